@@ -27,13 +27,11 @@ from rsnotify_client.network import Network, parse_header
 from rsnotify_client.textfile import write as write_metrics
 from rsnotify_mirror.hooks import Hook, command_hook
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.options import Options
 from rsnotify_mirror.paths import Map, place_of
-from rsnotify_mirror.plan import Selection
-from rsnotify_mirror.report import Event, Sums
+from rsnotify_mirror.plan import Options, Selection
+from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
 from rsnotify_mirror.state import START, ReadTo, State
 from rsnotify_mirror.statefile import FILE
-from rsnotify_mirror.status import CopyStatus, metrics_of, status_of
 
 commands = typer.Typer()
 

@@ -36,10 +36,8 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.asyncpublisher import AsyncPublisher
-from rsnotify_client.between import changes_between
-from rsnotify_client.deletions import MAX_DELETE
+from rsnotify_client.between import MAX_DELETE, Unreadable, changes_between
 from rsnotify_client.hub import Accepted
-from rsnotify_client.listing import Unreadable
 from rsnotify_client.publisher import Publisher
 
 commands = typer.Typer()

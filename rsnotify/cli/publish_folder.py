@@ -24,8 +24,8 @@ import typer
 from rsnotify.cli.publish import NDJSON
 from rsnotify.cli.resources import LoadBody, LoadRequest, load
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify_client.batch import OutboxError
 from rsnotify_client.folder import Folder, Look
+from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay
 
 log = logging.getLogger(__name__)

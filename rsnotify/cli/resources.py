@@ -23,8 +23,7 @@ from rsnotify.cli.output import print_fields
 from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify_client.answer import HubUnreachable, content_of
-from rsnotify_client.cause import cause_of
+from rsnotify_client.answer import HubUnreachable, cause_of, content_of
 from rsnotify_client.connection import ANSWER_BYTES, PATIENCE_SECONDS, Connection
 from rsnotify_client.network import Credentials, Network, without_login
 from rsnotify_client.transport import Transport

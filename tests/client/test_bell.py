@@ -2,7 +2,7 @@
 
 from threading import Thread
 
-from rsnotify_client.bell import ThreadBell
+from rsnotify_client.sender import ThreadBell
 
 
 def test_a_bell_that_rang_before_is_heard_once_however_often_it_rang() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
-from rsnotify_client import changes_between, listing
+from rsnotify_client import between, changes_between
 
 HEAD = (
     '<{0} xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -140,9 +140,9 @@ def test_a_list_that_may_be_cut_short_deletes_nothing_unless_it_is_said_to_be_me
 def test_a_list_has_an_end(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
     lists.between(url("a"), url("a"))
     size = lists.new.stat().st_size
-    monkeypatch.setattr(listing, "DOCUMENT_BYTES", size)
+    monkeypatch.setattr(between, "DOCUMENT_BYTES", size)
     assert lists.changes() == []
-    monkeypatch.setattr(listing, "DOCUMENT_BYTES", size - 1)
+    monkeypatch.setattr(between, "DOCUMENT_BYTES", size - 1)
     with pytest.raises(Rejected, match=f"is longer than {size - 1} bytes"):
         lists.changes()
 

@@ -18,8 +18,8 @@ import pytest
 import urllib3
 
 from rsnotify_client import bounded
+from rsnotify_client.answer import TooSlow
 from rsnotify_client.bounded import HEAD_BYTES, HEAD_LINES, INTERIM_ANSWERS, BadAnswer
-from rsnotify_client.cause import TooSlow
 from rsnotify_client.transport import Answer, Transport, target_of
 from rsnotify_client.web import REDIRECTS, Refused, Web
 

@@ -19,6 +19,7 @@ from rsnotify_client import follow_sets_sync, follow_sync
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.channel import resumed
 from rsnotify_client.cursor import CursorStore, FileCursor, Ledger, SqliteCursor, store_of
+from rsnotify_client.follower import NotJoined, Timeline
 from rsnotify_client.following import FollowedChange, Keeper, ReadingTask, first_cursor
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
@@ -29,7 +30,6 @@ from rsnotify_client.notification import (
     standing,
     timed_changes,
 )
-from rsnotify_client.timeline import NotJoined, Timeline
 
 T = [Position(1_795_000_000_000_000 + each) for each in range(10)]
 

@@ -14,9 +14,9 @@ import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, OutboxError, Relay, outboxtable
-from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.outboxfile import OutboxFile
 from rsnotify_client.outboxtable import OutboxTable
+from rsnotify_client.threads import tell_of_forks
 from tests.client.hubs import accept, eventually, python, scripted_hub
 
 pytestmark = [

@@ -1,6 +1,6 @@
 """Waiting that is given up."""
 
-from rsnotify_client.given_up import given_up_if, is_given_up
+from rsnotify_client.threads import given_up_if, is_given_up
 
 
 def test_a_condition_within_another_leaves_that_one_as_it_was() -> None:

@@ -5,8 +5,7 @@ import threading
 import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.batch import BATCH_BYTES, BATCH_CHANGES
-from rsnotify_client.memory import MARGIN, MemoryQueue, QueueFull
+from rsnotify_client.queue import BATCH_BYTES, BATCH_CHANGES, MARGIN, MemoryQueue, QueueFull
 
 A, B = ChannelName("a", "change"), ChannelName("b", "change")
 

@@ -10,7 +10,7 @@ from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror import fetch
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.options import Options
+from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import Row, State
 from rsnotify_mirror.workers import Workers

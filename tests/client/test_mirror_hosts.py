@@ -12,7 +12,7 @@ from aiohttp import web
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client import web as client_web
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.options import Options
+from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from tests.running import until
 from tests.sources import CAPABILITIES, Source, rendered

@@ -12,15 +12,15 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client import dump
+from rsnotify_client import dumps as dump
 from rsnotify_client.documents import Unpacker
-from rsnotify_client.dump import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, Package
+from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, Package
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import origin_of, retry_after
 from rsnotify_mirror.audit import Audit, _files, judged
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.hooks import command_hook
-from rsnotify_mirror.patch import NotApplicable, apply, candidates
+from rsnotify_mirror.patch import NotApplicable, apply, candidates, xml_candidates
 from rsnotify_mirror.plan import (
     Have,
     Selection,
@@ -34,7 +34,6 @@ from rsnotify_mirror.plan import (
 from rsnotify_mirror.report import Event, percentile
 from rsnotify_mirror.state import START, Row, State
 from rsnotify_mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
-from rsnotify_mirror.xml_patch import xml_candidates
 from tests.sources import rendered
 
 MD5, SHA = "md5:" + "a" * 32, "sha-256:" + "b" * 64

@@ -14,7 +14,7 @@ from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.options import Options
+from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
 from tests.client.test_mirror import files, once
 from tests.running import clean_environment, until

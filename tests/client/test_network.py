@@ -17,7 +17,7 @@ from aiohttp import web as web_server
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.address import without_tokens
-from rsnotify_client.listing import entries_of
+from rsnotify_client.between import entries_of
 from rsnotify_client.live import open_channel
 from rsnotify_client.network import Credentials, Network, parse_header
 from rsnotify_client.publisher import Publisher

@@ -28,9 +28,9 @@ from rsnotify_client import (
     OutboxError,
     Publisher,
     Relay,
+    answer,
     outboxfile,
     outboxtable,
-    retry,
 )
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.outboxtable import OutboxTable
@@ -60,7 +60,7 @@ print("taken", flush=True)
 
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(answer, "FIRST_SECONDS", 0.01)
 
 
 def never(_: Posted) -> Answer:

@@ -30,16 +30,16 @@ from rsnotify_client import (
     Publisher,
     QueueFull,
     RefusedChange,
-    fork,
-    retry,
+    answer,
     sender,
+    threads,
 )
 from rsnotify_client import publisher as publisher_module
 from rsnotify_client.answer import NotAHub, WrongToken
 from rsnotify_client.asyncpublisher import THREADS
-from rsnotify_client.memory import MemoryQueue
 from rsnotify_client.publisher import PublisherOptions
-from rsnotify_client.troubles import Troubles
+from rsnotify_client.queue import MemoryQueue
+from rsnotify_client.sender import Troubles
 from tests.client.hubs import (
     ACCEPTED,
     Answer,
@@ -54,7 +54,7 @@ from tests.client.hubs import (
 
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(answer, "FIRST_SECONDS", 0.01)
 
 
 def in_turn(*answers: Answer) -> Callable[[Posted], Answer]:
@@ -768,7 +768,7 @@ def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_pat
     def child() -> None:
         publisher._store._lock.acquire()
         publisher._sender._starting.acquire()
-        fork._after_in_child()
+        threads._after_in_child()
         publisher.updated("a", "2")
         publisher.flush(10)
 

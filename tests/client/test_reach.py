@@ -10,8 +10,7 @@ from aiohttp import web
 
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.live import open_channel
-from rsnotify_client.network import Network
-from rsnotify_client.reach import Reach
+from rsnotify_client.network import Network, Reach
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.transport import Answer
 from rsnotify_client.web import SMALL_BYTES, Refused, Web

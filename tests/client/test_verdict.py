@@ -3,8 +3,7 @@
 import pytest
 
 from rsnotify.errors import Fault, Rejected, TryAgain
-from rsnotify_client.answer import LONGEST_PAUSE_SECONDS, NotAHub, content_of
-from rsnotify_client.verdict import refused_changes
+from rsnotify_client.answer import LONGEST_PAUSE_SECONDS, NotAHub, content_of, refused_changes
 
 FAULTS = [{"index": 1, "message": "bad"}, {"index": 9, "message": "not of this batch"}]
 HTML = NotAHub("http://hub", "answered 413", 413)

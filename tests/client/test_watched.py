@@ -19,10 +19,9 @@ from aiohttp import web
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.textfile import exposition
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.options import Options
-from rsnotify_mirror.report import Sums
+from rsnotify_mirror.plan import Options
+from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
 from rsnotify_mirror.state import State
-from rsnotify_mirror.status import METRICS, CopyStatus, status_of
 from tests.client.hubs import scripted_hub
 from tests.client.test_mirror import once
 from tests.client.test_publisher import ACCEPTED

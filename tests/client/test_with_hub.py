@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify_client import Publisher, retry
+from rsnotify_client import Publisher, answer
 from tests.client.hubs import HubProcess, eventually, python
 from tests.running import TOKEN
 from tests.soak.publishing import kills
@@ -237,5 +237,5 @@ def test_workers_forked_from_a_process_that_made_the_publisher_each_publish(
 def test_three_followers_hold_the_journal_while_hub_and_applications_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "LONGEST_SECONDS", 0.5)
+    monkeypatch.setattr(answer, "LONGEST_SECONDS", 0.5)
     assert kills(tmp_path, 2).endswith("three followers hold exactly the journal")

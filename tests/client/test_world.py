@@ -16,7 +16,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify_mirror import baseline, planning
 from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.options import Options
+from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from tests.client.test_mirror import Once, files
 from tests.client.world import (

@@ -31,7 +31,7 @@ from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
-from rsnotify_client.dump import FREE_BYTES, RATIO, Package
+from rsnotify_client.dumps import FREE_BYTES, RATIO, Package
 from rsnotify_client.notification import read_notification
 from tests.unit.test_http_protocol import Peer, Transport
 

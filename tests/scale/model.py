@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import log
 from random import Random
 
-from rsnotify_client.retry import delay_seconds
+from rsnotify_client.answer import delay_seconds
 from tests.scale.events import Clock, Core
 
 SAMPLES = 32  # of the readers of a round

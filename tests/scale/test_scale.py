@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify_client.retry import FIRST_SECONDS
+from rsnotify_client.answer import FIRST_SECONDS
 from tests.scale.events import Clock, Core
 from tests.scale.model import (
     HERD_PATIENCE_SECONDS,

@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.answer import cause_of, untrusted
 from rsnotify_client.connection import Connection, HubUnreachable
 from rsnotify_client.follower import Follower
 

@@ -41,7 +41,7 @@ ROOMS_OF = {
         "rsnotify/resourcesync/xml_reader.py",
         "rsnotify/resourcesync/xml_structure.py",
         "rsnotify/resourcesync/stream.py",
-        "clients/python/rsnotify_mirror/xml_patch.py",
+        "clients/python/rsnotify_mirror/patch.py",
     ),
     "aiohttp": (
         "rsnotify/websub/",

@@ -50,21 +50,20 @@ from rsnotify.web import validation
 from rsnotify.websub import bounded, dialler, retry_schedule
 from rsnotify.websub import rules as protocol
 from rsnotify_client import (
-    batch,
-    deletions,
+    between,
     discovery,
     documents,
-    dump,
+    dumps,
     folder,
-    listing,
     outboxfile,
     publisher,
+    queue,
     sender,
     transport,
     web,
 )
 from rsnotify_client import bounded as bounded_answers
-from rsnotify_mirror import mirror, paths, pauses, storing, workers
+from rsnotify_mirror import mirror, paths, storing, workers
 from rsnotify_mirror.inspection import contents
 from rsnotify_mirror.inspection.checked import Bounds
 
@@ -77,11 +76,11 @@ UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "MB": 10**6}
 
 LIMITS: dict[str, float] = {
     "changes that wait in memory, unless `queue_size` says otherwise": publisher.QUEUE_SIZE,
-    "changes that the client sends at once": batch.BATCH_CHANGES,
-    "body of a request by the client, unless one change is longer": batch.BATCH_BYTES,
+    "changes that the client sends at once": queue.BATCH_CHANGES,
+    "body of a request by the client, unless one change is longer": queue.BATCH_BYTES,
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
-    "a list to compare, decompressed": listing.DOCUMENT_BYTES,
+    "a list to compare, decompressed": between.DOCUMENT_BYTES,
     "changes in a request": bodies.MAX_CHANGES,
     "body of a request": bodies.BODY_BYTES,
     "changes of a request, as the hub writes them in XML": submission.ENTRIES_BYTES,
@@ -204,12 +203,12 @@ LIMITS: dict[str, float] = {
     "sets that are copied at once with `--once`": mirror_sets.AT_ONCE,
     'pages of a list, joined by `rel="next"`': documents.MAX_PAGES,
     "percent of the copy that a list leaves out, unless `--max-delete` says otherwise": (
-        deletions.MAX_DELETE
+        between.MAX_DELETE
     ),
     "notifications that are read of a channel": Bounds().payloads,
-    "members of a ZIP package": dump.MEMBERS,
-    "bytes of the directory of a ZIP package": dump.DIRECTORY_BYTES,
-    "bytes that a member compressed with LZMA refers back": dump.DICTIONARY_BYTES,
+    "members of a ZIP package": dumps.MEMBERS,
+    "bytes of the directory of a ZIP package": dumps.DIRECTORY_BYTES,
+    "bytes that a member compressed with LZMA refers back": dumps.DICTIONARY_BYTES,
     "bytes of a component of a path": paths.COMPONENT_BYTES,
     "bytes of a path": paths.PATH_BYTES,
     "a resource with `--stdout`": storing.IN_MEMORY_BYTES,
@@ -223,12 +222,12 @@ LIMITS: dict[str, float] = {
     "idle connections to one server": transport.IDLE_PER_ORIGIN,
     "servers to which connections are kept": transport.ORIGINS,
     "seconds without a byte of an answer": bounded_answers.SILENCE_SECONDS,
-    "hours that a server's `Retry-After` is obeyed": pauses.LONGEST_SECONDS / 3600,
+    "hours that a server's `Retry-After` is obeyed": workers.LONGEST_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
     "percent of the copy that another `--select` or `--exclude` removes, unless `--max-delete` "
-    "says otherwise": deletions.MAX_DELETE,
+    "says otherwise": between.MAX_DELETE,
     "percent of OLD that is missing in NEW of `publish --between`, unless `--max-delete` says "
-    "otherwise": deletions.MAX_DELETE,
+    "otherwise": between.MAX_DELETE,
     "files that may be gone at once from the folder of `publish --dir`, if others are left": (
         folder.FEW_FILES
     ),

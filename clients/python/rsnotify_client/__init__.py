@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rsnotify.resourcesync.change import Link as Link
     from rsnotify.resourcesync.change import Position as Position
     from rsnotify_client.asyncpublisher import AsyncPublisher as AsyncPublisher
-    from rsnotify_client.batch import OutboxError as OutboxError
     from rsnotify_client.between import changes_between as changes_between
     from rsnotify_client.changelists import HistoryGone as HistoryGone
     from rsnotify_client.cursor import FileCursor as FileCursor
@@ -26,17 +25,18 @@ if TYPE_CHECKING:
     from rsnotify_client.follower import Follower as Follower
     from rsnotify_client.following import FollowedChange as FollowedChange
     from rsnotify_client.following import follow as follow
-    from rsnotify_client.memory import QueueFull as QueueFull
+    from rsnotify_client.following import follow_sync as follow_sync
     from rsnotify_client.notification import Received as Received
     from rsnotify_client.notification import channel_url as channel_url
     from rsnotify_client.outbox import Outbox as Outbox
     from rsnotify_client.publisher import Publisher as Publisher
+    from rsnotify_client.queue import OutboxError as OutboxError
+    from rsnotify_client.queue import QueueFull as QueueFull
     from rsnotify_client.relay import Relay as Relay
     from rsnotify_client.sender import Counters as Counters
     from rsnotify_client.sender import RefusedChange as RefusedChange
     from rsnotify_client.several import follow_sets as follow_sets
     from rsnotify_client.several import follow_sets_sync as follow_sets_sync
-    from rsnotify_client.sync import follow_sync as follow_sync
 
 _PLACES = {
     "AsyncPublisher": "rsnotify_client.asyncpublisher",
@@ -48,10 +48,10 @@ _PLACES = {
     "HistoryGone": "rsnotify_client.changelists",
     "Link": "rsnotify.resourcesync.change",
     "Outbox": "rsnotify_client.outbox",
-    "OutboxError": "rsnotify_client.batch",
+    "OutboxError": "rsnotify_client.queue",
     "Position": "rsnotify.resourcesync.change",
     "Publisher": "rsnotify_client.publisher",
-    "QueueFull": "rsnotify_client.memory",
+    "QueueFull": "rsnotify_client.queue",
     "Received": "rsnotify_client.notification",
     "RefusedChange": "rsnotify_client.sender",
     "Rejected": "rsnotify.errors",
@@ -63,7 +63,7 @@ _PLACES = {
     "follow": "rsnotify_client.following",
     "follow_sets": "rsnotify_client.several",
     "follow_sets_sync": "rsnotify_client.several",
-    "follow_sync": "rsnotify_client.sync",
+    "follow_sync": "rsnotify_client.following",
 }
 __all__ = sorted(_PLACES)  # noqa: PLE0605
 

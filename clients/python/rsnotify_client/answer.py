@@ -1,15 +1,113 @@
-"""What a hub's answer means: its content, or an error sorted by who can put it right.
+"""What a hub's answer means, or that none came: who can put it right, and when to try again.
 
-Nothing here knows how the answer travelled, nor what was asked.
+Nothing here knows how an answer travelled, nor what was asked. TLS is only looked at where it was
+used: to load it takes time and memory.
 """
 
+import os
+import re
+import sys
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.retry import told_seconds
+from rsnotify.errors import Fault, Rejected, TryAgain
+
+if TYPE_CHECKING:
+    import ssl
+
+FIRST_SECONDS = 0.5
+LONGEST_SECONDS = 30.0
+DIGITS = 9  # what has more is longer than anybody waits, and perhaps than `int` reads
+
+
+def delay_seconds(attempt: int, chance: float) -> float:
+    """How long to wait before repetition `attempt` (0 is the first); `chance` is in [0, 1).
+
+    >>> [delay_seconds(attempt, 0.5) for attempt in (0, 1, 2, 99)]
+    [0.25, 0.5, 1.0, 15.0]
+    """
+    return min(FIRST_SECONDS * 2.0 ** min(attempt, 10), LONGEST_SECONDS) * chance
+
+
+def in_words(seconds: float) -> str:
+    """A pause as a person is told of it: none is as short as nothing.
+
+    >>> in_words(0.01), in_words(2.345)
+    ('0.1 s', '2.3 s')
+    """
+    return f"{max(seconds, 0.1):.1f} s"
+
+
+def told_seconds(digits: str, most: int) -> int:
+    """What a peer says by a number of seconds, however long that is.
+
+    >>> told_seconds("7", 60), told_seconds("61", 60), told_seconds("9" * 5_000, 60)
+    (7, 60, 60)
+    """
+    return most if len(digits) > DIGITS else min(int(digits), most)
+
+
+ERRNO = re.compile(r"\[Errno (\d+)\]")
+TRUST = "name the file of the authority that signed it in SSL_CERT_FILE"
+MENDS = {
+    9: "look at the clock of this machine",
+    10: "its holder must renew it",
+    62: "use the name that it was made for",
+    64: "use the name that it was made for",
+}
+"""How to mend what OpenSSL finds wrong with a certificate; all else by trusting its authority."""
+
+
+class TooSlow(TimeoutError):
+    """The peer answers, but not in a time that anyone can wait for."""
+
+
+def cause_of(error: BaseException) -> str:
+    """The cause without addresses and types, such as `connection refused`.
+
+    >>> cause_of(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9)"))
+    'connection refused'
+    """
+    if isinstance(error, TimeoutError):
+        return str(error) if isinstance(error, TooSlow) else "no answer in time"
+    if _is_of_tls(error, "SSLError"):  # its errno is a number of OpenSSL's
+        return untrusted(error) or _of_tls(error)
+    number = getattr(error, "errno", None) or _first_errno(str(error))
+    if number is not None and number > 0:
+        return os.strerror(number).lower()
+    words = getattr(error, "strerror", None) or str(error)
+    return words[:1].lower() + words[1:] or type(error).__name__
+
+
+def untrusted(error: BaseException) -> str | None:
+    """Why the certificate is not trusted, and how to mend it; None if it is trusted."""
+    if not _is_of_tls(error, "SSLCertVerificationError"):
+        return None
+    failed = cast("ssl.SSLCertVerificationError", error)
+    mend = MENDS.get(failed.verify_code, TRUST)
+    return f"its certificate is not trusted ({failed.verify_message.rstrip('.')}): {mend}"
+
+
+def _is_of_tls(error: BaseException, name: str) -> bool:
+    tls = sys.modules.get("ssl")
+    return tls is not None and isinstance(error, getattr(tls, name))
+
+
+def _of_tls(error: BaseException) -> str:
+    reason = getattr(error, "reason", None) or str(error)  # OpenSSL alone gives a reason
+    if reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS: is it an http:// address?"
+    return f"TLS failed: {reason.replace('_', ' ').lower()}"
+
+
+def _first_errno(text: str) -> int | None:
+    """Of several addresses tried, the first one's."""
+    found = ERRNO.search(text)
+    return int(found[1]) if found else None
+
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
@@ -85,3 +183,33 @@ def _phrase(status: int) -> str:
 
 def _whole(text: str | None) -> int:
     return told_seconds(text, LONGEST_PAUSE_SECONDS) if text and text.isdecimal() else 0
+
+
+KEY_IS_USED, TOO_LARGE = 409, 413
+ABOUT_THE_CHANGES = frozenset({400, TOO_LARGE, 422})
+
+
+def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
+    """By index, why changes of a batch of `count` are refused.
+
+    An empty answer means: try again with fewer, under a new key. None means that no change is at
+    fault (a token, a set that is not there, a wrong address): keep all and wait for the mend.
+    """
+    named = {
+        fault["index"]: _words(fault)
+        for fault in error.faults
+        if "index" in fault and 0 <= fault["index"] < count
+    }
+    if named or error.status == KEY_IS_USED:
+        return named
+    if error.status not in ABOUT_THE_CHANGES:
+        return None
+    if isinstance(error, NotAHub):  # a proxy may have a limit of its own
+        return {} if error.status == TOO_LARGE and count > 1 else None
+    return {} if count > 1 else {0: error.detail}
+
+
+def _words(fault: Fault) -> str:
+    """The message, with the field if it does not name that itself."""
+    field, message = fault.get("field"), fault["message"]
+    return message if not field or message.startswith(field) else f"{field}: {message}"

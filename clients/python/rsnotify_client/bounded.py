@@ -20,9 +20,9 @@ from typing import Any
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
-from rsnotify_client.cause import TooSlow
+from rsnotify_client.answer import TooSlow
+from rsnotify_client.network import OutOfReach, Reach
 from rsnotify_client.proxies import Proxy, connected_by
-from rsnotify_client.reach import OutOfReach, Reach
 
 HEAD_BYTES = 32 * 1024
 HEAD_LINES = 96  # http.client itself takes a hundred

@@ -12,11 +12,17 @@ from time import monotonic
 from typing import Any, NamedTuple, Self
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.answer import HubUnreachable, content_of, in_short
-from rsnotify_client.blocking_threads import BlockingThreads
-from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.answer import (
+    HubUnreachable,
+    cause_of,
+    content_of,
+    delay_seconds,
+    in_short,
+    in_words,
+    untrusted,
+)
 from rsnotify_client.network import Credentials, Network, without_login
-from rsnotify_client.retry import delay_seconds, in_words
+from rsnotify_client.threads import BlockingThreads
 from rsnotify_client.transport import Transport
 
 log = logging.getLogger(__name__)

@@ -21,10 +21,10 @@ from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.address import wrong_address
-from rsnotify_client.batch import BATCH_CHANGES
+from rsnotify_client.between import MAX_DELETE, too_many
 from rsnotify_client.change import Fields, make_change
-from rsnotify_client.deletions import MAX_DELETE, too_many
 from rsnotify_client.outbox import Outbox
+from rsnotify_client.queue import BATCH_CHANGES
 
 SETTLE_SECONDS = 2.0
 """A file that was written in the last moments may be written still."""

@@ -15,8 +15,15 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import origin, without_tokens, wrong_address, wrong_token
-from rsnotify_client.answer import NOTHING_THERE, HubUnreachable, NotAHub, WrongToken, content_of
-from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.answer import (
+    NOTHING_THERE,
+    HubUnreachable,
+    NotAHub,
+    WrongToken,
+    cause_of,
+    content_of,
+    untrusted,
+)
 from rsnotify_client.network import Credentials, Network, without_login
 from rsnotify_client.transport import Transport
 

@@ -26,7 +26,7 @@ from rsnotify.errors import PROBLEM, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.address import joined
-from rsnotify_client.cause import cause_of, untrusted
+from rsnotify_client.answer import cause_of, untrusted
 from rsnotify_client.channel import (
     PONG_SECONDS,
     QUIET_SECONDS,
@@ -37,9 +37,8 @@ from rsnotify_client.channel import (
     resumed,
 )
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.network import without_login
+from rsnotify_client.network import OutOfReach, Reach, without_login
 from rsnotify_client.proxies import Proxy
-from rsnotify_client.reach import OutOfReach, Reach
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (
     AGAIN,

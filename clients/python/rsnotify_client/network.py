@@ -1,8 +1,10 @@
-"""How the network is used: by which proxies, with whose certificates, as whom.
+"""How the network is used: by which proxies, with whose certificates, as whom, and how far.
 
 Rules that hold here: what is secret goes to the host that it was given for and to no other: a
 token or a password to its own origin, a header or a cookie to the host that it names. A
-`.netrc` never counts before a token or a password that was given for this use.
+`.netrc` never counts before a token or a password that was given for this use. What a Source names
+is asked for only at public addresses, unless the Source itself is at one that is not public: then
+at private ones too, and at its own kind. The address that is connected to counts, not a name.
 """
 
 import logging
@@ -19,6 +21,7 @@ import msgspec
 
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify_client.address import origin, wrong_token
 from rsnotify_client.proxies import Proxies
 
@@ -223,3 +226,55 @@ def _told_as(name: str, value: str) -> Iterator[None]:
     except OSError as error:
         why = error.strerror if not isinstance(error, ssl.SSLError) else "it is no certificate"
         raise InvalidSettings([f"{name}={value}: {why}"]) from None
+
+
+class OutOfReach(OSError):
+    """An address that a Source may not send anybody to."""
+
+
+class Reach:
+    """What one Source may name."""
+
+    def __init__(self, url: str, *, same_site: bool = False) -> None:
+        self._host = _host_of(url)
+        self._same_site = same_site
+        self._kind: str | None = None  # of the Source's own address, if that is not public
+        if (known := literal_address(self._host)) is not None:
+            self._kind = _kind_of(known)
+
+    def leaves_site(self, url: str) -> str | None:
+        """Why this address is not asked at all, by `--same-site`.
+
+        >>> Reach("http://a.example/", same_site=True).leaves_site("http://b.a.example/x")
+        >>> Reach("http://a.example/", same_site=True).leaves_site("http://aa.example/x")
+        'it is not at a.example, and --same-site is given'
+        """
+        if not self._same_site:
+            return None
+        host = _host_of(url)
+        if host == self._host or host.endswith(f".{self._host}"):
+            return None
+        return f"it is not at {self._host}, and --same-site is given"
+
+    def refusal(self, name: str, address: str) -> str | None:
+        """Why this address may not be connected to, which the name of a host has led to."""
+        kind = _kind_of(address)
+        if name.rstrip(".").lower() == self._host:
+            self._kind = kind
+            return None
+        is_private = kind is not None and refusal(address, private=True) is None
+        if kind is None or kind == self._kind or (is_private and self._kind is not None):
+            return None
+        return f"{name} is at {address}, which is {kind}, and the Source is not: not asked"
+
+
+def _host_of(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").rstrip(".").lower()
+    except ValueError:
+        return ""
+
+
+def _kind_of(address: str) -> str | None:
+    why = refusal(address)
+    return why and why.partition(" is ")[2]

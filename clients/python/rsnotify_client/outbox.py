@@ -10,8 +10,8 @@ from typing import Any, Literal, Unpack, get_args
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify_client.batch import channel_of, encode
 from rsnotify_client.change import Fields, make_change
+from rsnotify_client.queue import channel_of, encode
 
 Database = Literal["postgresql", "mysql", "sqlite"]
 

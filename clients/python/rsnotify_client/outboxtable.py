@@ -15,9 +15,9 @@ from time import sleep
 from typing import Any, NamedTuple
 
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.batch import Batch, OutboxError, fitting, new_key
-from rsnotify_client.fork import tell_of_forks
 from rsnotify_client.outbox import Database, packages_of, statements, style_of, with_marks
+from rsnotify_client.queue import Batch, OutboxError, fitting, new_key
+from rsnotify_client.threads import tell_of_forks
 
 log = logging.getLogger(__name__)
 

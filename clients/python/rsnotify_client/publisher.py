@@ -18,14 +18,20 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
-from rsnotify_client.answer import in_short
-from rsnotify_client.batch import OutboxError, channel_of, encode, new_key
+from rsnotify_client.answer import delay_seconds, in_short, in_words
 from rsnotify_client.change import ChangeMethods
-from rsnotify_client.given_up import is_given_up, waited
 from rsnotify_client.hub import JSON, Accepted, HubClient
-from rsnotify_client.memory import DiscardingQueue, MemoryQueue, WhenFull
-from rsnotify_client.retry import delay_seconds, in_words
+from rsnotify_client.queue import (
+    DiscardingQueue,
+    MemoryQueue,
+    OutboxError,
+    WhenFull,
+    channel_of,
+    encode,
+    new_key,
+)
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
+from rsnotify_client.threads import is_given_up, waited
 
 if TYPE_CHECKING:
     from rsnotify_client.outboxfile import OutboxFile

@@ -17,11 +17,19 @@ from pathlib import Path
 
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Position
+from rsnotify_client.answer import delay_seconds, in_words
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.channel import Channel, Lost, Standstill, TooOld, channels_address, in_short
 from rsnotify_client.cursor import Cursor, CursorStore, SqliteCursor, store_of
 from rsnotify_client.discovery import discover
-from rsnotify_client.following import FollowedChange, Keeper, ReadingTask, first_cursor
+from rsnotify_client.follower import NotJoined, Timeline
+from rsnotify_client.following import (
+    FollowedChange,
+    Keeper,
+    ReadingTask,
+    ReadingThread,
+    first_cursor,
+)
 from rsnotify_client.notification import (
     Received,
     channel_url,
@@ -29,9 +37,6 @@ from rsnotify_client.notification import (
     set_named,
     standing,
 )
-from rsnotify_client.retry import delay_seconds, in_words
-from rsnotify_client.sync import ReadingThread
-from rsnotify_client.timeline import NotJoined, Timeline
 from rsnotify_client.web import Refused, Web
 
 log = logging.getLogger(__name__)

@@ -25,6 +25,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, IncompleteRead, LocationParseError, ProxyError
 
 from rsnotify_client.address import without_tokens
+from rsnotify_client.answer import cause_of
 from rsnotify_client.bounded import (
     SILENCE_SECONDS,
     BadAnswer,
@@ -33,10 +34,8 @@ from rsnotify_client.bounded import (
     BoundedTlsConnection,
     StaleConnection,
 )
-from rsnotify_client.cause import cause_of
-from rsnotify_client.network import Network
+from rsnotify_client.network import Network, Reach
 from rsnotify_client.proxies import EXAMPLE, Proxy
-from rsnotify_client.reach import Reach
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,10 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import joined, origin, without_tokens
-from rsnotify_client.blocking_threads import BlockingThreads
+from rsnotify_client.answer import cause_of, told_seconds, untrusted
 from rsnotify_client.bounded import SILENCE_SECONDS
-from rsnotify_client.cause import cause_of, untrusted
-from rsnotify_client.network import Credentials, Network, without_login
-from rsnotify_client.reach import OutOfReach, Reach
-from rsnotify_client.retry import told_seconds
+from rsnotify_client.network import Credentials, Network, OutOfReach, Reach, without_login
+from rsnotify_client.threads import BlockingThreads
 from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 
 if TYPE_CHECKING:

@@ -18,19 +18,18 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.changedumps import lists_of
+from rsnotify_client.between import MAX_DELETE
 from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.deletions import MAX_DELETE
 from rsnotify_client.discovery import discover
+from rsnotify_client.dumps import lists_of
 from rsnotify_client.network import Network
 from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.web import Tag, Unchanged, Web, check_status
 from rsnotify_mirror.baseline import Baseline, record
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.options import Options
 from rsnotify_mirror.paths import OURS, Map, key_of
-from rsnotify_mirror.plan import Have, Selection, compared
+from rsnotify_mirror.plan import Have, Options, Selection, compared
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import Row, State
 from rsnotify_mirror.statefile import FILE

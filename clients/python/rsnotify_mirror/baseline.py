@@ -16,12 +16,11 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
-from rsnotify_client.changedumps import package_of
+from rsnotify_client.between import MAX_DELETE, too_many
 from rsnotify_client.changelists import ChangeLists
-from rsnotify_client.deletions import MAX_DELETE, too_many
 from rsnotify_client.discovery import Source
 from rsnotify_client.documents import RemoteDocument
-from rsnotify_client.dump import RemotePackages
+from rsnotify_client.dumps import RemotePackages, package_of
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Web

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from rsnotify.errors import TryAgain
-from rsnotify_client.cause import cause_of
+from rsnotify_client.answer import cause_of
 from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (

@@ -20,14 +20,12 @@ from rsnotify_client.web import Web
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetcher
 from rsnotify_mirror.hooks import Hook
-from rsnotify_mirror.options import Options
+from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
-from rsnotify_mirror.report import Event, Report, Sums
+from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, Report, Sums, Told, Watch
 from rsnotify_mirror.state import State
 from rsnotify_mirror.statefile import mirror_around
-from rsnotify_mirror.status import LOOK_SECONDS, NOT_WHOLE, Told, Watch
-from rsnotify_mirror.storing import Store
-from rsnotify_mirror.unpacking import Unpacking
+from rsnotify_mirror.storing import Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
 ROUNDS = 10  # so often `once` reads the Change Lists again because something did not fit them

@@ -1,7 +1,7 @@
-"""What the Source has and what the copy has, compared. Pure: nothing here fetches or stores.
+"""What the Source has and what the copy has, compared; and the options of a copy. Pure.
 
 Rules that hold here: the same digest is the same content, whatever else differs; the same time is,
-if the copy was fetched after all that this time may mean, a day for instance. Where a Source tells
+if the copy was fetched after all that this time may mean, a day for instance. Where a Source says
 too little to compare, the server is asked with a condition.
 """
 
@@ -10,13 +10,18 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import inf
+from pathlib import Path
 
 import msgspec
 
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify_client.between import MAX_DELETE
+from rsnotify_client.changelists import POLL_SECONDS
+from rsnotify_client.network import Network
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, digests
+from rsnotify_mirror.paths import Map
 
 KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
 DAY_SECONDS = 86_400
@@ -167,3 +172,28 @@ def media_type(link: Link) -> str:
 def kept_links(links: Sequence[Link]) -> list[Link]:
     """What the Source tells of a resource's relatives, for those who use the copy."""
     return [link for link in links if link.rel in KEPT_LINKS]
+
+
+JOBS = 16
+PER_HOST = 8
+FIRST_SECONDS = 0.2  # until what failed is tried again for the first time
+RELIST_SECONDS = 3_600.0  # where there is nothing to follow, the Resource List is read again
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How a copy is kept."""
+
+    selection: Selection = Selection()
+    max_delete: float = (
+        MAX_DELETE  # percent of the copy that a list or another selection may remove
+    )
+    maps: tuple[Map, ...] = ()
+    jobs: int = JOBS
+    per_host: int = PER_HOST
+    keep_deleted: Path | None = None
+    has_files: bool = True
+    same_site: bool = False  # ask for nothing at other hosts
+    poll_seconds: float = POLL_SECONDS
+    relist_seconds: float = RELIST_SECONDS
+    first_retry_seconds: float = FIRST_SECONDS
+    network: Network | None = None  # without one, what the environment says

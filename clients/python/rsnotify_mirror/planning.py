@@ -17,21 +17,19 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
-from rsnotify_client.changedumps import lists_of
+from rsnotify_client.between import too_many
 from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.deletions import too_many
 from rsnotify_client.discovery import Source, discover
+from rsnotify_client.dumps import lists_of
+from rsnotify_client.follower import Timeline
 from rsnotify_client.notification import Received
-from rsnotify_client.timeline import Timeline
 from rsnotify_client.web import Refused, Tag, Web
 from rsnotify_mirror.baseline import Baseline, record
-from rsnotify_mirror.options import Options
 from rsnotify_mirror.paths import Map
-from rsnotify_mirror.plan import Selection, as_words
-from rsnotify_mirror.report import Event, Report
+from rsnotify_mirror.plan import Options, Selection, as_words
+from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
 from rsnotify_mirror.state import State
-from rsnotify_mirror.status import NOT_READ, NOT_WHOLE
-from rsnotify_mirror.unpacking import Unpacking
+from rsnotify_mirror.storing import Unpacking
 
 if TYPE_CHECKING:
     from rsnotify_client.follower import Follower

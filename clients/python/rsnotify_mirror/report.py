@@ -1,13 +1,20 @@
-"""What a mirror tells while it works: events, sums, and the time from change to file.
+"""What a mirror reports while it works, and how far a copy is for those who watch it.
 
-Nothing here knows how it is shown.
+Rules that hold here: a copy is in step when all that the Source has published is in it, nothing
+failed, and the Source could be read; when that was so last is remembered, so that a mirror that has
+ended, or a Source that is away, is seen from the outside. Nothing here knows how it is shown.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from time import time
+from typing import Literal, Self
 
 import msgspec
+
+from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
+from rsnotify_client.textfile import Label, exposition
+from rsnotify_mirror.state import State
 
 LAGS_KEPT = 10_000
 
@@ -71,3 +78,158 @@ def percentile(values: Sequence[float], part: float) -> float | None:
         return None
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+LOOK_SECONDS = 10.0
+MAX_BEHIND_SECONDS = 7_200.0  # where there is nothing to follow, a Source is read once an hour
+PROBLEM_CHARACTERS = 1_000
+NOT_READ = "the Source has not been read yet"
+NOT_WHOLE = "not all of the Source could be read"
+
+
+class CopyStatus(msgspec.Struct, frozen=True):
+    """What a copy is at one moment."""
+
+    directory: str
+    source: str | None
+    resources: int
+    to_do: int
+    failed: int
+    in_step: bool  # now, or when a mirror ran last
+    in_step_since: str | None
+    in_step_at: str | None  # the last moment at which it was
+    behind_seconds: float | None  # since then; None if it never was
+    looked_at: str | None  # when the mirror itself said so last
+    running: bool
+    last_error: str | None
+    last_error_at: str | None
+
+    def is_well(self, max_behind: float) -> bool:
+        """In step, and that is not long ago."""
+        behind = self.behind_seconds
+        return self.in_step and behind is not None and behind <= max_behind
+
+
+Told = Callable[[CopyStatus, Sums], None]
+
+
+class Watch:
+    """Looks how far a mirror is, from within it."""
+
+    def __init__(self, state: State, sums: Sums, tell: Told | None = None) -> None:
+        self._state = state
+        self._sums = sums
+        self._tell = tell
+        self._error: tuple[str, float] | None = None
+        self.trouble: str | None = NOT_READ  # why the Source is not known to be read up to now
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """What is recorded last; an interruption says nothing of the copy."""
+        if isinstance(error, Exception):
+            self.trouble = getattr(error, "detail", "") or str(error) or type(error).__name__
+            self.note_error(self.trouble)
+        self.look(is_running=False)
+
+    def note(self, event: Event) -> None:
+        if event.problem is not None:
+            is_named = not event.loc or event.problem.startswith(event.loc)
+            self.note_error(event.problem if is_named else f"{event.loc}: {event.problem}")
+
+    def note_error(self, problem: str) -> None:
+        self._error = problem[:PROBLEM_CHARACTERS], time()
+
+    def look(self, *, is_running: bool = True) -> None:
+        """Record how it is."""
+        state, trouble, now = self._state, self.trouble, _text(time())
+        was_in_step = state.fact("in_step_since") is not None
+        is_in_step = self._is_in_step(was_in_step=was_in_step)
+        if is_in_step and trouble is None:
+            state.set_fact("in_step_at", now)
+        if trouble == NOT_READ:
+            is_in_step &= was_in_step  # as the last run left it
+        elif trouble is not None:
+            is_in_step = False
+        if is_in_step != was_in_step:
+            state.set_fact("in_step_since", now if is_in_step else None)
+        if self._error is not None:
+            state.set_fact("error", self._error[0])
+            state.set_fact("error_at", _text(self._error[1]))
+        state.set_fact("looked_at", now)
+        state.set_fact("running", "1" if is_running else None)
+        state.commit()
+        if self._tell is not None:
+            self._tell(status_of(state), self._sums)
+
+    def _is_in_step(self, *, was_in_step: bool) -> bool:
+        """Changes that come all the time do not put it out of step while they are soon done."""
+        _, to_do, failed = self._state.counts()
+        first = self._state.next_due()
+        is_soon_done = was_in_step and first is not None and time() - first < LOOK_SECONDS
+        return not failed and (not to_do or is_soon_done)
+
+
+def status_of(state: State) -> CopyStatus:
+    """As the mirror recorded it last."""
+    resources, to_do, failed = state.counts()
+    in_step_at, looked_at, now = state.fact("in_step_at"), state.fact("looked_at"), time()
+    is_recent = looked_at is not None and now - _seconds(looked_at) < 3 * LOOK_SECONDS
+    return CopyStatus(
+        str(state.directory),
+        state.fact("source"),
+        resources,
+        to_do,
+        failed,
+        state.fact("in_step_since") is not None and not failed,
+        state.fact("in_step_since"),
+        in_step_at,
+        None if in_step_at is None else round(max(0.0, now - _seconds(in_step_at)), 1),
+        looked_at,
+        is_recent and state.fact("running") is not None,
+        state.fact("error"),
+        state.fact("error_at"),
+    )
+
+
+def _text(seconds: float) -> str:
+    return render_datetime(int(seconds * MICROSECONDS))
+
+
+def _seconds(text: str) -> float:
+    return int(Position.parse(text)) / MICROSECONDS
+
+
+# For Prometheus ---------------------------------------------------------------------------------
+
+METRICS: Mapping[str, tuple[str, str]] = {
+    "rsnotify_mirror_in_step": ("gauge", "1 if all that the Source told is in the copy"),
+    "rsnotify_mirror_in_step_timestamp_seconds": ("gauge", "When it was in step last; 0: never"),
+    "rsnotify_mirror_looked_timestamp_seconds": ("gauge", "When these numbers were written"),
+    "rsnotify_mirror_resources": ("gauge", "Resources that the mirror knows"),
+    "rsnotify_mirror_to_do": ("gauge", "Resources with work to do"),
+    "rsnotify_mirror_failed": ("gauge", "Resources that failed and are tried again"),
+    "rsnotify_mirror_stored_total": ("counter", "Resources stored since the start"),
+    "rsnotify_mirror_deleted_total": ("counter", "Resources deleted since the start"),
+    "rsnotify_mirror_failures_total": ("counter", "Failures since the start"),
+    "rsnotify_mirror_fetched_bytes_total": ("counter", "Bytes fetched since the start"),
+}
+
+
+def metrics_of(found: Mapping[str, tuple[CopyStatus, Sums]]) -> str:
+    """The text of Prometheus' textfile collector; a label for each directory."""
+    values: dict[Label, dict[str, float]] = {
+        ("directory", directory): _values(*each) for directory, each in found.items()
+    }
+    return exposition(METRICS, values)
+
+
+def _values(status: CopyStatus, sums: Sums) -> dict[str, float]:
+    at = (status.in_step_at, status.looked_at)
+    in_step_at, looked_at = (_seconds(each) if each else 0 for each in at)
+    numbers = (
+        *(status.in_step, in_step_at, looked_at, status.resources, status.to_do, status.failed),
+        *(sums.stored, sums.deleted, sums.failed + sums.skipped, sums.fetched_bytes),
+    )
+    return dict(zip(METRICS, map(float, numbers), strict=True))

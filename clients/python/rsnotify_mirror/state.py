@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from rsnotify_client.resource import SourceResource
-from rsnotify_mirror.places import Places
+from rsnotify_mirror.paths import Places
 from rsnotify_mirror.plan import Have, is_current
 from rsnotify_mirror.statefile import StateFile
 

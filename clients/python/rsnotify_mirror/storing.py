@@ -1,11 +1,15 @@
-"""One resource brought up to date: fetched or patched, put in its place, removed, and told of.
+"""One resource brought up to date: fetched, patched or unpacked, put in its place, removed.
 
-Rules that hold here: what is told and recorded is in its place already. Whether and when to try
-again is decided elsewhere.
+Rules that hold here: what is reported and recorded is in its place already. A resource of a package
+is stored only if it is the one that is wanted now, and as its manifest says; what is planned from a
+manifest is held back until its package was unpacked, and what no package gives is then due. Whether
+and when to try again is decided elsewhere.
 """
 
 import asyncio
-from collections.abc import Sequence
+import io
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import time
@@ -14,15 +18,26 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.xml_reader import change_of
+from rsnotify_client.dumps import Package, Packed, RemotePackages
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Refused, Web
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_mirror.hooks import Hook
+from rsnotify_mirror.patch import candidates, xml_candidates
 from rsnotify_mirror.paths import Map, place_of
-from rsnotify_mirror.plan import XML_PATCH, Have, cheaper_patch, is_current, kept_links, media_type
-from rsnotify_mirror.report import Event, Kind
+from rsnotify_mirror.plan import (
+    XML_PATCH,
+    Have,
+    cheaper_patch,
+    is_current,
+    kept_links,
+    media_type,
+    wanted_by,
+)
+from rsnotify_mirror.report import Event, Kind, Report
 from rsnotify_mirror.state import Row, State
 
 PATCHED_BYTES = 16 * 1024 * 1024
@@ -208,9 +223,6 @@ def _event(row: Row, have: Have, what: Kind) -> Event:
 
 
 def _verified(old: bytes, patch: bytes, wanted: SourceResource, is_xml: bool) -> Fetched | None:
-    from rsnotify_mirror.patch import candidates  # noqa: PLC0415 - seldom needed
-    from rsnotify_mirror.xml_patch import xml_candidates  # noqa: PLC0415 - seldom needed
-
     for content in (xml_candidates if is_xml else candidates)(old, patch):
         _, digest, expected = checker(wanted.hash) or ("", None, "")
         if digest is None or wanted.length not in (None, len(content)):
@@ -248,3 +260,87 @@ def _lag(wanted: SourceResource) -> float | None:
 
 def _mark() -> str:
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+
+
+class Unpacking(RemotePackages):
+    """The packages of one mirror; `when_kept` is called after each that brings changes."""
+
+    def __init__(
+        self, web: Web, state: State, disk: Disk, store: Store, fetcher: Fetcher, report: Report
+    ) -> None:
+        super().__init__(web)
+        self.when_kept: Callable[[], None] = lambda: None
+        self._state = state
+        self._disk = disk
+        self._store = store
+        self._fetcher = fetcher
+        self._report = report
+
+    @asynccontextmanager
+    async def open(self, wanted: SourceResource) -> AsyncIterator[Package]:
+        """As resources are fetched: verified, and one that broke off goes on where it stopped."""
+        try:
+            fetched = await self._fetcher.fetch(
+                Row(wanted.loc, None, wanted, None, None, 0, 0, None)
+            )
+        except Missing as missing:
+            raise Refused(str(missing)) from None
+        try:
+            if fetched.content is not None:
+                yield Package(io.BytesIO(fetched.content), wanted.loc)
+            else:
+                with self._disk.open_part(wanted.loc, keep=True) as part:
+                    yield Package(part, wanted.loc)
+        finally:
+            self._disk.drop_part(wanted.loc)
+
+    async def unpack(self, wanted: SourceResource, package: Package | None) -> None:
+        """Store what the package has of what is held back."""
+        try:
+            if package is not None:
+                await self._unpack(package)
+            elif self._state.has_held_back(time()):
+                async with self.open(wanted) as opened:
+                    await self._unpack(opened)
+        except (Rejected, TryAgain) as error:
+            self._report(Event("skipped", problem=error.detail))
+
+    async def keep(self, wanted: SourceResource, package: Package | None) -> None:
+        await self.unpack(wanted, package)
+        self.when_kept()
+
+    async def _unpack(self, package: Package) -> None:
+        newest = {packed.entry.loc: packed for packed in package.resources()}
+        at = position_of(package.head.md.at or package.head.md.until)
+        asked = None if at is None else at // 1_000_000
+        for packed in newest.values():
+            wanted = wanted_by(change_of(packed.entry))
+            row = self._state.row(wanted.loc)
+            held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)
+            if row is None or row.wanted.is_deleted or is_current(row.wanted, row.have):
+                continue
+            if row.wanted != wanted and not is_current(row.wanted, held):
+                continue
+            try:
+                self._report(await self._store_one(package, packed, row, held))
+            except (Rejected, TryAgain) as error:
+                self._report(Event("skipped", wanted.loc, problem=error.detail))
+            await asyncio.sleep(0)
+        for refused in package.refused:
+            self._report(Event("skipped", problem=refused))
+
+    async def _store_one(self, package: Package, packed: Packed, row: Row, held: Have) -> Event:
+        wanted = row.wanted
+        checking, length = checker(wanted.hash), 0
+        with self._disk.open_part(wanted.loc) as part:
+            for piece in package.content(packed):
+                part.write(piece)
+                length += len(piece)
+                if checking is not None:
+                    checking[1].update(piece)
+        is_right = checking is None or checking[1].hexdigest() == checking[2]
+        if not is_right or wanted.length not in (None, length):
+            self._disk.drop_part(wanted.loc)
+            raise Refused(f"{packed.path} in the package is not what the manifest says")
+        have = replace(held, lastmod=wanted.lastmod, length=length, hash=wanted.hash)
+        return await self._store.put(row, Fetched(have, None, length))

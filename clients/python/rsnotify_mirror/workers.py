@@ -1,8 +1,10 @@
 """The work that is due, done by many at once: so many in all, so many at each host.
 
-Rules that hold here: one resource is worked on by one at a time; a host that asks for time gets it;
-what fails is tried again, each time later, and in the end is a problem that is reported. Nobody
-waits in memory for a host that is left alone for long.
+Rules that hold here: one resource is worked on by one at a time; a host that asks for time gets it,
+and one that has not answered for half a minute is away, however many of its resources were asked
+for (requests that were under way together failed count once); what fails is tried again, each time
+later, and in the end is a problem that is reported. Nothing waits in memory for a host that is left
+alone for long.
 """
 
 import asyncio
@@ -11,18 +13,64 @@ from collections import Counter, deque
 from functools import partial
 from time import time
 
+import msgspec
+
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import host_of
 from rsnotify_client.web import Unreachable
-from rsnotify_mirror.pauses import Pause, asked_for
+from rsnotify_mirror.plan import FIRST_SECONDS
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import START, Row, State
 from rsnotify_mirror.storing import Store
 
+LONGEST_SECONDS = 3_600.0  # that a host may ask for
+AWAY_AFTER = 150  # times the first pause
+AWAY_FAILURES = 2
+SILENT_FAILURES = 5
+
+
+class Pause(msgspec.Struct):
+    """Until when one host is left alone, and why."""
+
+    until: float = 0.0
+    problem: str = ""
+    failures: int = 0  # to answer, in a row; none if it has asked for time
+    since: float = 0.0  # the first of them
+    is_away: bool = False
+
+    @property
+    def is_hosts_fault(self) -> bool:
+        """Not that of one resource: nothing was answered again and again."""
+        return self.is_away or self.failures >= SILENT_FAILURES
+
+    def failed(
+        self, problem: str, began: float, now: float, chance: float, first_seconds: float
+    ) -> None:
+        """A request that began then was not answered."""
+        if began < self.until or (self.until > now and not self.failures):
+            return
+        if not self.failures:
+            self.since = began
+        longest = AWAY_AFTER * first_seconds
+        seconds = min(first_seconds * 2.0 ** min(self.failures, 20), longest)
+        self.failures += 1
+        self.problem = problem
+        self.until = now + seconds * (0.5 + chance / 2)
+        self.is_away = self.failures >= AWAY_FAILURES and now - self.since >= longest
+
+
+def asked_for(seconds: float, host: str, now: float) -> Pause:
+    """As the host wants it.
+
+    >>> asked_for(9_999, "http://a.example", now=100.0).until
+    3700.0
+    """
+    return Pause(now + min(seconds, LONGEST_SECONDS), f"{host} has asked for time")
+
+
 PULLED = 250
 WAITING = 1_000
 ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
-FIRST_SECONDS = 0.2
 LATER_SECONDS = 300.0
 LATEST_SECONDS = 3_600.0
 OTHERS_SECONDS = 0.3  # so often other hosts are looked for than those that are busy

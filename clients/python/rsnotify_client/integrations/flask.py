@@ -14,11 +14,10 @@ from flask import Flask, current_app
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify_client.batch import OutboxError
 from rsnotify_client.change import ChangeMethods
-from rsnotify_client.integrations.settings import wrong_outbox, wrong_settings
-from rsnotify_client.memory import QueueFull
+from rsnotify_client.integrations.models import wrong_outbox, wrong_settings
 from rsnotify_client.publisher import Publisher, PublisherClosed
+from rsnotify_client.queue import OutboxError, QueueFull
 
 NAME = "rsnotify"
 PREFIX = "RSNOTIFY_"

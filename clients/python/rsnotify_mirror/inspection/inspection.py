@@ -1,20 +1,230 @@
-"""Inspects a whole Source: discovery, documents, channels, samples of its resources."""
+"""Inspects a whole Source: discovery in each of its forms, documents, channels, samples.
+
+Rules that hold here: a form of discovery that is not used is no violation; one that leads nowhere
+is. Each channel is opened for a moment only.
+"""
 
 import asyncio
+import zlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
-from rsnotify_client.web import Web
-from rsnotify_mirror.inspection.channels import checked_channel
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.stream import DocumentStream
+from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
+from rsnotify.resourcesync.validation.tables import CHANNELS
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify_client.address import joined
+from rsnotify_client.channel import Channel, Lost
+from rsnotify_client.discovery import (
+    WELL_KNOWN,
+    all_linked,
+    http_twin,
+    linked,
+    linked_in_html,
+    sitemaps_of,
+)
+from rsnotify_client.documents import Unpacker
+from rsnotify_client.notification import Received, read_notification
+from rsnotify_client.web import FetchedPage, Web
 from rsnotify_mirror.inspection.checked import Bounds, Checked, counted
 from rsnotify_mirror.inspection.contents import Contents, Found
 from rsnotify_mirror.inspection.documents import Documents
 from rsnotify_mirror.inspection.packages import Packages
-from rsnotify_mirror.inspection.relations import NamedChannel, channels_in, named_in
-from rsnotify_mirror.inspection.samples import Samples, chosen, linked
-from rsnotify_mirror.inspection.ways import Ways
+from rsnotify_mirror.inspection.relations import (
+    NamedChannel,
+    capability_of,
+    channels_in,
+    intervals_apart,
+    named_in,
+)
+from rsnotify_mirror.inspection.samples import Samples, chosen
+from rsnotify_mirror.inspection.samples import linked as linked_resources
+
+SOCKETS = ("ws://", "wss://")
+TOKEN_NEEDED = (401, 403)
+
+
+async def checked_channel(web: Web, named: NamedChannel, bounds: Bounds) -> Checked:
+    """What is wrong with a channel; as a WebSub topic, or as a WebSocket."""
+    capability, url = named.capability, named.url
+    checked = Checked(url, capability)
+    try:
+        if url.startswith(SOCKETS):
+            checked.violations += await _socket(web, capability, url, bounds)
+        else:
+            checked.violations += _of_topic(named, await web.page(url, accept="application/xml"))
+    except (Rejected, TryAgain) as error:
+        if getattr(error, "status", None) in TOKEN_NEEDED:
+            checked.error = error.detail
+        else:
+            checked.violations.append(_refused(capability, error.detail))
+    except Lost as lost:
+        checked.violations.append(_refused(capability, f"the connection ended: {lost}"))
+    return checked
+
+
+def _refused(capability: str, detail: str) -> Violation:
+    mend = "Serve the channel, or name it no longer."
+    return Violation(CHANNELS[capability], "/", detail, mend)
+
+
+# A topic ----------------------------------------------------------------------------------------
+
+
+def _of_topic(named: NamedChannel, page: FetchedPage) -> Violations:
+    clause = CHANNELS[named.capability]
+    if page.status in TOKEN_NEEDED:
+        raise Rejected(f"{named.url}: a token is needed", status=page.status)
+    if page.status != 200:
+        message = f"the topic answers {page.status}"
+        yield Violation(clause, "/", message, "Answer 200, with an empty body if there is nothing.")
+        return
+    header = page.headers.get("link", "")
+    for relation, told in (("self", (named.url,)), ("hub", named.hubs)):
+        found = [joined(page.url, each) for each in all_linked(header, relation)]
+        if not found:
+            message = f'the answer has no Link with rel="{relation}"'
+            yield Violation(clause, "/", message, f'Send Link: <…>; rel="{relation}".')
+        elif told and not {*told} & {*found}:
+            message = f"its {relation} is {found[0]}, the Capability List says {told[0]}"
+            yield Violation(clause, "/", message, "Let both say the same.")
+    if page.body:
+        yield from _of_payload(named.capability, page.body)
+
+
+def _of_payload(capability: str, payload: bytes) -> Violations:
+    yield from check(payload)
+    with suppress(Rejected):  # `check` has said so
+        told = capability_of(parse_document(payload))
+        if told and told != capability:
+            message = f"the channel of {capability} sends a {told}"
+            yield Violation(CHANNELS[capability], "/urlset/rs:md/@capability", message, "Send one.")
+
+
+# A WebSocket ------------------------------------------------------------------------------------
+
+
+async def _socket(web: Web, capability: str, url: str, bounds: Bounds) -> list[Violation]:
+    from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
+
+    async with open_channel(web, url, None) as channel:
+        payloads = await _heard(channel, bounds)
+        found = [each for payload in payloads for each in _of_payload(capability, payload)]
+        return found + list(_apart(channel.begins, payloads))
+
+
+async def _heard(channel: Channel, bounds: Bounds) -> list[bytes]:
+    """What the channel sends in a moment."""
+    payloads: list[bytes] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(bounds.listen_seconds):
+            async for payload in channel.payloads:
+                payloads.append(payload if isinstance(payload, bytes) else payload.encode())
+                if len(payloads) >= bounds.payloads:
+                    break
+    return payloads
+
+
+def _apart(begins: Position | None, payloads: Sequence[bytes]) -> Violations:
+    received: list[Received] = []
+    with suppress(Rejected):  # `check` has said so
+        for payload in payloads:
+            received.append(read_notification(payload))  # noqa: PERF401 - what came before stays
+    yield from intervals_apart(begins, received)
+
+
+ROBOTS = "/robots.txt"
+NOT_USED = "not used"
+MEND = f"Serve the Source Description at {WELL_KNOWN}, or link to the Capability List."
+
+
+def begins_a_document(body: bytes) -> bool:
+    """Whether this is the beginning of a document, packed or not."""
+    stream = DocumentStream()
+    try:
+        for piece in Unpacker().feed(body):
+            stream.feed(piece)
+    except (Rejected, zlib.error):
+        return stream.has_head
+    return stream.has_head
+
+
+class Ways:
+    """The ways from an address to a Source's documents."""
+
+    def __init__(self, web: Web, documents: Documents, report: Callable[[Checked], None]) -> None:
+        self.checked: list[Checked] = []
+        self._web = web
+        self._documents = documents
+        self._report = report
+
+    async def look(self, url: str) -> None:
+        """Try all forms; `TryAgain` or `Rejected` if the address itself gives no answer."""
+        url = http_twin(url)
+        page = await self._web.page(url)
+        found = [self._itself(page), self._header(page), self._html(page)]
+        found += [await self._well_known(url), await self._robots(url)]
+        if not any(found):
+            message = f"neither {url} itself, its links, {WELL_KNOWN} nor {ROBOTS} lead anywhere"
+            wrong = Violation("Core 6.3", "/", message, MEND)
+            self._add(Checked(url, "discovery", violations=[wrong]))
+
+    def _itself(self, page: FetchedPage) -> bool:
+        is_there = page.status == 200 and begins_a_document(page.body)
+        if is_there:
+            self._documents.begin_at(page.url)
+        return is_there
+
+    def _header(self, page: FetchedPage) -> bool:
+        return self._linked(page, linked(page.headers.get("link", ""), "resourcesync"), "Link")
+
+    def _html(self, page: FetchedPage) -> bool:
+        is_html = "html" in page.headers.get("content-type", "")
+        href = linked_in_html(page.body.decode(errors="replace")) if is_html else None
+        return self._linked(page, href, "<link>")
+
+    def _linked(self, page: FetchedPage, href: str | None, form: str) -> bool:
+        if href is not None:
+            self._documents.begin_at(joined(page.url, href), namer=f"{form} of {page.url}")
+        outcome = NOT_USED if href is None else None
+        self._add(Checked(page.url, f"discovery by {form}", note=outcome))
+        return href is not None
+
+    async def _well_known(self, url: str) -> bool:
+        described = joined(url, WELL_KNOWN)
+        page = await self._page(described)
+        is_there = page is not None and page.status == 200
+        if is_there:
+            self._documents.begin_at(described, "description", namer="discovery")
+        self._add(Checked(described, "discovery", note=None if is_there else NOT_USED))
+        return is_there
+
+    async def _robots(self, url: str) -> bool:
+        robots = joined(url, ROBOTS)
+        page = await self._page(robots)
+        body = page.body.decode(errors="replace") if page and page.status == 200 else ""
+        maps = sitemaps_of(body)
+        for each in maps:
+            self._documents.begin_at(joined(robots, each), namer=robots)
+        self._add(Checked(robots, "discovery", note=None if maps else NOT_USED))
+        return bool(maps)
+
+    async def _page(self, url: str) -> FetchedPage | None:
+        try:
+            return await self._web.page(url)
+        except (Rejected, TryAgain):
+            return None
+
+    def _add(self, checked: Checked) -> None:
+        self.checked.append(checked)
+        self._report(checked)
+
 
 Report = Callable[[Checked], None]
 
@@ -61,7 +271,9 @@ async def inspect(
         checked += await asyncio.gather(*channels)
         samples = Samples(web, _change_lists(documents), bounds)
         checked += await samples.check(chosen(documents.samples, bounds.samples), report)
-        checked += await samples.check_links(linked(documents.links, bounds.links), report)
+        checked += await samples.check_links(
+            linked_resources(documents.links, bounds.links), report
+        )
     return Inspection(url, checked, documents.beyond, _unchecked(walk, checked))
 
 

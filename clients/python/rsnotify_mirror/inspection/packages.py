@@ -18,7 +18,7 @@ from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client.dump import MANIFEST, Package, Packed
+from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import checker
 from rsnotify_client.web import Web, check_status
 from rsnotify_mirror.inspection.checked import PACKAGE, Bounds, Checked

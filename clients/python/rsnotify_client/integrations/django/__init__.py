@@ -25,7 +25,6 @@ from django.db.models.signals import post_delete, post_save, pre_delete, pre_sav
 from django.utils.timezone import get_default_timezone
 
 from rsnotify.resourcesync.change import Change
-from rsnotify_client.batch import OutboxError, check_name
 from rsnotify_client.change import Fields
 from rsnotify_client.integrations.django.configuration import (
     INSTALL,
@@ -40,10 +39,10 @@ from rsnotify_client.integrations.django.configuration import (
     wrong_place_of_outbox,
 )
 from rsnotify_client.integrations.models import BEFORE, Naive, PublishedModel, steps
-from rsnotify_client.memory import QueueFull
 from rsnotify_client.outbox import DROP, Outbox
 from rsnotify_client.outboxtable import says_no_table
 from rsnotify_client.publisher import Publisher, PublisherClosed
+from rsnotify_client.queue import OutboxError, QueueFull, check_name
 from rsnotify_client.relay import Relay
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from rsnotify_client.address import wrong_address
-from rsnotify_client.integrations.settings import wrong_outbox, wrong_settings
+from rsnotify_client.integrations.models import wrong_outbox, wrong_settings
 
 IN_DATABASE = "database"
 APP = "rsnotify_client.integrations.django"
