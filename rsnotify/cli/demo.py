@@ -267,7 +267,7 @@ async def _begin(connection: Connection, collection: Collection, set_name: str, 
 
 
 async def _snapshot(connection: Connection, set_name: str) -> None:
-    """Whoever may not ask for one waits for the hub's own."""
+    """Without the right to ask for one, the hub's own is waited for."""
     try:
         await connection.ask("POST", f"{path_of_set(set_name)}/snapshot")
     except (Rejected, TryAgain):

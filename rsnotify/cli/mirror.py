@@ -269,7 +269,7 @@ class MirrorRun(NamedTuple):
                 token=token,
                 hook=hook,
                 report=reporter(self.shown),
-                told=self.reporter.report,
+                on_status=self.reporter.report,
             ) as mirror:
                 showing = asyncio.create_task(show(mirror, self.shown))
                 try:

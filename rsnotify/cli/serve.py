@@ -115,7 +115,7 @@ def next_steps(address: str, settings: Settings, sets: Sequence[str]) -> str:
 
 
 def _options(address: str, settings: Settings) -> str:
-    """What the commands must be told of a hub that is not where they look for it."""
+    """The options for a hub that is not where the commands look for it."""
     elsewhere = "" if address.endswith(":8080") else f" --url {address}"
     if settings.data != Settings.data:
         elsewhere += f" --data {quote(str(settings.data))}"

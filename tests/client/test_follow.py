@@ -536,7 +536,7 @@ async def test_of_lists_that_are_no_longer_named_nothing_is_kept(source: Source)
 
 
 async def test_a_cursor_that_is_too_old_for_all_lists_is_told(source: Source) -> None:
-    with pytest.raises(HistoryGone, match="copy the Resource List anew"):
+    with pytest.raises(HistoryGone, match="copy the Resource List again"):
         await read(source.url + CAPABILITIES, 1, after="2020-01-01T00:00:00Z")
 
 

@@ -145,7 +145,7 @@ def test_lists_that_end_before_the_cursor_are_not_read() -> None:
 def test_lists_that_begin_after_the_cursor_are_a_gap() -> None:
     refs = [ListRef("b", T[2], T[4]), ListRef("c", T[4], None)]
     assert lists_after(refs, T[2])
-    with pytest.raises(HistoryGone, match="copy the Resource List anew"):
+    with pytest.raises(HistoryGone, match="copy the Resource List again"):
         lists_after(refs, T[1])
 
 

@@ -16,7 +16,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import Outbox, OutboxError, Relay, outboxtable
 from rsnotify_client.outboxfile import OutboxFile
 from rsnotify_client.outboxtable import OutboxTable
-from rsnotify_client.threads import tell_of_forks
+from rsnotify_client.threads import notify_of_forks
 from tests.client.hubs import accept, eventually, python, scripted_hub
 
 pytestmark = [
@@ -201,7 +201,7 @@ class Member:
     def __init__(self, *, fails: bool = False) -> None:
         self.told: list[str] = []
         self._fails = fails
-        tell_of_forks(self)
+        notify_of_forks(self)
 
     def before_fork(self) -> None:
         self.told.append("before")

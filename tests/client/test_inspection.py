@@ -387,12 +387,12 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
     "a resource has another hash": (
         lambda site: site.resources.update({"/a": b"other /a"}),
         "/a",
-        "was told",
+        "was stated",
     ),
     "a resource has another length": (
         lambda site: site.changed("/2.xml", T1, None, a_change(site, "/b")),
         "/b",
-        "it has 8 bytes, 3 were told",
+        "it has 8 bytes, 3 were stated",
     ),
     "a resource is not there": (
         lambda site: site.resources.pop("/a"),
@@ -620,7 +620,7 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
     "a package has another length": (
         lambda site: site.offer_dump(length=7),
         "/dump.zip",
-        "7 were told",
+        "7 were stated",
     ),
     "a package has another hash": (
         lambda site: site.offer_dump(hash="md5:" + 32 * "0"),

@@ -981,7 +981,7 @@ async def test_a_mirror_whose_channel_was_trimmed_while_it_was_away_copies_anew(
         await trim(client, ChannelName("dataset1", "change"))
         await hub.start()
         await hub.ask("POST", "/api/sets/dataset1/snapshot")
-        with pytest.raises(HistoryGone, match="copy the Resource List anew"):
+        with pytest.raises(HistoryGone, match="copy the Resource List again"):
             async with aclosing(follow(hub.channel(), after=known["until"])) as changes:
                 await anext(changes)
         async with Mirror(address, copy) as mirror:

@@ -268,7 +268,7 @@ async def test_what_no_list_tells_between_a_baseline_and_the_change_lists_is_nam
     )
     ran = await once(many, copy)
     assert (ran.is_whole, len(files(copy))) == (False, MANY)
-    assert "is told by no list" in ran.problems()
+    assert "is in no list" in ran.problems()
     md = {"at": str(many.at), "completed": "2026-11-21T00:00:00Z"}
     entries = [
         Entry(many.url + path, md=Md(hash=digest(body))) for path, body in many.resources.items()

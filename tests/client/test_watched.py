@@ -128,7 +128,7 @@ async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
     def tell(status: CopyStatus, _: Sums) -> None:
         found.append(status)
 
-    async with Mirror(url, tmp_path, options, told=tell) as mirror:
+    async with Mirror(url, tmp_path, options, on_status=tell) as mirror:
         keeping = asyncio.create_task(mirror.keep())
         await until(lambda: bool(found) and found[-1].in_step)
         assert found[-1].running

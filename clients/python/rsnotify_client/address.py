@@ -78,7 +78,7 @@ def wrong_token(token: str) -> str | None:
     """What is wrong with a token; None if a header can carry it."""
     if _TOKEN.fullmatch(token):
         return None
-    return "it has a line break or another character that no token has: write it anew"
+    return "it has a line break or another character that no token has: write it again"
 
 
 def without_tokens(text: str) -> str:

@@ -33,7 +33,7 @@ def delay_seconds(attempt: int, chance: float) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """A pause as a person is told of it: none is as short as nothing.
+    """A pause for a message: never as short as nothing.
 
     >>> in_words(0.01), in_words(2.345)
     ('0.1 s', '2.3 s')
@@ -41,10 +41,10 @@ def in_words(seconds: float) -> str:
     return f"{max(seconds, 0.1):.1f} s"
 
 
-def told_seconds(digits: str, most: int) -> int:
-    """What a peer says by a number of seconds, however long that is.
+def capped_seconds(digits: str, most: int) -> int:
+    """What a peer says in seconds, `most` at most, however many digits it has.
 
-    >>> told_seconds("7", 60), told_seconds("61", 60), told_seconds("9" * 5_000, 60)
+    >>> capped_seconds("7", 60), capped_seconds("61", 60), capped_seconds("9" * 5_000, 60)
     (7, 60, 60)
     """
     return most if len(digits) > DIGITS else min(int(digits), most)
@@ -52,13 +52,13 @@ def told_seconds(digits: str, most: int) -> int:
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 TRUST = "name the file of the authority that signed it in SSL_CERT_FILE"
-MENDS = {
+ADVICE = {
     9: "look at the clock of this machine",
     10: "its holder must renew it",
     62: "use the name that it was made for",
     64: "use the name that it was made for",
 }
-"""How to mend what OpenSSL finds wrong with a certificate; all else by trusting its authority."""
+"""What to do about a certificate, by the code of OpenSSL; for others, trust its authority."""
 
 
 class TooSlow(TimeoutError):
@@ -83,12 +83,12 @@ def cause_of(error: BaseException) -> str:
 
 
 def untrusted(error: BaseException) -> str | None:
-    """Why the certificate is not trusted, and how to mend it; None if it is trusted."""
+    """Why the certificate is not trusted, and what to do; None if it is trusted."""
     if not _is_of_tls(error, "SSLCertVerificationError"):
         return None
     failed = cast("ssl.SSLCertVerificationError", error)
-    mend = MENDS.get(failed.verify_code, TRUST)
-    return f"its certificate is not trusted ({failed.verify_message.rstrip('.')}): {mend}"
+    advice = ADVICE.get(failed.verify_code, TRUST)
+    return f"its certificate is not trusted ({failed.verify_message.rstrip('.')}): {advice}"
 
 
 def _is_of_tls(error: BaseException, name: str) -> bool:
@@ -128,17 +128,17 @@ class NotAHub(Rejected):
     """What answered at the address is no rsnotify hub, or a proxy before it."""
 
     def __init__(
-        self, url: str, what: str, status: int, mend: str = "is this the hub's address?"
+        self, url: str, what: str, status: int, advice: str = "is this the hub's address?"
     ) -> None:
-        super().__init__(f"{url} {what}; {mend}", status=status)
+        super().__init__(f"{url} {what}; {advice}", status=status)
 
 
 class WrongToken(Rejected):
     """The token is refused, or none was given; `said` is the hub's own sentence."""
 
     def __init__(self, url: str, refused: Rejected) -> None:
-        mend = "give a token that may publish here (`rsnotify tokens create` makes one)"
-        super().__init__(f"{url}: {refused.detail}; {mend}", status=refused.status)
+        advice = "give a token that may publish here (`rsnotify tokens create` makes one)"
+        super().__init__(f"{url}: {refused.detail}; {advice}", status=refused.status)
         self.said = refused.detail
 
 
@@ -182,7 +182,7 @@ def _phrase(status: int) -> str:
 
 
 def _whole(text: str | None) -> int:
-    return told_seconds(text, LONGEST_PAUSE_SECONDS) if text and text.isdecimal() else 0
+    return capped_seconds(text, LONGEST_PAUSE_SECONDS) if text and text.isdecimal() else 0
 
 
 KEY_IS_USED, TOO_LARGE = 409, 413
@@ -193,7 +193,7 @@ def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
     """By index, why changes of a batch of `count` are refused.
 
     An empty answer means: try again with fewer, under a new key. None means that no change is at
-    fault (a token, a set that is not there, a wrong address): keep all and wait for the mend.
+    fault (a token, a set that is not there, a wrong address): keep all and wait.
     """
     named = {
         fault["index"]: _words(fault)

@@ -146,7 +146,7 @@ def _cannot_wait() -> bool:
 async def _beside(
     threads: BlockingThreads, work: Callable[P, T], *args: P.args, **options: P.kwargs
 ) -> T:
-    """In one of the threads; whoever is cancelled does not wait for it, and it waits no more."""
+    """In one of the threads; if cancelled, neither waits for the other any more."""
     is_cancelled = Event()
 
     def act() -> T:

@@ -180,7 +180,7 @@ class _Fetched(io.RawIOBase):
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
-    """Told by its first bytes, whatever it is called."""
+    """By its first bytes, not by its name."""
     buffered = io.BufferedReader(cast("io.RawIOBase", file), PIECE_BYTES)
     if buffered.peek(2)[:2] == GZIP:
         return cast("IO[bytes]", gzip.GzipFile(fileobj=buffered))
@@ -299,8 +299,8 @@ def _merged(old: Iterator[Row], new: Iterator[Row]) -> Iterator[Change]:
             yield _decode(now[1])
             now = next(new, None)
         else:
-            if before[1] != now[1] and has_changed(_decode(before[1]), told := _decode(now[1])):
-                yield msgspec.structs.replace(told, change="updated")
+            if before[1] != now[1] and has_changed(_decode(before[1]), current := _decode(now[1])):
+                yield msgspec.structs.replace(current, change="updated")
             before, now = next(old, None), next(new, None)
 
 

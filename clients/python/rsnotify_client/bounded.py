@@ -209,13 +209,13 @@ class BoundedResponse(HTTPResponse):
         encoding = self.headers.get("Transfer-Encoding")
         if encoding is not None and encoding.lower() != "chunked":
             raise BadAnswer("the answer has a Transfer-Encoding that nobody asked for")
-        told = set(self.headers.get_all("Content-Length", []))
-        self.will_close |= bool(told and self.chunked)
-        if len(told) > 1 or not all(map(_LENGTH.fullmatch, told)):
+        lengths = set(self.headers.get_all("Content-Length", []))
+        self.will_close |= bool(lengths and self.chunked)
+        if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
             raise BadAnswer("the answer has a Content-Length that is no number")
 
     def abort(self) -> None:
-        """Wake whoever waits for more, in whatever thread."""
+        """Wake the thread that waits for more."""
         with suppress(OSError):  # not TLS's own, which would go on as if there were no TLS
             socket.socket.shutdown(getattr(self._sock, "socket", self._sock), socket.SHUT_RDWR)
 

@@ -33,7 +33,7 @@ class HistoryGone(Exception):
     def __init__(self, cursor: Position, begins: Position) -> None:
         super().__init__(
             f"the Change Lists begin at {begins}, after the cursor {cursor}: "
-            "copy the Resource List anew and follow from its `at`"
+            "copy the Resource List again and follow from its `at`"
         )
         self.begins = begins
 
@@ -153,7 +153,7 @@ class ChangeLists:
     async def after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
         """All changes from the cursor on, those at the cursor included, oldest first.
 
-        A list may be closed after its index was read, so where they do not join both are read anew.
+        A list may be closed after its index was read, so where they do not join, read both again.
         """
         try:
             async with aclosing(self._after(cursor)) as pieces:
@@ -188,7 +188,7 @@ class ChangeLists:
             self._read = {url: read for url, read in self._read.items() if url in asked}
 
     async def end(self) -> Received | None:
-        """The last change that there is: whoever follows from now on begins behind it."""
+        """The last change that there is: a follower that begins now begins behind it."""
         last: Received | None = None
         for ref in reversed(await self._lists(None)):
             async with aclosing(self._changes(ref.loc, None)) as pieces:

@@ -51,24 +51,24 @@ class Standstill:
 class Channel:
     """An open connection: the payloads, and what the peer has said of where it begins."""
 
-    def __init__(self, payloads: AsyncIterator[bytes | str], told: str | None = None) -> None:
+    def __init__(self, payloads: AsyncIterator[bytes | str], announced: str | None = None) -> None:
         self.payloads = payloads
-        self._told = told or ""
+        self._announced = announced or ""
 
     @property
     def begins(self) -> Position | None:
-        return position_of(self._told)
+        return position_of(self._announced)
 
     @property
     def begins_in_each(self) -> dict[str, Position]:
         """Where several sets are read: by their names, those whose place can be read."""
-        places = (each.partition("@")[::2] for each in self._told.split(","))
+        places = (each.partition("@")[::2] for each in self._announced.split(","))
         found = {name: position_of(text) for name, text in places}
         return {name: position for name, position in found.items() if position is not None}
 
 
 def resumed(url: str, cursor: Position | None) -> str:
-    """The channel's address for whoever has read up to the cursor."""
+    """The channel's address for a reader at this cursor."""
     if cursor is None:
         return url
     parts = urlsplit(url)

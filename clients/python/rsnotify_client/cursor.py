@@ -94,8 +94,8 @@ class SqliteCursor:
         known = self._found("SELECT address FROM cursor_source WHERE name = ?")
         if known not in (None, address):
             command = shlex.join(["sqlite3", str(self._path), "DELETE FROM cursor_source"])
-            mend = f"forget the addresses of all its cursors: {command}"
-            raise _of_another(self._path, str(known), address, mend)
+            advice = f"forget the addresses of all its cursors: {command}"
+            raise _of_another(self._path, str(known), address, advice)
         self._to_mark = "" if known else address
 
     def load(self) -> Position | None:
@@ -131,11 +131,11 @@ def _plain(url: str) -> str:
     return re.sub(r"://[^/]*@", "://", address).rstrip("/") + (kept and f"?{kept}")
 
 
-def _of_another(path: str | Path, known: str, address: str, mend: str) -> InvalidSettings:
+def _of_another(path: str | Path, known: str, address: str, advice: str) -> InvalidSettings:
     return InvalidSettings(
         [
             f"cursor {path}: it keeps the place in {known}, not in {address}: take another, "
-            f"or, if both are the same set, {mend}"
+            f"or, if both are the same set, {advice}"
         ]
     )
 

@@ -168,7 +168,7 @@ class Folder:
         return Look(files, found, scan.unsettled, scan.unread, scan.left_out, held_back)
 
     def _renew_all(self, scan: "_Scan", *, is_loaded: bool) -> Counter[str]:
-        """Whoever sends from the state waits for a transaction, and never while files are read."""
+        """A sender waits for a transaction at most, and never while files are read."""
         found: Counter[str] = Counter()
         read: list[ReadFile] = []
         until = time.monotonic() + READ_SECONDS
@@ -190,12 +190,12 @@ class Folder:
                     kind, lastmod = "updated" if before else "created", _time(signature.mtime)
                     found[kind] += 1
                     if is_loaded:
-                        told: Fields = {
+                        fields: Fields = {
                             "hash": digest,
                             "length": signature.size,
                             "lastmod": lastmod,
                         }
-                        self._tell(path, kind, told)
+                        self._record(path, kind, fields)
                 self._database.execute(_WRITE, (path, *signature, digest, lastmod))
         return found
 
@@ -216,10 +216,10 @@ class Folder:
             for path in gone:
                 self._database.execute("DELETE FROM files WHERE path = ?", (path,))
                 if is_loaded:
-                    self._tell(path, "deleted", {})
+                    self._record(path, "deleted", {})
 
-    def _tell(self, path: bytes, kind: str, told: Fields) -> None:
-        Outbox().send(self._database, self._set_name, make_change(self._loc(path), kind, told))
+    def _record(self, path: bytes, kind: str, fields: Fields) -> None:
+        Outbox().send(self._database, self._set_name, make_change(self._loc(path), kind, fields))
 
     def _count(self, query: str) -> int:
         return int(self._database.execute(query).fetchone()[0])

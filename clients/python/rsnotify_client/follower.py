@@ -127,7 +127,7 @@ log = logging.getLogger(__name__)
 class Follower:
     """Iterate over it for what is received, piece by piece; keep `cursor` to go on another day.
 
-    Whoever stops before the end closes the iteration, `aclosing(aiter(follower))`, and with it the
+    To stop before the end, close the iteration, `aclosing(aiter(follower))`, and with it the
     connection.
     """
 
@@ -316,7 +316,7 @@ class Follower:
 
 
 def _read(payload: bytes | str, cursor: Position | None) -> Received:
-    """A notification that cannot be read is lost; what it told is asked for again."""
+    """A notification that cannot be read is lost; its changes are asked for again."""
     try:
         return read_notification(payload)
     except Rejected as error:

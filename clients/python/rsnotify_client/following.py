@@ -121,7 +121,7 @@ class Keeper:
 
 
 class ReadingTask(Generic[Piece]):
-    """Reads in a task of its own, so that whoever iterates over it may leave at any point.
+    """Reads in a task of its own, so that its reader may leave at any point.
 
     A loop that is left leaves its generator to the event loop. At its end that closes all
     generators at the same time, which fails where one holds another; a task it cancels first.
@@ -151,7 +151,7 @@ class ReadingTask(Generic[Piece]):
                 await self._asked.acquire()
 
     def _tell_end(self, task: asyncio.Task[None]) -> None:
-        """Whoever iterates raises what ended it, also where others cancelled it."""
+        """Its reader raises what ended it, also where others cancelled it."""
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._pieces.put_nowait(error or StopAsyncIteration())
 

@@ -136,15 +136,15 @@ class HubClient:
             raise Rejected(f"the request to {self.url} cannot be sent: {error}") from None
 
     def _explained(self, refused: Rejected, path: str) -> Rejected:
-        """The refusal with the way to mend it.
+        """The refusal with what to do about it.
 
         The hub cannot say it: it does not know the address that we were given.
         """
         if refused.status in (UNAUTHORIZED, FORBIDDEN):
             return WrongToken(self.url, refused)
         if self._path and refused.detail.startswith(NOTHING_THERE):
-            mend = f"give the hub's address without {self._path}"
-            return NotAHub(self.url, f"has nothing at {path}", refused.status, mend)
+            advice = f"give the hub's address without {self._path}"
+            return NotAHub(self.url, f"has nothing at {path}", refused.status, advice)
         return refused
 
     def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:

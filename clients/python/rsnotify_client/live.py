@@ -234,7 +234,7 @@ def _ended(closed: ConnectionClosed) -> Exception:
 
 
 async def _check(url: str, answer: Reply) -> None:
-    """What a WebSocket is told by a close code, a stream is told by its status."""
+    """What a WebSocket says by a close code, a stream says by its status."""
     kind = answer.headers.get("content-type", "")
     if answer.status == 200 and kind.startswith(EVENT_STREAM):
         return

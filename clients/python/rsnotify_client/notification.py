@@ -97,11 +97,11 @@ def timed_changes(
         if not change.loc or change.change not in CHANGE_TYPES:
             skip(_unreadable(change))
             continue
-        told = position_of(change.datetime)
-        if told is None and change.datetime:
+        when = position_of(change.datetime)
+        if when is None and change.datetime:
             skip(f"the datetime {change.datetime[:80]!r} of {change.loc[:200]!r}")
             change = msgspec.structs.replace(change, datetime=None)
-        before = max(before, told or position_of(change.lastmod) or before)
+        before = max(before, when or position_of(change.lastmod) or before)
         yield before, change
 
 

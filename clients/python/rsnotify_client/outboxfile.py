@@ -2,7 +2,7 @@
 
 Rules that hold here: what `put` has returned from is in the file, whatever becomes of the process;
 no SQLite connection lives through a fork, for it would not survive in either process. Where one was
-in use at a fork that nobody told of, or that waited too long for it, the child has no outbox.
+in use at a fork that was not announced, or that waited too long for it, the child has no outbox.
 """
 
 import fcntl
@@ -109,7 +109,7 @@ class SqliteTable(OutboxTable):
             return "there is no such file"
         return super()._missing(text)
 
-    def _mend(self, text: str) -> str:
+    def _with_advice(self, text: str) -> str:
         if "full" in text or "disk I/O" in text:
             return f"{text}: make room on its disk"
         if "locked" in text:
@@ -118,7 +118,7 @@ class SqliteTable(OutboxTable):
             return f"{text}: {wrong_place(self._path) or UNWRITABLE}"
         if "not a database" in text:
             return f"{text}: give another path, or move that file away"
-        return super()._mend(text)
+        return super()._with_advice(text)
 
 
 class OutboxFile(SqliteTable):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.outbox import Database, packages_of, statements, style_of, with_marks
 from rsnotify_client.queue import Batch, OutboxError, fitting, new_key
-from rsnotify_client.threads import tell_of_forks
+from rsnotify_client.threads import notify_of_forks
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ _not_ours: list[Any] = []
 
 
 class NoOutbox(OutboxError):
-    """The table is not there, or its file; `problem` is the sentence without the mend."""
+    """The table is not there, or its file; `problem` is the sentence without the advice."""
 
     def __init__(self, problem: str, creation: str) -> None:
         super().__init__(f"{problem}; create it with: {creation}")
@@ -89,7 +89,7 @@ class OutboxTable:
         self._connection: Any = None
         self._leads = False
         self._must_close = False
-        tell_of_forks(self)
+        notify_of_forks(self)
 
     def create(self, database: Database) -> None:
         """Create the table, unless it is there."""
@@ -105,7 +105,7 @@ class OutboxTable:
             return self._leads
 
     def rest(self) -> None:
-        """Whoever leads goes on leading until its connection ends."""
+        """A leader leads until its connection ends."""
 
     def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
         oldest = OLDEST_CHANNEL.replace(":others", ANOTHER * len(postponed))
@@ -239,14 +239,14 @@ class OutboxTable:
         text = " ".join(str(error).split()) or type(error).__name__
         if (missing := self._missing(text)) is not None:
             return NoOutbox(f"the outbox {self._name}: {missing}", self._creation)
-        return OutboxError(f"the outbox {self._name}: {self._mend(text)}")
+        return OutboxError(f"the outbox {self._name}: {self._with_advice(text)}")
 
     def _missing(self, text: str) -> str | None:
         """What the error says, if it is that there is no outbox; else None."""
         return text if says_no_table(text) else None
 
-    def _mend(self, text: str) -> str:
-        """What the driver says, and the way to mend it."""
+    def _with_advice(self, text: str) -> str:
+        """What the driver says, and what to do."""
         return f"{text} Connect with check_same_thread=False" if "same thread" in text else text
 
 

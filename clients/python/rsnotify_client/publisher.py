@@ -50,7 +50,7 @@ class PublisherClosed(RuntimeError):
 
 
 class PublisherOptions(TypedDict, total=False):
-    """What a publisher may be told besides where to publish."""
+    """The options of a publisher."""
 
     outbox: str | os.PathLike[str] | None
     queue_size: int
@@ -155,7 +155,7 @@ class Publisher(ChangeMethods[None]):
             self._hub.close()
 
     def _send_rest(self, until: float) -> None:
-        """A refused change is told after it was removed, and `on_refused` may publish others."""
+        """`on_refused` is called after a change was removed, and may publish others."""
         while True:
             self._sender.flush(max(until - monotonic(), 0.0))
             self._sender.stop(until - monotonic())

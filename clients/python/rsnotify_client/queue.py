@@ -19,7 +19,7 @@ import msgspec
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify.resourcesync.set_name import wrong_name
-from rsnotify_client.threads import GIVE_UP_SECONDS, tell_of_forks
+from rsnotify_client.threads import GIVE_UP_SECONDS, notify_of_forks
 
 BATCH_CHANGES = 1_000
 BATCH_BYTES = 1024 * 1024
@@ -130,7 +130,7 @@ class MemoryQueue:
         self._size = size
         self._when_full = when_full
         self._begin()
-        tell_of_forks(self)
+        notify_of_forks(self)
 
     def _begin(self) -> None:
         self._lock = threading.RLock()

@@ -40,7 +40,7 @@ OF_POSTGRESQL: dict[str, str | int] = {
     "keepalives_idle": 10,  # …while an answer is awaited
     "keepalives_interval": 10,
 }
-"""What a connection is told that its URL says nothing of."""
+"""The options of a connection that its URL does not set."""
 
 OF_MYSQL = {"connect_timeout": 10, "write_timeout": 30, "read_timeout": 60}
 """In seconds; MySQL waits 50 s for the lock of a row."""

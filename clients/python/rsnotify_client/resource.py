@@ -24,7 +24,7 @@ class SourceResource(msgspec.Struct, frozen=True, omit_defaults=True):
     hash: str | None = None
     type: str | None = None
     links: tuple[Link, ...] = ()
-    position: int | None = None  # when it changed, if a change told of it
+    position: int | None = None  # when it changed, if a change said so
 
     @property
     def is_deleted(self) -> bool:

@@ -3,7 +3,7 @@
 Rules that hold here: a batch goes out with the key that the store keeps for it, and again with it
 until the hub has answered; only a change that the hub finds faulty is given up. A hub that does not
 answer holds up all channels, every other trouble only its own. The thread begins with the first
-change, never at import, and anew in a forked process. A process that ends waits for what is to be
+change, never at import, and again in a forked process. A process that ends waits for what is to be
 sent; a change that comes after that is waited for by its caller. Nothing here knows where the
 changes are kept.
 """
@@ -27,7 +27,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import HubUnreachable, delay_seconds, in_short, refused_changes
 from rsnotify_client.hub import HubClient
 from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError
-from rsnotify_client.threads import is_given_up, tell_of_forks
+from rsnotify_client.threads import is_given_up, notify_of_forks
 
 
 class ThreadBell:
@@ -125,7 +125,7 @@ class Troubles:
         return trouble.until > now and trouble.since >= self._eager_since
 
     def hopeless(self, since: float) -> Rejected | None:
-        """What waiting will not mend."""
+        """The trouble that waiting will not end."""
         for trouble in list(self._known.values()):
             if isinstance(trouble.error, Rejected) and trouble.since >= since:
                 return trouble.error
@@ -186,7 +186,7 @@ class Sender:
         """The process ends: whatever sent until now sends no more."""
         self._exit_seconds = EXIT_SECONDS
         self._begin()
-        tell_of_forks(self)
+        notify_of_forks(self)
         _senders.add(self)
 
     def _begin(self) -> None:
@@ -205,7 +205,7 @@ class Sender:
         self.published = self.refused = self.requests = self.retries = 0
 
     def before_fork(self) -> None:
-        """Nothing to do: each lock and event is made anew in the child."""
+        """Nothing to do: each lock and event is made again in the child."""
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
@@ -374,7 +374,7 @@ class Sender:
     def _give_up(self, batch: Batch, refused: Mapping[int, str]) -> None:
         """The others of the batch go out again, under a new key."""
         if not self._store.remove(batch, {batch.ids[index] for index in refused}):
-            return  # another sender has told it
+            return  # another sender has reported it
         self.refused += len(refused)
         for index, reason in refused.items():
             content = batch.changes[index]
@@ -382,9 +382,9 @@ class Sender:
                 "the hub refuses a change of %s: %s; %s", batch.channel, reason, content.decode()
             )
             if self._on_refused is not None:
-                self._tell(RefusedChange(batch.channel.set_name, _decode(content), reason))
+                self._report(RefusedChange(batch.channel.set_name, _decode(content), reason))
 
-    def _tell(self, refused: RefusedChange) -> None:
+    def _report(self, refused: RefusedChange) -> None:
         assert self._on_refused is not None  # noqa: S101
         try:
             self._on_refused(refused)

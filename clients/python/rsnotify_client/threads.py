@@ -58,20 +58,20 @@ log = logging.getLogger(__name__)
 
 
 class Forked(Protocol):
-    """Who wants to be told."""
+    """What has to act before and after a fork."""
 
     def before_fork(self) -> None:
-        """If this fails, the parent is not told afterwards; the child is."""
+        """If this fails, `after_fork` is not called in the parent, but in the child."""
 
     def after_fork(self, *, in_child: bool) -> None: ...
 
 
 _members: WeakSet[Forked] = WeakSet()
-_told: list[Forked] = []
+_prepared: list[Forked] = []
 _one_at_a_time = threading.RLock()
 
 
-def tell_of_forks(member: Forked) -> None:
+def notify_of_forks(member: Forked) -> None:
     with _one_at_a_time:  # a fork of another thread goes through all of them
         _members.add(member)
 
@@ -81,21 +81,21 @@ def _before() -> None:
     for member in list(_members):
         with _logged():
             member.before_fork()
-            _told.append(member)
+            _prepared.append(member)
 
 
 def _after_in_parent() -> None:
-    while _told:
+    while _prepared:
         with _logged():
-            _told.pop().after_fork(in_child=False)
+            _prepared.pop().after_fork(in_child=False)
     _one_at_a_time.release()
 
 
 def _after_in_child() -> None:
-    """Some servers (uWSGI) tell of a fork only here."""
+    """Some servers (uWSGI) report a fork only here."""
     global _one_at_a_time  # noqa: PLW0603
     _one_at_a_time = threading.RLock()
-    _told.clear()
+    _prepared.clear()
     for member in list(_members):
         with _logged():
             member.after_fork(in_child=True)
@@ -132,8 +132,8 @@ class BlockingThreads:
     async def run(self, act: Callable[..., Made], *args: Any, abort: Abort = None) -> Made:
         """Its result or error.
 
-        Whoever is cancelled calls `abort` and waits for the end of it; without one, they do not
-        wait, and the result is closed when it comes.
+        If cancelled, it calls `abort` and waits for the end of the work; without `abort` it does
+        not wait, and the result is closed when it comes.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Made] = loop.create_future()

@@ -166,7 +166,7 @@ class Answer:
         return b"".join(pieces)
 
     def abort(self) -> None:
-        """Wake whoever waits for it, in whatever thread."""
+        """Wake the thread that waits for it."""
         self.http.abort()
 
     def close(self) -> None:
@@ -225,7 +225,7 @@ class Pace:
         self._lock = Lock()
 
     def turn(self) -> float:
-        """How long whoever asks now has to wait."""
+        """How long the next request has to wait."""
         with self._lock:
             now = self._clock()
             self._next = max(self._next, now)
@@ -380,7 +380,7 @@ class Transport:
             pool.close()
 
     def abandon(self) -> None:
-        """In a forked process: close what the parent kept. Its locks may be locked for ever."""
+        """In a forked process: close what the parent kept. Its locks may stay locked."""
         for pool in self._pools.values():
             for connection in _queue(pool):
                 if connection is not None:
@@ -396,7 +396,7 @@ class Transport:
         raise BadAnswer("the client was closed")
 
     def close(self) -> None:
-        """Whoever still reads an answer gets an error at once."""
+        """A thread that still reads an answer gets an error at once."""
         with self._lock:
             self._is_closed = True
             busy = list(self._open)

@@ -16,7 +16,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import joined, origin, without_tokens
-from rsnotify_client.answer import cause_of, told_seconds, untrusted
+from rsnotify_client.answer import capped_seconds, cause_of, untrusted
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.network import Credentials, Network, OutOfReach, Reach, without_login
 from rsnotify_client.threads import BlockingThreads
@@ -66,7 +66,7 @@ class FetchedPage(NamedTuple):
 
     @property
     def challenge(self) -> str | None:
-        """What a server asks for that refuses whoever it does not know."""
+        """How a server wants to be authenticated to."""
         return self.headers.get("www-authenticate")
 
 
@@ -267,15 +267,15 @@ def again(url: str, answer: HasHead) -> TryAgain:
 def refused(
     url: str, status: int, detail: str | None = None, challenge: str | None = None
 ) -> Refused:
-    """What an answer means, and how to mend it."""
-    mends = {
+    """What an answer means, and what to do."""
+    advice = {
         401: _wanted(challenge),
         403: "the token may not read it: give one that may (to a command, in RSNOTIFY_TOKEN)",
         404: "there is nothing at this address: look whether it is right",
         407: f"the proxy refuses: {WANTS_PASSWORD}",
         410: "it is there no longer",
     }
-    words = detail or mends.get(status, f"the answer was {status}")
+    words = detail or advice.get(status, f"the answer was {status}")
     return Refused(f"{url}: {words}", status=status)
 
 
@@ -311,7 +311,7 @@ def retry_after(text: str | None, now: float | None = None) -> int:
     if not text:
         return 0
     if text.strip().isdecimal():
-        return told_seconds(text.strip(), RETRY_AFTER_SECONDS)
+        return capped_seconds(text.strip(), RETRY_AFTER_SECONDS)
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
 
     try:

@@ -309,7 +309,7 @@ async def _read_changes(
 
 
 def check_may_repair(directory: Path) -> None:
-    """Whoever repairs has to write, and alone: that is told before the long look at all files."""
+    """A repair has to write, and alone: what is in its way is reported before the long look."""
     with State(directory, is_writer=False):
         pass
     with State(directory):
@@ -335,7 +335,7 @@ async def repair(
         maps = msgspec.json.decode(state.fact("maps") or "[]", type=tuple[Map, ...])
     options = Options(selection=selection, maps=maps, max_delete=max_delete, network=network)
     async with Mirror(url, directory, options, token=token, report=report) as mirror:
-        mirror.mend(
+        mirror.repair(
             [each.loc for each in found.findings if each.loc and each.kind != "extra"],
             [each.path for each in found.findings if each.loc is None and each.path],
         )

@@ -109,13 +109,13 @@ class Baseline:
         return self._source.resourcelist or self._source.resourcedump or self._source.changelist
 
     def gap_before(self, begins: Position, at: Position) -> str | None:
-        """What is wrong where Change Lists begin after `at`: what changed before is told nowhere.
+        """What is wrong where Change Lists begin after `at`: what changed before stands nowhere.
 
         Many a Source tells only what changed after its list was complete.
         """
         if self.completed is not None and begins <= self.completed:
             return None
-        return f"what changed from {at} to {begins} is told by no list of the Source"
+        return f"what changed from {at} to {begins} is in no list of the Source"
 
     def summary(self) -> Event:
         """How much the Resource List has, how much of it is selected, and what is to be done."""

@@ -22,7 +22,7 @@ from rsnotify_mirror.fetch import Fetcher
 from rsnotify_mirror.hooks import Hook
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
-from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, Report, Sums, Told, Watch
+from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
 from rsnotify_mirror.state import State
 from rsnotify_mirror.statefile import mirror_around
 from rsnotify_mirror.storing import Store, Unpacking
@@ -44,7 +44,7 @@ class Mirror:
         token: str | None = None,
         hook: Hook | None = None,
         report: Report | None = None,
-        told: Told | None = None,
+        on_status: OnStatus | None = None,
     ) -> None:
         self.sums = Sums()
         self.url = url
@@ -52,7 +52,7 @@ class Mirror:
         _check_apart(directory, self._options.keep_deleted)
         self.state = State(directory)
         self._report_to = report
-        self._watch = Watch(self.state, self.sums, told)
+        self._watch = Watch(self.state, self.sums, on_status)
         self._web = self._new_web(token)
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
@@ -129,7 +129,7 @@ class Mirror:
         """Keep the copy in step until cancelled."""
         with self._watch:
             await self._begin()
-            await self._beside_the_work(self._planner.follow_for_ever(), gives_up=False)
+            await self._beside_the_work(self._planner.follow(), gives_up=False)
 
     async def _begin(self) -> None:
         await self._planner.prepare()
@@ -141,7 +141,7 @@ class Mirror:
     async def _beside_the_work(
         self, planning: Coroutine[Any, Any, bool], *, gives_up: bool
     ) -> bool:
-        """Plan while the workers work; then let them finish. Whoever fails ends the other."""
+        """Plan while the workers work; then let them finish. A failure of one ends the other."""
         plan = asyncio.create_task(planning)
         work = asyncio.create_task(self._workers.run(gives_up=gives_up))
         watching = asyncio.create_task(self._keep_looking())
@@ -172,7 +172,7 @@ class Mirror:
         return is_whole
 
     async def _converge(self) -> None:
-        """What changed between its list and its fetch is told by the next reading of the lists."""
+        """What changed between its list and its fetch is in the next reading of the lists."""
         for attempt in range(ROUNDS):
             await self._workers.rest()
             wrong, soon = self.state.failing(time() + SOON_SECONDS)
@@ -184,7 +184,7 @@ class Mirror:
             if not is_news:
                 await asyncio.sleep(self._options.first_retry_seconds * (attempt + 1))
 
-    def mend(self, locs: Sequence[str], strays: Sequence[str]) -> None:
+    def repair(self, locs: Sequence[str], strays: Sequence[str]) -> None:
         """These resources are not as they should be, and these files are nobody's."""
         for path in strays:
             self._disk.remove(path)

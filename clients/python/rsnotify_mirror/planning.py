@@ -2,7 +2,7 @@
 
 Rules that hold here: work is recorded before it is done, and the cursor with it, in one
 transaction. What could not be read does not end the rest: it is named, and the copy is not whole;
-what that may have told is looked for in a new baseline.
+what it may have listed is looked for in a new baseline.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class Planner:
         self._lists: ChangeLists | None = None
         self._follower: Follower | None = None
         self._trouble: str | None = NOT_READ
-        self._known: Timeline | None = None  # what the lists have told since they were first read
+        self._known: Timeline | None = None  # what the lists have had since they were first read
 
     @property
     def has_place(self) -> bool:
@@ -162,11 +162,11 @@ class Planner:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether all that was told up to the cursor could be read, as far as it is known yet."""
+        """Whether everything up to the cursor could be read, as far as it is known yet."""
         return self.state.fact("incomplete") in (None, PENDING)
 
     def _skip(self, problem: str) -> None:
-        """It cannot be read, and what it told is looked for in the next baseline."""
+        """It cannot be read, and its changes are looked for in the next baseline."""
         self.state.set_fact("incomplete", "1")
         self._report(Event("skipped", problem=problem))
 
@@ -276,7 +276,7 @@ class Planner:
             self.state.set_fact("cursor", str(cursor))
 
     def _kept(self) -> None:
-        """What a package has is stored; the rest of what it told is due."""
+        """What a package has is stored; the rest that it lists is due."""
         if self._reached is not None:
             self._move_to(self._reached)
             self._reached = None
@@ -291,7 +291,7 @@ class Planner:
             return self._trouble or NOT_WHOLE
         return None if self._follower is None else self._follower.trouble
 
-    async def follow_for_ever(self) -> bool:
+    async def follow(self) -> bool:
         while True:
             try:
                 if self.state.cursor is None or self.state.fact("incomplete") is not None:

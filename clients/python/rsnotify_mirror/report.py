@@ -110,16 +110,16 @@ class CopyStatus(msgspec.Struct, frozen=True):
         return self.in_step and behind is not None and behind <= max_behind
 
 
-Told = Callable[[CopyStatus, Sums], None]
+OnStatus = Callable[[CopyStatus, Sums], None]
 
 
 class Watch:
     """Looks how far a mirror is, from within it."""
 
-    def __init__(self, state: State, sums: Sums, tell: Told | None = None) -> None:
+    def __init__(self, state: State, sums: Sums, on_status: OnStatus | None = None) -> None:
         self._state = state
         self._sums = sums
-        self._tell = tell
+        self._on_status = on_status
         self._error: tuple[str, float] | None = None
         self.trouble: str | None = NOT_READ  # why the Source is not known to be read up to now
 
@@ -160,8 +160,8 @@ class Watch:
         state.set_fact("looked_at", now)
         state.set_fact("running", "1" if is_running else None)
         state.commit()
-        if self._tell is not None:
-            self._tell(status_of(state), self._sums)
+        if self._on_status is not None:
+            self._on_status(status_of(state), self._sums)
 
     def _is_in_step(self, *, was_in_step: bool) -> bool:
         """Changes that come all the time do not put it out of step while they are soon done."""
@@ -204,7 +204,7 @@ def _seconds(text: str) -> float:
 # For Prometheus ---------------------------------------------------------------------------------
 
 METRICS: Mapping[str, tuple[str, str]] = {
-    "rsnotify_mirror_in_step": ("gauge", "1 if all that the Source told is in the copy"),
+    "rsnotify_mirror_in_step": ("gauge", "1 if all that the Source published is in the copy"),
     "rsnotify_mirror_in_step_timestamp_seconds": ("gauge", "When it was in step last; 0: never"),
     "rsnotify_mirror_looked_timestamp_seconds": ("gauge", "When these numbers were written"),
     "rsnotify_mirror_resources": ("gauge", "Resources that the mirror knows"),

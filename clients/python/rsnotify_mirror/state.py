@@ -222,7 +222,7 @@ class State(StateFile):
         )
 
     def failed(self, row: Row, problem: str, due: float) -> bool:
-        """Whether that is still so: if it was planned anew meanwhile, it is tried again at once."""
+        """Whether that is still so: if it was planned again meanwhile, it is due at once."""
         self.begin()
         updated = self.database.execute(
             "UPDATE resource SET problem = ?, attempts = attempts + 1, due = ?"

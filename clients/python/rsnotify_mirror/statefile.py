@@ -1,7 +1,7 @@
 """The SQLite file of a mirror: its one writer, its transactions, and facts of the whole copy.
 
 Rules that hold here: what stands in the file can be read while another process writes it; an error
-of the disk is told with the file's name and how to mend it.
+of the disk is reported with the file's name and what to do.
 """
 
 import fcntl
@@ -110,7 +110,7 @@ class StateFile:
     # Transactions -------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Whoever keeps something back, to write more at once, writes it here."""
+        """What was kept back, to write more at once, is written here."""
 
     @property
     def database(self) -> sqlite3.Connection:
@@ -137,12 +137,12 @@ class StateFile:
             raise self.unwritable(error) from None
 
     def unwritable(self, error: sqlite3.Error) -> InvalidSettings:
-        mend = "make room or give the right to write, then start again"
-        return InvalidSettings([f"{self.directory / FILE}: {error}: {mend}"])
+        advice = "make room or give the right to write, then start again"
+        return InvalidSettings([f"{self.directory / FILE}: {error}: {advice}"])
 
     def _unreadable(self, error: sqlite3.Error) -> InvalidSettings:
-        mend = "give the right to read it, or to write in its directory"
-        return InvalidSettings([f"{self.directory / FILE}: {error}: {mend}"])
+        advice = "give the right to read it, or to write in its directory"
+        return InvalidSettings([f"{self.directory / FILE}: {error}: {advice}"])
 
     # Facts --------------------------------------------------------------------------------------
 

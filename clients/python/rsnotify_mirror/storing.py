@@ -139,7 +139,7 @@ class Store:
         return content
 
     def _taken_into_memory(self, row: Row, fetched: Fetched) -> bytes:
-        """Where no files are kept, whoever is told of a resource gets it whole."""
+        """Where no files are kept, the hook gets each resource whole."""
         try:
             if fetched.length > IN_MEMORY_BYTES:
                 raise Refused(f"{row.loc} is longer than {IN_MEMORY_BYTES} bytes: mirror to files")
@@ -176,7 +176,7 @@ class Store:
             raise
 
     async def _delete(self, row: Row) -> Event | None:
-        """What was never in the copy is removed from its state, and nobody is told."""
+        """What was never in the copy is removed from its state, and no hook is called."""
         path = row.path if self._has_files else None
         is_there = path is not None and self._disk.status(path) is not None
         was_held = is_there or row.have is not None

@@ -95,7 +95,7 @@ def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) ->
 
 
 class Workers:
-    """Works on what is due until it is told to end, or until nothing is left."""
+    """Works on what is due until `finish`, or until nothing is left."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Workers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._tasks_at: Counter[str] = Counter()
         self._pauses: dict[str, Pause] = {}  # by host
-        self._in_trouble: set[str] = set()  # hosts of which a failure was told in this run
+        self._in_trouble: set[str] = set()  # hosts whose failure was reported in this run
         self._awake = asyncio.Event()
         self._rests = asyncio.Event()
         self._may_be_more = True  # than is known to be due
@@ -147,7 +147,7 @@ class Workers:
         self.wake()
 
     async def run(self, *, gives_up: bool = False) -> None:
-        """For ever, or until `finish` and all is done; a run that `gives_up` ends what fails."""
+        """Until cancelled, or `finish` and all is done; with `gives_up`, what fails is left."""
         self._ends_when_idle, self.problem = False, None
         self._gives_up = gives_up
         self._in_trouble.clear()

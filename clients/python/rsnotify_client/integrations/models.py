@@ -92,13 +92,13 @@ class PublishedModel:
         return loc
 
     def change(self, loc: str, kind: str, instance: Any) -> Change:
-        """The change at an address; what else is told of it is that of the object, if it lives."""
-        told = {} if self._fields is None or kind == "deleted" else self._fields(instance)
-        return make_change(loc, kind, self._with_zone(told))
+        """The change at an address; its other fields are those of the object, if it lives."""
+        fields = {} if self._fields is None or kind == "deleted" else self._fields(instance)
+        return make_change(loc, kind, self._with_zone(fields))
 
-    def _with_zone(self, told: Fields) -> Fields:
+    def _with_zone(self, fields: Fields) -> Fields:
         for name in TIMES:
-            when = told.get(name)
+            when = fields.get(name)
             if not isinstance(when, datetime) or when.tzinfo is not None:
                 continue
             if self._zone is None:
@@ -106,8 +106,8 @@ class PublishedModel:
                     f"{self._name}: {name} is {when!r}, which has no time zone: say which one is "
                     'meant, with publish_model(…, naive="utc") or another tzinfo'
                 )
-            told = told | {name: when.replace(tzinfo=self._zone)}  # type: ignore[assignment]
-        return told
+            fields = fields | {name: when.replace(tzinfo=self._zone)}  # type: ignore[assignment]
+        return fields
 
 
 def steps(before: Collection[str], now: Collection[str]) -> list[tuple[str, str]]:

@@ -41,7 +41,7 @@ class Bounds(msgspec.Struct, frozen=True):
     unpacked_bytes: int = 1024 * 1024 * 1024  # …of what is in them
     listen_seconds: float = 3.0
     payloads: int = 100  # of a channel
-    pause_seconds: float = 1.0  # a change may be told a moment after it has happened
+    pause_seconds: float = 1.0  # a change may be stated a moment after it has happened
 
 
 def counted(number: int, name: str) -> str:

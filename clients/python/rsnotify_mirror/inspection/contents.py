@@ -30,16 +30,17 @@ _TABLES = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 CREATE TABLE document (id INTEGER PRIMARY KEY, url TEXT UNIQUE);
-CREATE TABLE told (document INTEGER, loc TEXT, change TEXT, time INTEGER, hash TEXT, length INTEGER,
-                   path TEXT);
+CREATE TABLE stated (document INTEGER, loc TEXT, change TEXT, time INTEGER, hash TEXT,
+                     length INTEGER, path TEXT);
 CREATE TABLE member (document INTEGER, whole INTEGER, PRIMARY KEY (whole, document));
-CREATE TEMP VIEW state AS SELECT whole, told.* FROM member JOIN told USING (document);
+CREATE TEMP VIEW state AS SELECT whole, stated.* FROM member JOIN stated USING (document);
 """
 _LAST = """
 SELECT loc, change, time, hash FROM (
   SELECT loc, change, time, hash, whole,
          row_number() OVER (PARTITION BY loc ORDER BY time DESC, rowid DESC) AS place
-  FROM (SELECT member.whole, told.rowid AS rowid, told.* FROM member JOIN told USING (document))
+  FROM (SELECT member.whole, stated.rowid AS rowid, stated.*
+        FROM member JOIN stated USING (document))
   WHERE whole = :changes AND time < :at
 ) WHERE place = 1 AND time >= :known
 """
@@ -80,8 +81,8 @@ WHERE whole = :changes AND time > :begin AND time < :end
 GROUP BY loc
 """
 _UNLIKE = """
-SELECT loc, change, time, hash, length, path FROM told WHERE document = :one
-EXCEPT SELECT loc, change, time, hash, length, path FROM told WHERE document = :other
+SELECT loc, change, time, hash, length, path FROM stated WHERE document = :one
+EXCEPT SELECT loc, change, time, hash, length, path FROM stated WHERE document = :other
 """
 
 
@@ -102,44 +103,44 @@ class Contents:
     """All entries of all lists."""
 
     def __init__(self) -> None:
-        self._told = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        self._told.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        self._told.executescript(_TABLES)
-        self._told.execute("BEGIN")
+        self._stated = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._stated.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        self._stated.executescript(_TABLES)
+        self._stated.execute("BEGIN")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._told.close()
+        self._stated.close()
 
     def add(self, url: str, entries: Iterable[Entry], *, by_lastmod: bool = False) -> None:
         """What a document tells; before 1.0, changes have their time in `lastmod`."""
         insert = "INSERT INTO document (url) VALUES (?) ON CONFLICT DO NOTHING"
-        if self._told.execute(insert, (url,)).rowcount < 1:
+        if self._stated.execute(insert, (url,)).rowcount < 1:
             return
         number = self._id(url)
         rows = ((number, *_row(url, entry, by_lastmod=by_lastmod)) for entry in entries)
-        self._told.executemany("INSERT INTO told VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        self._stated.executemany("INSERT INTO stated VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def differ(self, one: str, other: str) -> str | None:
         """A resource of which two copies of a manifest do not say the same."""
         for pair in ((one, other), (other, one)):
             ids = dict(zip(("one", "other"), map(self._id, pair), strict=True))
-            if (found := self._told.execute(_UNLIKE + "LIMIT 1", ids).fetchone()) is not None:
+            if (found := self._stated.execute(_UNLIKE + "LIMIT 1", ids).fetchone()) is not None:
                 return str(found[0])
         return None
 
     def _id(self, url: str) -> int:
-        found = self._told.execute("SELECT id FROM document WHERE url = ?", (url,)).fetchone()
+        found = self._stated.execute("SELECT id FROM document WHERE url = ?", (url,)).fetchone()
         return int(found[0]) if found else 0
 
     # All of them together -----------------------------------------------------------------------
 
     def compared(self, read: Mapping[str, Document], sets: Mapping[str, str]) -> Iterator[Found]:
         """What does not fit; `sets` is the Capability List of each document."""
-        self._told.execute("CREATE INDEX IF NOT EXISTS by_document ON told (document, loc)")
-        self._told.execute("CREATE INDEX IF NOT EXISTS by_loc ON told (loc, time)")
+        self._stated.execute("CREATE INDEX IF NOT EXISTS by_document ON stated (document, loc)")
+        self._stated.execute("CREATE INDEX IF NOT EXISTS by_loc ON stated (loc, time)")
         wholes = list(_wholes(read, sets))
         for whole in wholes:
             self._group(whole.number, whole.members)
@@ -154,7 +155,7 @@ class Contents:
 
     def _group(self, number: int, urls: Iterable[str]) -> None:
         rows = ((self._id(url), number) for url in urls)
-        self._told.executemany("INSERT OR IGNORE INTO member VALUES (?, ?)", rows)
+        self._stated.executemany("INSERT OR IGNORE INTO member VALUES (?, ?)", rows)
 
     def _of_set(
         self, wholes: list[Whole], changes: int, spans: list[tuple[int, int]]
@@ -172,7 +173,7 @@ class Contents:
     def _listed_twice(self, whole: Whole) -> Iterator[Found]:
         found = (
             (self._url(last), loc, f"{loc} stands in {self._url(first)} already")
-            for loc, first, last in self._told.execute(_TWICE, {"whole": whole.number})
+            for loc, first, last in self._stated.execute(_TWICE, {"whole": whole.number})
         )
         yield from _named("Core 10.2", found, "Let each resource stand in one part.")
 
@@ -185,7 +186,7 @@ class Contents:
             return
         end = EVER if whole.end is None else int(whole.end)
         words = {"whole": whole.number, "changes": changes, "at": at, "known": known, "end": end}
-        rows = self._told.execute(_BOTH, words)
+        rows = self._stated.execute(_BOTH, words)
         found = (each for row in rows if (each := self._unlike_change(whole, *row)) is not None)
         yield from _named("Core 10.1", found, "List what there was at that time.")
 
@@ -195,7 +196,7 @@ class Contents:
         loc: str,
         change: str,
         time: int,
-        told: str | None,
+        stated: str | None,
         listed: str | None,
         document: int | None,
     ) -> tuple[str, str, str] | None:
@@ -205,7 +206,7 @@ class Contents:
             return (whole.url, loc, missing) if whole.is_whole else None
         if change == "deleted":
             return self._url(document), loc, f"{loc} was deleted {when}, but is still listed"
-        if _is_other(told, listed):
+        if _is_other(stated, listed):
             message = f"{loc} was {change} {when}, but is listed with another hash"
             return self._url(document), loc, message
         return None
@@ -221,14 +222,14 @@ class Contents:
         over = EVER if None in taken else max(end, *(int(each or 0) for each in taken))
         for here, there in ((one, other), (other, one)):
             words = {"whole": here.number, "other": there.number, "changes": changes}
-            rows = self._told.execute(_OTHER_SNAPSHOT, words | {"at": begin, "end": over})
+            rows = self._stated.execute(_OTHER_SNAPSHOT, words | {"at": begin, "end": over})
             found = (
                 (self._url(document), loc, _unlike_snapshot(loc, there, is_missing=bool(missing)))
-                for loc, document, own, told, missing in rows
-                if (there.is_whole if missing else here is one and _is_other(own, told))
+                for loc, document, own, stated, missing in rows
+                if (there.is_whole if missing else here is one and _is_other(own, stated))
             )
-            mend = "Let manifest and list say the same of the same moment."
-            yield from _named("Core 11.2", found, mend)
+            advice = "Let manifest and list say the same of the same moment."
+            yield from _named("Core 11.2", found, advice)
 
     def _dumped(self, whole: Whole, changes: int, spans: list[tuple[int, int]]) -> Iterator[Found]:
         """A Change Dump's manifests against Change Lists, where both tell of the same time."""
@@ -240,26 +241,26 @@ class Contents:
             words = {"whole": whole.number, "changes": changes, "begin": begin, "end": end}
             found = (
                 (self._url(document), loc, _unlike_change_list(loc, time, listed, packed))
-                for loc, document, time, listed, packed in self._told.execute(_NOT_LISTED, words)
+                for loc, document, time, listed, packed in self._stated.execute(_NOT_LISTED, words)
             )
             yield from _named("Core 13.2", found, "Let both tell of the same changes.")
             if whole.is_whole and whole.end is not None:
                 missing = (
                     (whole.url, loc, f"{loc} changed at {Position(time)}, but no manifest tells it")
-                    for loc, time in self._told.execute(_NOT_PACKED, words)
+                    for loc, time in self._stated.execute(_NOT_PACKED, words)
                 )
                 yield from _named("Core 13.2", missing, "Let both tell of the same changes.")
 
     def _url(self, number: int) -> str:
-        found = self._told.execute("SELECT url FROM document WHERE id = ?", (number,)).fetchone()
+        found = self._stated.execute("SELECT url FROM document WHERE id = ?", (number,)).fetchone()
         return str(found[0])
 
 
 def _row(url: str, entry: Entry, *, by_lastmod: bool) -> tuple[object, ...]:
     md = entry.md or Md()
     time = position_of(md.datetime) or (position_of(entry.lastmod) if by_lastmod else None)
-    loc, told = joined(url, entry.loc), None if time is None else int(time)
-    return loc, md.change, told, md.hash, md.length, md.path
+    loc, stated = joined(url, entry.loc), None if time is None else int(time)
+    return loc, md.change, stated, md.hash, md.length, md.path
 
 
 def _is_other(one: str | None, other: str | None) -> bool:
@@ -274,20 +275,20 @@ def _unlike_snapshot(loc: str, other: Whole, *, is_missing: bool) -> str:
 
 
 def _unlike_change_list(loc: str, time: int, listed: str | None, packed: str) -> str:
-    told = "tells no such change" if listed is None else f"says {listed}"
-    return f"{loc} was {packed} at {Position(time)}, but the Change List {told}"
+    stated = "has no such change" if listed is None else f"says {listed}"
+    return f"{loc} was {packed} at {Position(time)}, but the Change List {stated}"
 
 
-def _named(clause: str, found: Iterable[tuple[str, str, str]], mend: str) -> Iterator[Found]:
+def _named(clause: str, found: Iterable[tuple[str, str, str]], advice: str) -> Iterator[Found]:
     """The first of these, by document, resource and message; the others are counted."""
     more, last = 0, ""
     for number, (document, loc, message) in enumerate(found):
         if number < NAMED:
-            yield document, Violation(clause, f"/urlset/url[loc={loc!r}]", message, mend)
+            yield document, Violation(clause, f"/urlset/url[loc={loc!r}]", message, advice)
         else:
             more, last = more + 1, document
     if more:
-        yield last, Violation(clause, "/urlset", f"the same of {more} more resources", mend)
+        yield last, Violation(clause, "/urlset", f"the same of {more} more resources", advice)
 
 
 def _wholes(read: Mapping[str, Document], sets: Mapping[str, str]) -> Iterator[Whole]:

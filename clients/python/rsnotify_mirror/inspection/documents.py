@@ -270,9 +270,9 @@ class Documents:
 
     def _span(self, named: NamedDocument) -> Span:
         """What its namer says of a list, else what the list says of itself."""
-        told = span_of(named.entry.md if named.entry else None)
+        stated = span_of(named.entry.md if named.entry else None)
         own = span_of(self.read[named.url].md if named.url in self.read else None)
-        return told[0] or own[0], told[1] or own[1]
+        return stated[0] or own[0], stated[1] or own[1]
 
     def _archives_of(self, url: str, document: Document) -> None:
         named = {each.capability: each.url for each in named_in(url, document)}

@@ -70,8 +70,8 @@ async def checked_channel(web: Web, named: NamedChannel, bounds: Bounds) -> Chec
 
 
 def _refused(capability: str, detail: str) -> Violation:
-    mend = "Serve the channel, or name it no longer."
-    return Violation(CHANNELS[capability], "/", detail, mend)
+    advice = "Serve the channel, or name it no longer."
+    return Violation(CHANNELS[capability], "/", detail, advice)
 
 
 # A topic ----------------------------------------------------------------------------------------
@@ -86,13 +86,13 @@ def _of_topic(named: NamedChannel, page: FetchedPage) -> Violations:
         yield Violation(clause, "/", message, "Answer 200, with an empty body if there is nothing.")
         return
     header = page.headers.get("link", "")
-    for relation, told in (("self", (named.url,)), ("hub", named.hubs)):
+    for relation, stated in (("self", (named.url,)), ("hub", named.hubs)):
         found = [joined(page.url, each) for each in all_linked(header, relation)]
         if not found:
             message = f'the answer has no Link with rel="{relation}"'
             yield Violation(clause, "/", message, f'Send Link: <…>; rel="{relation}".')
-        elif told and not {*told} & {*found}:
-            message = f"its {relation} is {found[0]}, the Capability List says {told[0]}"
+        elif stated and not {*stated} & {*found}:
+            message = f"its {relation} is {found[0]}, the Capability List says {stated[0]}"
             yield Violation(clause, "/", message, "Let both say the same.")
     if page.body:
         yield from _of_payload(named.capability, page.body)
@@ -101,9 +101,9 @@ def _of_topic(named: NamedChannel, page: FetchedPage) -> Violations:
 def _of_payload(capability: str, payload: bytes) -> Violations:
     yield from check(payload)
     with suppress(Rejected):  # `check` has said so
-        told = capability_of(parse_document(payload))
-        if told and told != capability:
-            message = f"the channel of {capability} sends a {told}"
+        stated = capability_of(parse_document(payload))
+        if stated and stated != capability:
+            message = f"the channel of {capability} sends a {stated}"
             yield Violation(CHANNELS[capability], "/urlset/rs:md/@capability", message, "Send one.")
 
 
@@ -141,7 +141,7 @@ def _apart(begins: Position | None, payloads: Sequence[bytes]) -> Violations:
 
 ROBOTS = "/robots.txt"
 NOT_USED = "not used"
-MEND = f"Serve the Source Description at {WELL_KNOWN}, or link to the Capability List."
+ADVICE = f"Serve the Source Description at {WELL_KNOWN}, or link to the Capability List."
 
 
 def begins_a_document(body: bytes) -> bool:
@@ -172,7 +172,7 @@ class Ways:
         found += [await self._well_known(url), await self._robots(url)]
         if not any(found):
             message = f"neither {url} itself, its links, {WELL_KNOWN} nor {ROBOTS} lead anywhere"
-            wrong = Violation("Core 6.3", "/", message, MEND)
+            wrong = Violation("Core 6.3", "/", message, ADVICE)
             self._add(Checked(url, "discovery", violations=[wrong]))
 
     def _itself(self, page: FetchedPage) -> bool:

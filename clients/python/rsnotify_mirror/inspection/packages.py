@@ -32,7 +32,7 @@ from rsnotify_mirror.inspection.relations import (
 )
 from rsnotify_mirror.inspection.samples import different
 
-MEND = "Write the package, its manifest and its dump together."
+ADVICE = "Write the package, its manifest and its dump together."
 
 
 class TooMuch(Exception):
@@ -124,8 +124,8 @@ class Packages:
             document = parse_document(as_of_today(body)[0])
         except Rejected:
             return found
-        told = NamedDocument(named.url, named.capability, "contents", Entry(md=named.md))
-        found += [_inside_of(each) for each in unlike(told, document, named.dump)]
+        stated = NamedDocument(named.url, named.capability, "contents", Entry(md=named.md))
+        found += [_inside_of(each) for each in unlike(stated, document, named.dump)]
         read = self._documents.read
         self._contents.add(named.url, document.entries)
         if named.contents is None:
@@ -170,4 +170,4 @@ def _inside_of(found: Violation) -> Violation:
 
 
 def _wrong(detail: str) -> Violation:
-    return Violation("Core 11.1", "/", detail, MEND)
+    return Violation("Core 11.1", "/", detail, ADVICE)

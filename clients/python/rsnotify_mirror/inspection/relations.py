@@ -15,7 +15,7 @@ from rsnotify_client.notification import Received, position_of
 ARCHIVE = "-archive"
 TIMES = {"from": "from_", "until": "until", "at": "at", "completed": "completed"}
 Span = tuple[Position | None, Position | None]
-"""`from` and `until` of a list, as far as they are told."""
+"""`from` and `until` of a list, as far as they are stated."""
 
 CLAUSES = {"changelist": "Core 12.2", "changedump": "Core 13.1"} | {
     "changelist-archive": "Archives 5",
@@ -70,9 +70,9 @@ def _named_by_entry(url: str, document: Document, entry: Entry) -> Iterator[Name
     elif own == "description":
         yield NamedDocument(loc, "capabilitylist", "contained", entry)
     elif own == "capabilitylist":
-        told = (entry.md and entry.md.capability) or ""
-        if told in (*LISTS, *ARCHIVES):
-            yield NamedDocument(loc, told, "contained", entry)
+        stated = (entry.md and entry.md.capability) or ""
+        if stated in (*LISTS, *ARCHIVES):
+            yield NamedDocument(loc, stated, "contained", entry)
     elif own in ARCHIVES:
         yield NamedDocument(loc, own.removesuffix(ARCHIVE), "contained", entry)
     elif own in ("resourcedump", "changedump"):
@@ -152,9 +152,9 @@ def unlike(named: NamedDocument, document: Document, namer: str) -> Violations:
         yield from _other_times(named.entry.md or Md(), document, namer)
 
 
-def _other_times(told: Md, document: Document, namer: str) -> Violations:
+def _other_times(stated: Md, document: Document, namer: str) -> Violations:
     for name, field in TIMES.items():
-        said, own = (position_of(getattr(md, field)) for md in (told, document.md or Md()))
+        said, own = (position_of(getattr(md, field)) for md in (stated, document.md or Md()))
         if said is not None and said != own:
             path = f"/{document.root}/rs:md/@{name}"
             message = f"{namer} says {name} {said}, the document says {own or 'nothing'}"
@@ -196,8 +196,8 @@ def round_in_circles(read: Mapping[str, Document]) -> Iterator[tuple[str, Violat
         for each in named:
             if is_index(read[each]) and url not in _reached(each, lists):
                 message = f"the index names {each}, which is an index, too"
-                mend = "Let it name lists only."
-                yield url, Violation("Sitemap protocol", "/sitemapindex", message, mend)
+                advice = "Let it name lists only."
+                yield url, Violation("Sitemap protocol", "/sitemapindex", message, advice)
     pages = {url: _page_after(url, document, read) for url, document in read.items()}
     for url, back in _leading_back(pages):
         message = f"the next page is {back}, which has been read: the pages have no end"
@@ -249,8 +249,8 @@ def not_in_its_index(url: str, document: Document, read: Mapping[str, Document])
     named = {joined(each, entry.loc) for each in pages(index, read) for entry in read[each].entries}
     begun = [each for each in read if url in pages(each, read)]
     if named.isdisjoint(begun):
-        path, mend = f"/{document.root}/rs:ln[@rel='index']", "Let `index` lead to its own index."
-        yield Violation("Core 7", path, f"its index {index} does not name it", mend)
+        path, advice = f"/{document.root}/rs:ln[@rel='index']", "Let `index` lead to its own index."
+        yield Violation("Core 7", path, f"its index {index} does not name it", advice)
 
 
 def pages(url: str, read: Mapping[str, Document]) -> list[str]:
@@ -263,19 +263,19 @@ def pages(url: str, read: Mapping[str, Document]) -> list[str]:
 
 def before_the_whole(whole: Document, named: NamedDocument, own: Md | None) -> Violations:
     """Whether a part of a snapshot was taken within the time of the whole; `own` is the part's."""
-    told, md = (named.entry and named.entry.md) or Md(), own or Md()
+    stated, md = (named.entry and named.entry.md) or Md(), own or Md()
     begin, end = (position_of(getattr(whole.md or Md(), name)) for name in ("at", "completed"))
     at, completed = (
-        position_of(getattr(told, name) or getattr(md, name)) for name in ("at", "completed")
+        position_of(getattr(stated, name) or getattr(md, name)) for name in ("at", "completed")
     )
     kind = "index" if is_index(whole) else "dump"
-    mend = f"Let the {kind} have the earliest `at` and the latest `completed` of its parts."
+    advice = f"Let the {kind} have the earliest `at` and the latest `completed` of its parts."
     if begin is not None and at is not None and at < begin:
         message = f"at {at} is before that of its {kind}, {begin}"
-        yield Violation("Core 10.2", "/urlset/rs:md/@at", message, mend)
+        yield Violation("Core 10.2", "/urlset/rs:md/@at", message, advice)
     if end is not None and completed is not None and completed > end:
         message = f"completed {completed} is after that of its {kind}, {end}"
-        yield Violation("Core 10.2", "/urlset/rs:md/@completed", message, mend)
+        yield Violation("Core 10.2", "/urlset/rs:md/@completed", message, advice)
 
 
 def unlike_its_lists(document: Document, spans: Sequence[Span]) -> Violations:
@@ -284,14 +284,14 @@ def unlike_its_lists(document: Document, spans: Sequence[Span]) -> Violations:
     if clause is None or not is_index(document) or not spans:
         return
     (begin, end), first, last = span_of(document.md), spans[0][0], spans[-1][1]
-    path, mend = "/sitemapindex/rs:md/@", "Let the index begin and end as its lists do."
+    path, advice = "/sitemapindex/rs:md/@", "Let the index begin and end as its lists do."
     if begin is not None and first is not None and begin != first:
         where = "later" if begin > first else "earlier"
         message = f"from {begin} is {where} than that of its first list, {first}"
-        yield Violation(clause, path + "from", message, mend)
+        yield Violation(clause, path + "from", message, advice)
     if end is not None and end != last:
         message = f"until {end} is not that of its last list, {last or 'which is open'}"
-        yield Violation(clause, path + "until", message, mend)
+        yield Violation(clause, path + "until", message, advice)
 
 
 def archive_apart(capability: str, begin: Position | None, archived: Iterable[Span]) -> Violations:
@@ -300,8 +300,8 @@ def archive_apart(capability: str, begin: Position | None, archived: Iterable[Sp
     if begin is None or ended is None or begin <= ended:
         return
     message = f"the lists begin at {begin}, their archive ends at {ended}: a gap"
-    mend = "Let the archive end where the lists begin."
-    yield Violation(CLAUSES[capability + ARCHIVE], "/*/rs:md/@from", message, mend)
+    advice = "Let the archive end where the lists begin."
+    yield Violation(CLAUSES[capability + ARCHIVE], "/*/rs:md/@from", message, advice)
 
 
 def names_nothing(document: Document) -> Violations:
@@ -340,6 +340,6 @@ def intervals_apart(begins: Position | None, received: Sequence[Received]) -> Vi
             kind = "nothing covers what lies between" if each.from_ > before else "they overlap"
             message = f"it begins at {each.from_}, the one before ended at {before}: {kind}"
             path = f"/notification[{number}]/rs:md/@from"
-            mend = "Let each notification begin where the last one ended."
-            yield Violation("Change Notification 3", path, message, mend)
+            advice = "Let each notification begin where the last one ended."
+            yield Violation("Change Notification 3", path, message, advice)
         before = each.until

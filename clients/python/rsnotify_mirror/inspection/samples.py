@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     loc: str
     hash: str | None
     length: int | None
-    told: Position
+    stated: Position
 
 
 class LinkedResource(NamedTuple):
@@ -97,8 +97,8 @@ def _is_there(change: Change) -> bool:
 
 
 def _sample(change: Change, at: Position) -> Sample:
-    told = position_of(change.datetime) or at
-    return Sample(change.loc, change.hash, change.length, told)
+    stated = position_of(change.datetime) or at
+    return Sample(change.loc, change.hash, change.length, stated)
 
 
 def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:
@@ -176,7 +176,7 @@ class Samples:
             return error.detail
 
     async def _difference(self, sample: Sample) -> Violation | None:
-        """In what it is not as told."""
+        """How it differs from what was stated."""
         has, length = checker(sample.hash), 0
         try:
             async with self._web.ask(sample.loc) as answer:
@@ -198,7 +198,7 @@ class Samples:
     async def _told_since(self, samples: Iterable[Sample]) -> list[Sample]:
         """The same as the Change Lists tell of them now; those that were deleted are left out."""
         newest: dict[str, Sample | None] = {each.loc: each for each in samples}
-        begin = min(each.told for each in newest.values() if each)
+        begin = min(each.stated for each in newest.values() if each)
         for url in self._changelists:
             try:
                 await self._follow(url, begin, newest)
@@ -209,12 +209,12 @@ class Samples:
     async def _follow(self, url: str, begin: Position, newest: dict[str, Sample | None]) -> None:
         async with aclosing(ChangeLists(self._web, url).after(begin)) as stretches:
             async for received in stretches:
-                for told, change in zip(received.positions, received.changes, strict=True):
+                for stated, change in zip(received.positions, received.changes, strict=True):
                     known = newest.get(change.loc)
-                    if change.loc not in newest or (known and told <= known.told):
+                    if change.loc not in newest or (known and stated <= known.stated):
                         continue
                     is_there = change.change != "deleted"
-                    sample = Sample(change.loc, change.hash, change.length, told)
+                    sample = Sample(change.loc, change.hash, change.length, stated)
                     newest[change.loc] = sample if is_there else None
 
 
@@ -222,20 +222,20 @@ class NotCompared(Exception):
     """A resource that may not be read, or not to its end."""
 
 
-def different(length: int, told: int | None, has: tuple[str, Any, str] | None) -> str | None:
-    """What is not as told of so many bytes, whose digest is in `has`."""
-    if told is not None and length != told:
-        return f"it has {counted(length, 'byte')}, {told} were told"
+def different(length: int, stated: int | None, has: tuple[str, Any, str] | None) -> str | None:
+    """How so many bytes differ from what was stated, whose digest is in `has`."""
+    if stated is not None and length != stated:
+        return f"it has {counted(length, 'byte')}, {stated} were stated"
     if has is not None and has[1].hexdigest() != has[2]:
-        return f"its {has[0]} is {has[1].hexdigest()}, {has[2]} was told"
+        return f"its {has[0]} is {has[1].hexdigest()}, {has[2]} was stated"
     return None
 
 
 def _dead(link: LinkedResource, why: int | str) -> Violation:
     why = f"the answer is {why}" if isinstance(why, int) else why
     message = f"{link.document} links to it as {link.relation}, but {why}"
-    mend = "Let the link lead to what it says, or remove it."
-    return Violation(LINKED_RELATIONS[link.relation], "/", message, mend)
+    advice = "Let the link lead to what it says, or remove it."
+    return Violation(LINKED_RELATIONS[link.relation], "/", message, advice)
 
 
 def _gone(detail: str) -> Violation:
@@ -243,5 +243,5 @@ def _gone(detail: str) -> Violation:
 
 
 def _wrong(detail: str) -> Violation:
-    mend = "Announce the change, or the hash and the length that it has."
-    return Violation("Core 7", "/", detail, mend)
+    advice = "Announce the change, or the hash and the length that it has."
+    return Violation("Core 7", "/", detail, advice)

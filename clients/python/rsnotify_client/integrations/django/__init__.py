@@ -64,7 +64,7 @@ def publish_model(
     """From now on publish the model's changes; call it in `AppConfig.ready`.
 
     `loc` gives the address of an object, else it is `BASE_URL` and `get_absolute_url()`. `fields`
-    gives what else is told of it, such as `lastmod`. An object is public if its address is not None
+    gives its other fields, such as `lastmod`. An object is public if its address is not None
     and `when`, if given, is true for it. If one stops to be public, or its address changes, the old
     address is published as deleted. `naive` says which zone the datetimes have that come without
     one; with `USE_TZ = False` it is Django's.
@@ -105,18 +105,18 @@ class _Receivers:
         written = instance if is_whole else _row_of(instance, using)
         now = self._published.address(written)
         # what another receiver has saved meanwhile has been published by that
-        self._tell(written, using, self._before(instance, None if created else now), now)
+        self._publish_change(written, using, self._before(instance, None if created else now), now)
 
     def deleted(self, instance: Any, using: str, **_: Any) -> None:
         if is_enabled():
-            self._tell(instance, using, self._before(instance, None), None)
+            self._publish_change(instance, using, self._before(instance, None), None)
 
     def _before(self, instance: Any, otherwise: str | None) -> str | None:
         """`otherwise` is where it was, if nobody said that it would be written."""
         address: str | None = vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
         return address
 
-    def _tell(self, instance: Any, using: str, was: str | None, now: str | None) -> None:
+    def _publish_change(self, instance: Any, using: str, was: str | None, now: str | None) -> None:
         for each, kind in steps([was] if was else [], [now] if now else []):
             publish(self._published.set_name, self._published.change(each, kind, instance), using)
 
