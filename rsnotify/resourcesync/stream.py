@@ -33,6 +33,8 @@ DATED_BY_LASTMOD = ("changelist", "changedump-manifest")
 SNAPSHOTS = ("resourcelist", "resourcedump", "resourcedump-manifest")
 """Of the draft of 2013: changes tell their time in `lastmod`, snapshots theirs in `modified`."""
 
+BEGINNING_BYTES = 256  # a longer XML declaration is not looked at: the parser reads UTF-8 anyway
+
 _ENDLESS = re.compile(rb"<[^<]{%d}" % TAG_BYTES)
 _ENCODING = re.compile(rb"<\?xml[^>]{0,80}?encoding\s*=\s*[\"']([A-Za-z0-9._-]+)")
 _BOM = b"\xef\xbb\xbf"
@@ -67,7 +69,7 @@ class DocumentStream:
         self._reader = EntryReader(reads_draft=not is_judged)
         self._held: list[Entry] | None = None  # changes of the draft, which may be newest first
         self._unseen = b""  # after the last `<`, not judged yet
-        self._fed = 0
+        self._beginning: bytes | None = b""  # until all of the XML declaration has come
         self._number = 0
         self._root: etree._Element | None = None
         self._head: Head | None = None
@@ -85,6 +87,15 @@ class DocumentStream:
 
     def feed(self, data: bytes) -> list[Entry]:
         """The entries that these bytes complete."""
+        if self._beginning is not None:
+            data = self._beginning + data
+            self._beginning = data if len(data) < BEGINNING_BYTES and b">" not in data else None
+            if self._beginning is not None:
+                return []
+            _judge_beginning(data)
+        return self._feed(data)
+
+    def _feed(self, data: bytes) -> list[Entry]:
         self._judge(data)
         try:
             self._parser.feed(data)
@@ -96,6 +107,9 @@ class DocumentStream:
 
     def close(self) -> list[Entry]:
         """The last entries; `Rejected` if the document is not whole."""
+        if self._beginning:
+            _judge_beginning(self._beginning)
+            self._feed(self._beginning)
         try:
             self._root = self._parser.close()
         except etree.XMLSyntaxError as error:
@@ -104,9 +118,6 @@ class DocumentStream:
         return entries if self._held is None else sorted(self._held, key=_changed_at)
 
     def _judge(self, data: bytes) -> None:
-        if not self._fed:
-            _judge_beginning(data)
-        self._fed += len(data)
         if b"\0" in data:
             raise Rejected("the document is not UTF-8: it contains a NUL byte")
         text = self._unseen + data

@@ -33,6 +33,18 @@ def test_entries_come_as_they_are_complete_whatever_the_pieces(size: int) -> Non
     assert stream.head.md.at == "2026-11-20T00:00:00Z"
 
 
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_another_encoding_is_refused_whatever_the_pieces(size: int) -> None:
+    with pytest.raises(Rejected, match="the encoding latin-1 is not read"):
+        read('<?xml version="1.0" encoding="latin-1"?>' + HEAD + END, size)
+
+
+@pytest.mark.parametrize("text", ["", "<", "<urlset", " " * 300])
+def test_what_ends_before_its_first_tag_is_no_document(text: str) -> None:
+    with pytest.raises(Rejected, match="not well-formed"):
+        read(text, 1)
+
+
 def test_a_document_without_entries_has_a_head() -> None:
     stream, found = read(HEAD + END)
     assert (found, stream.head.md.capability) == ([], "resourcelist")
