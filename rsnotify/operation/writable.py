@@ -3,9 +3,10 @@
 A small write still succeeds now and then where Redis is full and refuses nearly all changes. So one
 that has hardly any memory left counts as full.
 
-Of a Cluster that is the node with the list of the sets; `WritableParts` tells of the others.
+Of a Cluster that is the node with the list of the sets; `WritableParts` tells of all.
 """
 
+import asyncio
 from collections.abc import Collection, Mapping
 from time import monotonic
 from typing import Any
@@ -64,7 +65,8 @@ def why_full(memory: Mapping[str, Any]) -> str | None:
 
 
 class WritableParts:
-    """Which sets a Cluster takes no writes for, found out by one small write to each node."""
+    """Which sets a Cluster takes no writes for, found out by one small write to each node, and by
+    the memory that it has left."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -83,7 +85,17 @@ class WritableParts:
             for node, answer in zip(tags, answers, strict=True)
             if isinstance(answer, TryAgain)
         }
+        reasons = await self._full() | reasons
         return self._by_reason(set_names, reasons) if reasons else {}
+
+    async def _full(self) -> dict[str, str]:
+        """Which nodes have hardly any memory left."""
+        masters = await self._client.masters()
+        asked = (each.info("memory") for each in masters.values())
+        memories = await asyncio.gather(*asked, return_exceptions=True)
+        found = zip(masters, memories, strict=True)
+        reasons = {node: why_full(each) for node, each in found if isinstance(each, Mapping)}
+        return {node: why for node, why in reasons.items() if why is not None}
 
     def _by_reason(
         self, set_names: Collection[str], reasons: Mapping[str, str]

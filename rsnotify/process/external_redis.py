@@ -84,7 +84,7 @@ async def _refusal_of_tls(url: str) -> str | None:
 
 async def require_usable(client: Client, address: str) -> None:
     """Raise unless it is of a version and a kind that can keep a journal, and has loaded it."""
-    for server in await client.masters():
+    for server in (await client.masters()).values():
         await _require_usable(server, address, is_cluster=client.is_cluster)
     try:
         await client.durably([("PING",)])  # until its replicas are there
@@ -139,7 +139,9 @@ def _too_old(address: str, how_old: str) -> str:
 
 async def durability_warnings(client: Client) -> list[str]:
     """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
-    said = [warning for each in await client.masters() for warning in await _warnings(each)]
+    said = [
+        warning for each in (await client.masters()).values() for warning in await _warnings(each)
+    ]
     return list(dict.fromkeys(said))
 
 

@@ -63,9 +63,9 @@ class RedisClient(redis.Redis):
         server, replication = await pipeline.execute()
         return (f"{server['run_id']} {replication.get('master_replid', '')}",)
 
-    async def masters(self) -> list[Any]:
-        """A client of each server that is written to."""
-        return [self]
+    async def masters(self) -> dict[str, Any]:
+        """A client of each server that is written to, by its lane."""
+        return {"": self}
 
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         (answer,) = judge_answers(await self.together([command]), raise_on_error=True)

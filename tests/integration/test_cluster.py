@@ -20,7 +20,7 @@ from rsnotify.operation.writable import WritableParts
 from rsnotify.process.external_redis import wait_until_usable
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
-from tests.faults import out_of_memory
+from tests.faults import configured, out_of_memory
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
 from tests.receivers import Receiver
 from tests.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
@@ -29,6 +29,7 @@ from tests.redis_tls import AUTHORITY, SERVER, WITH_CERTIFICATE
 from tests.running import RunningHub, until
 
 NAMES = ("a", "b", "c", "d", "e")
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -198,6 +199,22 @@ async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(
     assert (names, "no memory left" in reason) == (sorted(of_it), True)
     assert set(of_it) < set(NAMES)
     assert await parts.away(NAMES) == {}
+
+
+@pytest.mark.parametrize(("left", "is_full"), [(2 * MIB, False), (MIB // 4, True)])
+async def test_sets_of_a_node_with_hardly_any_memory_left_are_named(
+    running: RunningCluster, client: Client, left: int, is_full: bool
+) -> None:
+    node = await running.master_of_set("a")
+    of_it = [name for name in NAMES if await running.master_of_set(name) is node]
+    async with node.client() as direct:
+        await direct.setrange(keys.stream(ChannelName("a", "change")) + ":large", 64 * MIB, b"x")
+        memory = await direct.info("memory")
+        used = memory["used_memory"] - memory.get("mem_not_counted_for_evict", 0)
+        async with configured(direct, "maxmemory", str(used + left)):
+            found = await WritableParts(client).away(NAMES)
+        await direct.flushall()
+    assert [*found.values()] == ([sorted(of_it)] if is_full else [])
 
 
 async def test_where_no_node_answers_everything_fails_as_where_one_server_does_not() -> None:

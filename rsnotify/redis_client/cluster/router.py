@@ -61,10 +61,10 @@ class ClusterClient(redis.Redis):
         except TryAgain as error:
             self.nodes.note_trouble(node, error)
 
-    async def masters(self) -> list[RedisClient]:
-        """A client of each server that is written to."""
+    async def masters(self) -> dict[str, RedisClient]:
+        """A client of each server that is written to, by its lane."""
         await self.nodes.refresh()
-        return [node.client for node in self.nodes.masters]
+        return {str(node): node.client for node in self.nodes.masters}
 
     # --- what may be repeated --------------------------------------------------------------------
 
