@@ -1,11 +1,15 @@
 """Where a Source's lists are broken, cut or emptied, a mirror loses nothing and is not whole."""
 
 import asyncio
+import gzip
 import io
+import lzma
+import os
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from aiohttp import web
@@ -281,17 +285,133 @@ async def test_what_no_list_tells_between_a_baseline_and_the_change_lists_is_nam
 # Packages ---------------------------------------------------------------------------------------
 
 
-def tar_xz() -> bytes:
+Member = tuple[tarfile.TarInfo, bytes]
+
+
+def tarred(*members: Member, mode: Literal["w:xz", "w:gz"] = "w:xz") -> bytes:
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:xz") as packed:
-        packed.addfile(tarfile.TarInfo("manifest.xml"), io.BytesIO())
+    with tarfile.open(fileobj=file, mode=mode, format=tarfile.PAX_FORMAT) as packed:
+        for info, content in members:
+            packed.addfile(info, io.BytesIO(content))
     return file.getvalue()
+
+
+def member(
+    name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = ""
+) -> Member:
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname = len(content), kind, link
+    return info, content
+
+
+def manifest_of(source: Source, *names: str) -> Member:
+    entries = [
+        Entry(source.loc(name), md=Md(hash=digest(name.encode()), path=f"/{name}"))
+        for name in names
+    ]
+    body = rendered("resourcedump-manifest", entries, at=str(source.at))
+    return member("./manifest.xml", body)
+
+
+def dumped(source: Source, body: bytes) -> None:
+    """The only package of a Resource Dump, whatever format it has."""
+    source.documents[CAPABILITIES] = source.capability_list("resourcedump")
+    entries = [Entry(source.loc("dump"), md=Md(length=len(body)))]
+    source.documents["/resourcedump.xml"] = rendered("resourcedump", entries, at=str(source.at))
+    source.documents["/dump"] = body
+
+
+@pytest.mark.parametrize("mode", ["w:xz", "w:gz"])
+async def test_a_tar_is_read_as_a_zip_is(
+    source: Source, copy: Path, mode: Literal["w:xz", "w:gz"]
+) -> None:
+    names = [f"f/{number}" for number in range(300)]
+    files_in = [member(f"./{name}", name.encode()) for name in names]
+    long = "long/" + "n" * 200
+    dumped(
+        source,
+        tarred(
+            manifest_of(source, *names, long), *files_in, member(long, long.encode()), mode=mode
+        ),
+    )
+    ran = await once(source, copy)
+    assert ran.is_whole, ran.problems()
+    assert files(copy) == {name: name.encode() for name in (*names, long)}
+    assert (await audit(source.url + CAPABILITIES, copy)).is_in_sync
+
+
+HOSTILE = {
+    "a symlink": member("a", kind=tarfile.SYMTYPE, link="/etc/passwd"),
+    "a hard link": member("a", kind=tarfile.LNKTYPE, link="/etc/passwd"),
+    "a device": member("a", kind=tarfile.CHRTYPE),
+    "a pipe": member("a", kind=tarfile.FIFOTYPE),
+    "a folder": member("a", kind=tarfile.DIRTYPE),
+    "another place": member("/tmp/../a", b"a"),
+    "another content": member("a", b"b"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_of_a_tar_nothing_is_taken_but_plain_files_by_their_names(
+    source: Source, copy: Path, name: str
+) -> None:
+    dumped(source, tarred(manifest_of(source, "a"), HOSTILE[name]))
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert files(copy) == {}
+    assert [each.name for each in copy.parent.iterdir()] == [copy.name]
+
+
+def sparse() -> bytes:
+    """A file of a terabyte that has no bytes."""
+    info = tarfile.TarInfo("a")
+    info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.size": str(2**40)}
+    info.pax_headers |= {"GNU.sparse.map": f"0,0,{2**40},0", "GNU.sparse.numblocks": "2"}
+    return tarred((info, b""))
+
+
+def header_bomb() -> bytes:
+    info = tarfile.TarInfo("a")
+    info.pax_headers = {"comment": os.urandom(2**18).hex()}
+    return tarred((info, b""))
+
+
+def too_many() -> bytes:
+    blocks = (tarfile.TarInfo(str(number)).tobuf() for number in range(1_100))
+    return gzip.compress(b"".join(blocks), compresslevel=1)
+
+
+REFUSED = {
+    "an xz bomb": (lambda: lzma.compress(bytes(2**24)), "inflates beyond"),
+    "a gzip bomb": (lambda: gzip.compress(bytes(2**24)), "inflates beyond"),
+    "a sparse file": (sparse, "has no manifest.xml"),
+    "a long header": (header_bomb, "a header of more than"),
+    "too many": (too_many, "more than 1,000 members"),
+    "cut": (lambda: tarred(member("a", b"a"))[:-20], "no ZIP package, and no tar"),
+    "no manifest": (lambda: tarred(member("a", b"a")), "has no manifest.xml"),
+    "no xz": (lambda: b"\xfd7zXZ\0 and nothing more", "no ZIP package, and no tar"),
+    "no gzip": (lambda: b"\x1f\x8b", "no ZIP package, and no tar"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_hostile_tar_is_refused(
+    source: Source, copy: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rsnotify_client.dumps.MEMBERS", 1_000)
+    made, said = REFUSED[name]
+    body = made()
+    dumped(source, body)
+    ran = await once(source, copy)
+    assert not ran.is_whole
+    assert said in ran.problems()
+    assert files(copy) == {}
 
 
 @pytest.mark.parametrize(
     ("body", "md", "said"),
     [
-        (tar_xz(), Md(), "dump.zip is no ZIP package"),
+        (b"hello", Md(), "dump.zip is no ZIP package"),
         (b"PK", Md(hash=digest(b"other")), "sha-256 digest"),
         (b"PK", Md(length=3), "2 bytes"),
         (None, Md(), "dump.zip answers 404"),

@@ -1,4 +1,4 @@
-"""Dumps: ZIP packages of many resources, and the changes that the manifests of Change Dumps list.
+"""Dumps: packages of many resources, ZIP or tar, and the changes that those of Change Dumps list.
 
 Rules that hold here: a name in a package is never a path on our disk; what is inflated is bounded
 by what the manifest says, or by what compression can honestly reach; a package or a member that is
@@ -7,11 +7,15 @@ fetched, unless the caller keeps what packages hold.
 """
 
 import asyncio
+import lzma
 import struct
+import tarfile
 import zipfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from itertools import chain, islice
+from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
 
@@ -30,12 +34,14 @@ from rsnotify_client.changelists import (
     stretches,
 )
 from rsnotify_client.discovery import Source
-from rsnotify_client.documents import Malformed, RemoteDocument
+from rsnotify_client.documents import Malformed, RemoteDocument, Unpacker
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Refused, Tag, Web, check_status
 
 MANIFEST = "manifest.xml"
+XZ, GZIP = b"\xfd7zXZ\0", b"\x1f\x8b"
+TEXTS = 100  # that hold for all members of a tar
 MEMBERS = 0xFFFE  # what a ZIP without extensions can say
 DIRECTORY_BYTES = 32 * 1024 * 1024
 DICTIONARY_BYTES = 64 * 1024 * 1024  # what `xz -9` uses
@@ -156,6 +162,86 @@ class Package:
             raise Refused(f"{self._where}: {name[:200]!r} cannot be read: {error}") from None
 
 
+@asynccontextmanager
+async def opened(file: BinaryIO, where: str) -> AsyncIterator[Package]:
+    """The package in a file, which may be a tar in xz or gzip, too."""
+    begins = file.read(len(XZ))
+    file.seek(0)
+    if not begins.startswith((XZ, GZIP)):
+        yield Package(file, where)
+        return
+    with TemporaryFile() as zipped:
+        await asyncio.to_thread(_as_zip, file, where, cast("BinaryIO", zipped))
+        yield Package(cast("BinaryIO", zipped), where)
+
+
+def _as_zip(file: BinaryIO, where: str, zipped: BinaryIO) -> None:
+    """The plain files of a tar, whose names are names and never paths; nothing else of it."""
+    begins, size = file.read(len(XZ)), file.seek(0, 2)
+    most = min(PACKAGE_BYTES, size * RATIO + FREE_BYTES)
+    file.seek(0)
+    try:
+        with TemporaryFile() as plain, zipfile.ZipFile(zipped, "w") as package:
+            pieces = iter(partial(file.read, PIECE_BYTES), b"")
+            for piece in _unxz(pieces) if begins.startswith(XZ) else _ungzip(pieces):
+                if plain.tell() + len(piece) > most:
+                    raise Refused(f"{where} inflates beyond {most} bytes")
+                plain.write(piece)
+            plain.seek(0)
+            careful = cast("BinaryIO", _CarefulTar(cast("BinaryIO", plain), where))
+            with tarfile.open(fileobj=careful, mode="r:") as tar:
+                _put_into(package, tar, where)
+    except Rejected:
+        raise
+    except Exception as error:  # tarfile has many
+        raise Refused(f"{where} is no ZIP package, and no tar in xz or gzip: {error}") from None
+
+
+def _put_into(package: zipfile.ZipFile, tar: tarfile.TarFile, where: str) -> None:
+    seen = 0
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined] # each would be kept
+        name = member.name.removeprefix("./")
+        seen += 1
+        if seen > MEMBERS or len(tar.pax_headers) > TEXTS:
+            raise Refused(f"{where} has more than {MEMBERS:,} members: make smaller packages")
+        if member.isreg() and not member.issparse() and name not in package.NameToInfo:
+            content = tar.extractfile(member)
+            with package.open(zipfile.ZipInfo(name), "w", force_zip64=True) as copy:
+                copyfileobj(cast("BinaryIO", content), copy)
+
+
+def _unxz(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=DICTIONARY_BYTES + FREE_BYTES)
+    for piece in pieces:
+        packed = piece
+        while not stream.eof and (packed or not stream.needs_input):
+            yield stream.decompress(packed, PIECE_BYTES)
+            packed = b""
+    if not stream.eof:
+        raise lzma.LZMAError("it has no end")
+
+
+def _ungzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    unpacker = Unpacker(layers=1)
+    for piece in pieces:
+        yield from unpacker.feed(piece)
+
+
+class _CarefulTar:
+    """A tar as `tarfile` reads it: what a header says of the next one is not taken into memory."""
+
+    def __init__(self, file: BinaryIO, where: str) -> None:
+        self._file = file
+        self._where = where
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= PIECE_BYTES:
+            raise Refused(f"{self._where} has a header of more than {PIECE_BYTES} bytes")
+        return self._file.read(size)
+
+
 class RemotePackages:
     """Packages over HTTP, for a caller who only wants their manifests."""
 
@@ -179,7 +265,9 @@ class RemotePackages:
                 raise Refused(
                     f"{wanted.loc} does not have the length and digest that its list says"
                 )
-            yield Package(cast("BinaryIO", file), wanted.loc)
+            file.seek(0)
+            async with opened(cast("BinaryIO", file), wanted.loc) as package:
+                yield package
 
     async def unpack(self, wanted: SourceResource, package: Package | None) -> None:
         """What a manifest says is planned; without `package` only the manifest was read."""

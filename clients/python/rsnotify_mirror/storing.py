@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.xml_reader import change_of
-from rsnotify_client.dumps import Package, Packed, RemotePackages
+from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Refused, Web
@@ -287,10 +287,12 @@ class Unpacking(RemotePackages):
             raise Refused(str(missing)) from None
         try:
             if fetched.content is not None:
-                yield Package(io.BytesIO(fetched.content), wanted.loc)
+                async with opened(io.BytesIO(fetched.content), wanted.loc) as package:
+                    yield package
             else:
                 with self._disk.open_part(wanted.loc, keep=True) as part:
-                    yield Package(part, wanted.loc)
+                    async with opened(part, wanted.loc) as package:
+                        yield package
         finally:
             self._disk.drop_part(wanted.loc)
 
