@@ -175,7 +175,7 @@ class Memory:
         """Somebody was told these rows of the journal, whoever appended them; whether one of them
         was not remembered, and is from now on."""
         until = rows[-1][0]
-        oldest = max(until, self.newest) - REMEMBERED_MICROSECONDS
+        oldest = Position(max(until, self.newest) - REMEMBERED_MICROSECONDS)
         known = self.rows
         new = [row for row in _within(rows, (oldest, until)) if row[0] not in known]
         if new:
