@@ -5,7 +5,6 @@ hub says. A load that breaks off is sent again with its key.
 """
 
 import asyncio
-import os
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,10 +22,8 @@ from rsnotify.cli.output import print_fields
 from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify_client.answer import HubUnreachable, cause_of, content_of
-from rsnotify_client.connection import ANSWER_BYTES, PATIENCE_SECONDS, Connection
-from rsnotify_client.network import Credentials, Network, without_login
-from rsnotify_client.transport import Transport
+from rsnotify_client.connection import PATIENCE_SECONDS, Connection
+from rsnotify_client.hub import HubClient
 
 commands = typer.Typer()
 resources = typer.Typer(
@@ -206,39 +203,31 @@ async def load(
     key: str | None,
 ) -> dict[str, Any]:
     """Send it until the hub has taken all of it, and wait until it is done."""
-    network = Network.of(os.environ)
+    path = f"{path_of_resources(set_name)}?{wanted.query()}"
     headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
-    headers |= {"User-Agent": network.agent} | Credentials(network, token, url).headers(url)
-    place = f"{without_login(url.rstrip('/'))}{path_of_resources(set_name)}"
-    address = f"{place}?{wanted.query()}"
-    answer: dict[str, Any] = await _sent(network, address, body, headers)
+    hub = HubClient(url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS)
+    with closing(hub):
+        answer = await _sent(hub, path, body, headers)
     if answer["stage"] in ("done", "compared"):
         return answer
     return await _done(url, token, set_name)
 
 
-async def _sent(network: Network, address: str, body: LoadBody, headers: dict[str, str]) -> Any:
+async def _sent(
+    hub: HubClient, path: str, body: LoadBody, headers: dict[str, str]
+) -> dict[str, Any]:
     until = monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            return await asyncio.to_thread(_sent_once, network, address, body, headers)
+            answer = await asyncio.to_thread(hub.ask, "PUT", path, headers, body.pieces())
         except TryAgain as error:
             if not body.is_repeatable or monotonic() > until:
                 raise
             typer.echo(f"{error.detail}; sending it again", err=True)
             await asyncio.sleep(AGAIN_SECONDS)
-
-
-def _sent_once(network: Network, address: str, body: LoadBody, headers: dict[str, str]) -> Any:
-    seconds: dict[str, Any] = {"connect_seconds": SEND_SECONDS, "read_seconds": LOAD_SECONDS}
-    try:
-        with closing(Transport(network, **seconds)) as transport:
-            answer = transport.ask("PUT", address, headers, body.pieces())
-            with closing(answer):
-                pause, content = answer.headers.get("retry-after"), answer.read(ANSWER_BYTES)
-                return content_of(address, answer.status, pause, content)
-    except (OSError, ValueError) as error:
-        raise HubUnreachable(address, cause_of(error)) from None
+        else:
+            content: dict[str, Any] = answer.content
+            return content
 
 
 async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:

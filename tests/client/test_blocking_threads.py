@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from rsnotify_client.threads import BlockingThreads
+from rsnotify_client.blocking_threads import BlockingThreads
 
 
 class Made:

@@ -16,12 +16,13 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
+from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
 from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
 from rsnotify_client.queue import QueueFull
 from rsnotify_client.sender import Counters
-from rsnotify_client.threads import BlockingThreads, given_up_if
+from rsnotify_client.threads import given_up_if
 
 log = logging.getLogger(__name__)
 

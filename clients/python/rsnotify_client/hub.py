@@ -1,4 +1,4 @@
-"""One hub, spoken to from threads: a request, and its answer or an error.
+"""One hub, asked from threads: a request, and its answer or an error.
 
 Rules that hold here: connections are kept for the next request; a forked process never uses those
 of its parent. Nothing here knows when to try again, but for a kept connection that the hub has
@@ -6,8 +6,9 @@ closed meanwhile.
 """
 
 import os
+from collections.abc import Iterator, Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -29,7 +30,7 @@ from rsnotify_client.transport import Transport
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-ANSWER_BYTES = 1024 * 1024
+ANSWER_BYTES = 1024 * 1024  # of what a publisher asks
 
 JSON = "application/json"
 UNAUTHORIZED, FORBIDDEN = 401, 403
@@ -45,6 +46,13 @@ class Accepted(msgspec.Struct, frozen=True):
     until: str
 
 
+class HubAnswer(NamedTuple):
+    """What the hub said to a request that it granted."""
+
+    status: int
+    content: Any
+
+
 class HubClient:
     """A hub's address and the token to speak with."""
 
@@ -55,6 +63,7 @@ class HubClient:
         *,
         connect_seconds: float = CONNECT_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        answer_bytes: int = ANSWER_BYTES,
     ) -> None:
         self.url = url.rstrip("/")
         if (wrong := wrong_address(self.url)) is not None:
@@ -68,8 +77,8 @@ class HubClient:
         self._headers = {"User-Agent": self._network.agent, "Accept-Encoding": "identity"} | shown
         self.url = without_login(self.url)
         self._path = urlsplit(self.url).path
-        self._origin = self.url.removesuffix(self._path)
         self._seconds = (connect_seconds, answer_seconds)
+        self._answer_bytes = answer_bytes
         self._transport = self._new_transport()
         self._process = os.getpid()
 
@@ -77,14 +86,14 @@ class HubClient:
         self, channel: ChannelName, body: bytes, key: str, content_type: str = JSON
     ) -> Accepted:
         """Publish the changes of a body, once under this key however often it is asked."""
-        headers = self._headers | {"Content-Type": content_type, "Idempotency-Key": key}
+        headers = {"Content-Type": content_type, "Idempotency-Key": key}
         try:
             return msgspec.convert(self._ask("POST", self._place(channel), headers, body), Accepted)
         except msgspec.ValidationError:
             raise NotAHub(self.url, "does not say what it accepted", 200) from None
 
     def _place(self, channel: ChannelName) -> str:
-        return f"{self._path}/api/sets/{quote(channel.set_name, safe='')}/{PLACES[channel.kind]}"
+        return f"/api/sets/{quote(channel.set_name, safe='')}/{PLACES[channel.kind]}"
 
     def check(self) -> None:
         """Ask whether this is a hub that knows the token; what else it may do is not asked."""
@@ -94,7 +103,7 @@ class HubClient:
             )
             raise WrongToken(self.url, needed)
         try:
-            self._ask("GET", f"{self._path}/api/sets", self._headers)
+            self._ask("GET", "/api/sets")
         except Rejected as error:
             if error.status != FORBIDDEN:  # only the admin may see all sets
                 raise
@@ -102,7 +111,7 @@ class HubClient:
     def check_right(self, channel: ChannelName) -> None:
         """Ask whether the token may publish to the channel, with a body that holds no change."""
         try:
-            self._ask("POST", self._place(channel), self._headers | {"Content-Type": JSON}, b"[]")
+            self._ask("POST", self._place(channel), {"Content-Type": JSON}, b"[]")
         except WrongToken:
             raise
         except Rejected:
@@ -117,15 +126,23 @@ class HubClient:
         """Keep none of these connections, nor one that is being used now; later ones are kept."""
         self._connections().release()
 
-    def _ask(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None = None
-    ) -> Any:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | Iterator[bytes] | None = None,
+    ) -> HubAnswer:
+        """Ask once; what the hub refuses is `Rejected`, as it says it."""
+        sent = self._headers | dict(headers or {})
+        until = monotonic() + self._seconds[0] + self._seconds[1]
         try:
-            return self._answered(method, path, headers, body)
-        except NotAHub:
-            raise
-        except Rejected as refused:
-            raise self._explained(refused, path) from None
+            answer = self._connections().ask(method, self.url + path, sent, body)
+            try:
+                answer.limit(until)
+                content = answer.read(self._answer_bytes)
+            finally:
+                answer.close()
         except OSError as error:  # first: a certificate's error is a ValueError, too
             if (why := untrusted(error)) is not None:
                 raise Rejected(f"{self.url} is not spoken to: {why}", status=UNTRUSTED) from None
@@ -134,6 +151,23 @@ class HubClient:
             raise
         except ValueError as error:
             raise Rejected(f"the request to {self.url} cannot be sent: {error}") from None
+        pause = answer.headers.get("retry-after")
+        return HubAnswer(answer.status, content_of(self.url, answer.status, pause, content))
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Any:
+        """As `ask`; a refusal says what to do about it."""
+        try:
+            return self.ask(method, path, headers, body).content
+        except NotAHub:
+            raise
+        except Rejected as refused:
+            raise self._explained(refused, self._path + path) from None
 
     def _explained(self, refused: Rejected, path: str) -> Rejected:
         """The refusal with what to do about it.
@@ -146,16 +180,6 @@ class HubClient:
             advice = f"give the hub's address without {self._path}"
             return NotAHub(self.url, f"has nothing at {path}", refused.status, advice)
         return refused
-
-    def _answered(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Any:
-        until = monotonic() + self._seconds[0] + self._seconds[1]
-        answer = self._connections().ask(method, self._origin + path, headers, body)
-        try:
-            answer.limit(until)
-            content = answer.read(ANSWER_BYTES)
-            return content_of(self.url, answer.status, answer.headers.get("retry-after"), content)
-        finally:
-            answer.close()
 
     def _connections(self) -> Transport:
         """Those of this process."""

@@ -17,9 +17,9 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import joined, origin, without_tokens
 from rsnotify_client.answer import capped_seconds, cause_of, untrusted
+from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.network import Credentials, Network, OutOfReach, Reach, without_login
-from rsnotify_client.threads import BlockingThreads
 from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 
 if TYPE_CHECKING:

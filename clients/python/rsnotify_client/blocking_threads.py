@@ -1,0 +1,99 @@
+"""Threads for what would block an event loop.
+
+Rules that hold here: only a program with an event loop loads this: `asyncio` takes long to load.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+Made = TypeVar("Made")
+Abort = Callable[[], None] | None
+
+
+class BlockingThreads:
+    """At most so many threads, started as they are needed."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._threads = 0
+        self._busy = 0
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    async def run(self, act: Callable[..., Made], *args: Any, abort: Abort = None) -> Made:
+        """Its result or error.
+
+        If cancelled, it calls `abort` and waits for the end of the work; without `abort` it does
+        not wait, and the result is closed when it comes.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Made] = loop.create_future()
+        self._busy += 1
+        if self._busy > self._threads and self._threads < self._size:
+            self._threads += 1
+            Thread(target=self._serve, daemon=True).start()
+
+        def work() -> None:
+            made, error = _outcome(act, args)
+            if future.cancelled():  # perhaps as the loop ends, and runs nothing more
+                _close(made)
+                made = None
+            try:
+                loop.call_soon_threadsafe(self._settle, future, made, error)
+            except RuntimeError:  # the loop has ended
+                _close(made)
+
+        self._work.put(work)
+        if abort is None:
+            return await _result_of(future)
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            abort()
+            await asyncio.wait([future])
+            future.exception()
+            raise
+        return future.result()
+
+    def _settle(self, future: asyncio.Future[Any], made: Any, error: Exception | None) -> None:
+        self._busy -= 1
+        if future.cancelled():
+            _close(made)
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(made)
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def close(self) -> None:
+        """The threads end when what they do is done."""
+        for _ in range(self._threads):
+            self._work.put(None)
+        self._threads = 0
+
+
+def _outcome(act: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
+    try:
+        return act(*args), None
+    except Exception as error:
+        return None, error
+
+
+async def _result_of(future: asyncio.Future[Made]) -> Made:
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if not future.cancelled() and future.exception() is None:  # it came at the same moment
+            _close(future.result())
+        raise
+
+
+def _close(made: Any) -> None:
+    with suppress(AttributeError, OSError):
+        made.close()
