@@ -83,9 +83,9 @@ class Store:
         except Missing as missing:
             if missing.status == 410:
                 return await self._delete(row)
+            stays = "" if row.have is None else ", so the file stays"
             raise TryAgain(
-                f"{missing}: it is in no list as deleted, so what was there stays",
-                retry_after_seconds=0,
+                f"{missing}, but no list says that it is deleted{stays}", retry_after_seconds=0
             ) from None
         return await self.put(row, fetched)
 
