@@ -2,9 +2,10 @@
 
     python -m tests.simulation --fault forgotten_key
 
-Each is a few lines of the code as they are, and what they become. `test_histories.py` fails when
-the lines are no longer there, so a fault moves with the code. Found within seconds: forgotten_key,
-head_too_early, clock_back, refusal_taken_for_success. The scenarios do not reach the others yet.
+Each is a few lines of the code as they are, and what they become; in which file they are does not
+matter. `test_histories.py` fails when no file has the lines any more: then they are mended here.
+Found within seconds: forgotten_key, head_too_early, clock_back, refusal_taken_for_success. The
+scenarios do not reach the others yet.
 """
 
 from importlib.machinery import SourceFileLoader
@@ -15,105 +16,92 @@ ROOT = Path(__file__).parents[2] / "rsnotify"
 
 
 class Fault(NamedTuple):
-    """What to replace in which file, and the scenario that is about it."""
+    """Lines that only one file has, what to put there, and the scenario that is about it."""
 
     scenario: str
-    file: str
     old: str
     new: str
 
-    @property
-    def path(self) -> Path:
-        return ROOT / self.file
-
-    def broken(self) -> str:
-        text = self.path.read_text()
-        assert text.count(self.old) == 1, f"{self.file} no longer has: {self.old}"
-        return text.replace(self.old, self.new)
+    def broken(self) -> tuple[Path, str]:
+        """The file, and its text with the fault."""
+        files = (path for kind in ("py", "lua") for path in ROOT.rglob(f"*.{kind}"))
+        having = [(path, text) for path in files if self.old in (text := path.read_text())]
+        assert len(having) == 1, f"{len(having)} files, not one, have: {self.old}"
+        path, text = having[0]
+        assert text.count(self.old) == 1, f"{path} has more than once: {self.old}"
+        return path, text.replace(self.old, self.new)
 
 
 FAULTS = {
     # A request that is repeated is stored again.
     "forgotten_key": Fault(
         "cut_answers",
-        "storage/append.lua",
         "  if known then\n    answers",
         "  if known and false then\n    answers",
     ),
     # A set turns private between a reader's admission and its place in the channel.
     "admitted_before": Fault(
         "private_set",
-        "delivery/channels/admission.py",
         "                self._check_unchanged(entry.admitted.sets)\n",
         "",
     ),
     # A lease that was renewed in the second in which it ended is lost.
     "renewal_lost": Fault(
         "renewed_lease",
-        "storage/subscriptions.lua",
         "local stays = lease_end and lease_end ~= pairs_[i + 1]",
         "local stays = false",
     ),
     # The change before one's own is not remembered, though nobody else may know of it.
     "unknown_neighbour": Fault(
         "lost_and_repeated",
-        "hub/feeds.py",
         "rows = (*stored.before, *stored.rows)",
         "rows = stored.rows",
     ),
     # Readers behind a change that was lost and appended again wait for ever.
     "moved_change": Fault(
         "lost_and_repeated",
-        "hub/repairing.py",
         "return found if is_done and await self._repairs.is_moved(feed.channel, cursor) else ()",
         "return ()",
     ),
     # A gap is announced while another process still remembers what was lost.
     "hasty_gap": Fault(
         "lost_and_repeated",
-        "hub/repairing.py",
         "is_alone=waited >= OTHERS_SECONDS",
         "is_alone=True",
     ),
     # An error of a callback moves its cursor on.
     "refusal_taken_for_success": Fault(
         "refusing_receiver",
-        "core/websub/subscription.py",
         "    if answer.succeeded:\n        return",
         "    if answer.status:\n        return",
     ),
     # A connection whose answer nobody waits for any more is used again.
     "answer_of_another": Fault(
         "slow_readers",
-        "storage/direct_connection.py",
         '            self._end(ConnectionLost("nobody waits for the answers any more"))\n',
         "",
     ),
     # A reader that caught up is placed at the head without what came meanwhile.
     "head_too_early": Fault(
         "slow_readers",
-        "delivery/channels/turns.py",
         "        found = feed.tail.next_after(follower.cursor) if written < TURN_BYTES else None\n",
         "        found = None\n        follower.cursor = feed.tail.head\n",
     ),
     # What a process has made of changes that Redis lost is served on.
     "stale_list": Fault(
         "lost_and_repeated",
-        "hub/repairing.py",
         "                    feed.losses += 1\n",
         "",
     ),
     # A repair is not held to one process at a time.
     "two_repairs": Fault(
         "lost_and_repeated",
-        "storage/repair.lua",
         "if record[1] ~= ARGV[7] or redis.call('GET', KEYS[6]) ~= ARGV[11] then return 0 end",
         "",
     ),
     # Positions follow the clock of Redis, also when it goes back.
     "clock_back": Fault(
         "moved_clock",
-        "storage/append.lua",
         "  if own <= last then own = last + 1 end\n",
         "  if own == last then own = last + 1 end\n",
     ),
@@ -122,12 +110,11 @@ FAULTS = {
 
 def plant(name: str) -> None:
     """Load the code with this fault; before anything of the hub is imported."""
-    fault = FAULTS[name]
-    broken = fault.broken()
-    if fault.path.suffix == ".py":
-        _break_module(fault.path, broken)
+    path, broken = FAULTS[name].broken()
+    if path.suffix == ".py":
+        _break_module(path, broken)
     else:
-        _break_script(fault.path, broken)
+        _break_script(path, broken)
 
 
 def _break_module(path: Path, broken: str) -> None:

@@ -53,7 +53,8 @@ def test_a_seed_gives_the_same_history_again() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_planted_fault_changes_the_code_as_it_is(fault: Fault) -> None:
-    assert fault.broken() != fault.path.read_text()
+    path, broken = fault.broken()
+    assert broken != path.read_text()
 
 
 @pytest.mark.parametrize("name", ["forgotten_key", "refusal_taken_for_success"])
