@@ -5,8 +5,11 @@ The work goes on even if all callers give up. If it fails unexpectedly, that is 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from time import monotonic
 from typing import Generic, TypeVar
 
 from rsnotify.errors import Rejected, TryAgain
@@ -47,3 +50,76 @@ class SingleFlight(Generic[Key, Result]):
 
 async def _run(work: Callable[[], Awaitable[Result]]) -> Result:
     return await work()
+
+
+FEW_SETS = 100  # whatever is made of them is made anew each time
+SECONDS_OF_A_SET = 0.0005
+RESULTS_KEPT = 8
+WAIT_SECONDS = 5.0
+SLICE = 100  # sets, before others have their turn
+
+Item = TypeVar("Item")
+
+
+def kept_seconds(sets: int) -> float:
+    """How long to keep what was made of so many sets."""
+    return 0.0 if sets <= FEW_SETS else sets * SECONDS_OF_A_SET
+
+
+def slices(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """So many at a time that the event loop is not held up."""
+    return (items[start : start + SLICE] for start in range(0, len(items), SLICE))
+
+
+class Costly(Generic[Result]):
+    """Results by their keys; `what` is the name of the work in the log."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._flights = SingleFlight[str, Result](what)
+        self._kept: OrderedDict[str, tuple[Result, float]] = OrderedDict()  # until when
+
+    async def result(
+        self, key: str, work: Callable[[], Awaitable[Result]], seconds: float
+    ) -> Result:
+        """What is kept, or was made just now; then it is kept for so many seconds."""
+        result, until = self._kept.get(key, (None, float("-inf")))
+        if result is not None and self._clock() < until:
+            return result
+        return await self._flights.result(key, partial(self._made, key, work, seconds))
+
+    async def _made(
+        self, key: str, work: Callable[[], Awaitable[Result]], seconds: float
+    ) -> Result:
+        result = await work()
+        self._kept.pop(key, None)
+        if seconds:
+            self._kept[key] = result, self._clock() + seconds
+        if len(self._kept) > RESULTS_KEPT:
+            self._kept.popitem(last=False)
+        return result
+
+
+class AtOnce:
+    """How much costly work is done at once: one more waits for a while, and is then refused."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        self._turns = asyncio.Semaphore(most)
+        self._refusal = refusal
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise TryAgain(self._refusal, retry_after_seconds=10) from None
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+
+async def let_others_go_on() -> None:
+    """Between two slices."""
+    await asyncio.sleep(0)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rsnotify.process.app import build_app, resource_routes
-from rsnotify.publishing.loads import load_body, load_parts
+from rsnotify.publishing.loads import load_endpoint as load_body
+from rsnotify.publishing.loads import load_store as load_parts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_endpoint import Resources
 from rsnotify.publishing.loads.load_store import Loads

@@ -8,24 +8,25 @@ from lxml import etree
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
-from rsnotify.documents.announced_description import AnnouncedDescriptions
-from rsnotify.documents.announcements import Announcements
-from rsnotify.documents.capabilities import Offers
+from rsnotify.documents.announcements import (
+    AnnouncedDescriptions,
+    Announcements,
+    DocumentsTold,
+    ToldDocuments,
+)
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
-from rsnotify.documents.discovery import Discovery
+from rsnotify.documents.discovery import Discovery, Offers
 from rsnotify.documents.document_request import SetAdmission
-from rsnotify.documents.documents_told import DocumentsTold
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
-from rsnotify.documents.told import ToldDocuments
 from rsnotify.http.base_url import BaseUrl
 from rsnotify.journal.bell import Bell
-from rsnotify.journal.history import History
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.reading import History
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of

@@ -21,7 +21,7 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from rsnotify.channels.admission import READER
-from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.reader import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.channels.websockets_protocol import SharedDeflate, quiet
 from rsnotify.errors import INTERNAL_ERROR

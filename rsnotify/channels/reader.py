@@ -1,12 +1,16 @@
 """What a channel and its readers, which are connections of Destinations, know of each other."""
 
+import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import repeat
+from time import monotonic
 from typing import Protocol
 
 from rsnotify.channels.frames import WireFormat
+from rsnotify.http.socket_input import WEBSOCKET, BoundedInput, InputTurns, ReceivedCounts
+from rsnotify.http.unread_output import unread_bytes
 from rsnotify.resourcesync.change import Position
 
 NOWHERE = -1  # a descriptor to which nothing can be written
@@ -88,3 +92,154 @@ def write_to_all(readers: Collection[Reader], data: bytes) -> None:
     for reader, count in zip(readers, written, strict=True):
         if count != len(data):
             reader.write(data[count:])
+
+
+TURN_BYTES = 4 * 1024  # of all readers, in a turn of the event loop
+LEAST_BYTES = 128  # a pong
+BYTES_PER_SECOND = 16 * 1024  # four of the longest messages
+FRAMES_PER_SECOND = 100  # pings of a minute and more, if the hub could read none of them meanwhile
+SECOND = 1.0
+
+
+class ReaderInput:
+    """Counts for all readers of a process; of those that send nothing, nothing is kept."""
+
+    def __init__(
+        self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.received = ReceivedCounts() if received is None else received
+        self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
+        self._clock = clock
+        self._second_ends = 0.0
+        self._bytes: dict[Reader, int] = {}  # in this second
+        self._frames: dict[Reader, int] = {}
+
+    def takes_bytes(self, reader: Reader, count: int) -> bool:
+        """Count what a WebSocket has sent; false if it is more than it may send."""
+        self.received.bytes[WEBSOCKET] += count
+        now = self._clock()
+        if now >= self._second_ends:
+            self._second_ends = now + SECOND
+            self._bytes.clear()
+            self._frames.clear()
+        total = self._bytes[reader] = self._bytes.get(reader, 0) + count
+        return total <= BYTES_PER_SECOND
+
+    def takes_frames(self, reader: Reader, count: int) -> bool:
+        """The same for the frames in these bytes."""
+        self.received.frames += count
+        total = self._frames[reader] = self._frames.get(reader, 0) + count
+        return total <= FRAMES_PER_SECOND
+
+    def forget(self, reader: Reader) -> None:
+        """It has gone."""
+        self._bytes.pop(reader, None)
+        self._frames.pop(reader, None)
+
+
+CLOSE_SECONDS = 5.0  # how long the other side may take to read the end, or to answer it
+FLOOD_CLOSE_SECONDS = 1.0  # …if it sends so much that it is not read any more
+
+
+class TransportReader(Reader, BoundedInput):
+    """Writes shared bytes to its transport, and tells its channel when the socket is full."""
+
+    __slots__ = ("_closing", "_input", "transport")
+
+    def __init__(
+        self, wire_format: WireFormat, transport: asyncio.Transport, reader_input: ReaderInput
+    ) -> None:
+        super().__init__(wire_format)
+        self.transport = transport
+        self._input = reader_input
+        self.descriptor = _descriptor_of(transport)
+        self._closing: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        state = "paused" if self.is_paused else "writable"
+        return f"<{type(self).__name__} {state} in {self.channel}>"
+
+    def take_over(self) -> None:
+        """From here on the transport speaks to this reader."""
+        self.transport.pause_reading()  # uvloop asks how much to read where reading begins
+        self.transport.set_protocol(self)
+        self.transport.resume_reading()
+        self.transport.set_write_buffer_limits(high=0)  # it says so if it holds anything
+        self.is_paused = self.transport.get_write_buffer_size() > 0
+
+    # --- called by the channel -------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self._closing is None and not self.transport.is_closing()
+
+    def write(self, data: bytes, /) -> None:
+        """Write it, or have it written as soon as there is room."""
+        written = 0
+        if not self.is_paused:
+            try:
+                written = os.write(self.descriptor, data)
+            except OSError:  # no room, or an error that the transport will have, too
+                written = 0
+        if written != len(data):
+            self.transport.write(memoryview(data)[written:])
+
+    def backlog(self) -> int:
+        return unread_bytes(self.transport)
+
+    def end_within(self, seconds: float) -> None:
+        """Leave the channel; cut the connection if it has not ended by then."""
+        self.leave_channel()
+        if self._closing is not None:
+            self._closing.cancel()
+        self._closing = asyncio.get_running_loop().call_later(seconds, self.transport.abort)
+
+    def end_flood(self, transport: str) -> None:
+        """Close the connection of a peer that sends too much, and read nothing more of it."""
+        self.turns.leave(self)
+        self.transport.pause_reading()
+        self._input.received.report_flood(transport, self.transport)
+        self.end_within(FLOOD_CLOSE_SECONDS)
+
+    def write_delayed(self) -> None:
+        """Write what could not be written while the socket was full; it may be full again then."""
+
+    # --- called by the transport -----------------------------------------------------------------
+
+    @property
+    def turns(self) -> InputTurns:
+        return self._input.turns
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        if self.channel is not None:
+            self.channel.pause(self)
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self.deadline = None  # a peer that reads is alive
+        self.write_delayed()
+        if self.channel is not None and not self.is_paused:
+            self.channel.resume(self)
+
+    def eof_received(self) -> bool:
+        """The peer has gone; what it has not read by then is dropped."""
+        if self._closing is None:
+            self.end_within(CLOSE_SECONDS)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.leave_channel()
+        self.turns.leave(self)
+        self._input.forget(self)
+        if self._closing is not None:
+            self._closing.cancel()
+        self.descriptor = NOWHERE
+
+
+def _descriptor_of(transport: asyncio.Transport) -> int:
+    """Where a frame can be written as it is: nowhere if the transport encrypts."""
+    if transport.get_extra_info("sslcontext") is not None:
+        return NOWHERE
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    return descriptor

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rsnotify.channels.reader import Reader
 from rsnotify.errors import TooMany, TryAgain
-from rsnotify.http.held import Held
+from rsnotify.http.connections import Held
 from rsnotify.resourcesync.notification import ChannelName
 
 RETRY_SECONDS = 10

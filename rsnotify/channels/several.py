@@ -9,10 +9,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_on, write_turn
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
-from rsnotify.channels.turns import YIELD_BYTES, Sent, close_for_a_bug, read_on, write_turn
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub

@@ -10,8 +10,7 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, Event
 
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, close_reason
-from rsnotify.channels.reader_input import ReaderInput
-from rsnotify.channels.transport_reader import CLOSE_SECONDS, TransportReader
+from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
 from rsnotify.channels.websockets_protocol import ReaderProtocol, one_ping_or_pong, pong
 from rsnotify.http.forms import XML, Form
 from rsnotify.http.socket_input import WEBSOCKET

@@ -13,10 +13,9 @@ import typer
 
 from rsnotify.cli.target import ADMIN_FILE
 from rsnotify.process.hub_process import run
-from rsnotify.process.log_filter import FloodFilter, RepeatedWarningFilter
-from rsnotify.process.log_format import JsonFormat, TextFormat
-from rsnotify.process.parent import end_with_parent
+from rsnotify.process.logs import FloodFilter, JsonFormat, RepeatedWarningFilter, TextFormat
 from rsnotify.process.settings import WORKER, Settings
+from rsnotify.process.worker import end_with_parent
 
 commands = typer.Typer()
 

@@ -12,7 +12,7 @@ from rsnotify.cli.hub_request import ask
 from rsnotify.cli.output import print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url
 from rsnotify.errors import TryAgain
-from rsnotify.registry.token_secret import id_of, new_secret
+from rsnotify.registry.tokens import id_of, new_secret
 
 commands = typer.Typer()
 tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")

@@ -7,32 +7,184 @@ the version announced is stored afterwards, so that what a dying process began i
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from time import monotonic
+from time import monotonic, time
+from typing import NamedTuple
 
-from rsnotify.documents.announced_description import AnnouncedDescriptions, DescriptionVersion
+import msgspec
+
+from rsnotify.documents.discovery import Offers
 from rsnotify.documents.documents import (
+    capabilities,
     change_list,
     resource_list,
     resource_list_archive,
     resource_list_part,
 )
-from rsnotify.documents.documents_told import DocumentsTold
 from rsnotify.documents.snapshots import Snapshot
+from rsnotify.documents.told_documents import Told, changes_between
 from rsnotify.errors import NoSuchSet
+from rsnotify.journal import keys
+from rsnotify.journal.claims import Claims
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.journal.window import Window
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.journal.window import DAY, DocumentSchedule, Window, last_edge
+from rsnotify.journal.windows import Archived, Windows
+from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client.script import IfEquals
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.notification import (
     SOURCE_DESCRIPTION,
     ChannelName,
     capability_list,
     change_list_index,
 )
+from rsnotify.resourcesync.xml_writer import render_document
+
+FIELD = "documents"
+
+
+class ToldDocuments:
+    """For all hub processes together, in Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._if_equals = IfEquals(client)
+
+    async def read(self, set_name: str) -> Told | None:
+        found = await self._client.hget(_key(set_name), FIELD)
+        return None if found is None else msgspec.json.decode(found, type=Told)
+
+    async def write(self, set_name: str, created: Position, told: Told) -> None:
+        """Only if it is still the set created then: one that is removed leaves no key."""
+        value = msgspec.json.encode(told)
+        command = ("HSET", FIELD, value)
+        await self._if_equals(_key(set_name), int(created), *command, field="created")
+
+
+def _key(set_name: str) -> str:
+    return keys.record(ChannelName(set_name, "framework"))
+
+
+class DescriptionVersion(NamedTuple):
+    """The Source Description at a version of the registry of sets."""
+
+    version: int
+    digest: str
+
+    def is_news_after(self, announced: "DescriptionVersion | None") -> bool:
+        return announced is None or (
+            self.version > announced.version and self.digest != announced.digest
+        )
+
+
+class AnnouncedDescriptions:
+    """The version that was announced last, in Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._claims = Claims(client)
+
+    async def read(self) -> DescriptionVersion | None:
+        version, digest = await self._client.hmget(keys.SETS_ANNOUNCED, "version", "digest")
+        return None if version is None else DescriptionVersion(int(version), digest.decode())
+
+    async def write(self, described: DescriptionVersion) -> None:
+        await self._client.hset(keys.SETS_ANNOUNCED, mapping=described._asdict())
+
+    async def claim(self, seconds: float) -> bool:
+        """Whether this process may announce; no other may for so many seconds."""
+        return await self._claims.take(f"{keys.SETS_ANNOUNCED}:claim", seconds) is not None
+
+
+Publish = Callable[[str, str, Sequence[Change]], Awaitable[None]]
+
+
+class DocumentsTold:
+    """Compares what was told of a set's documents with what they are."""
+
+    def __init__(
+        self,
+        windows: Windows,
+        offers: Offers,
+        told: ToldDocuments,
+        schedule: DocumentSchedule,
+        base_url: str,
+    ) -> None:
+        self._windows = windows
+        self._offers = offers
+        self._told = told
+        self._schedule = schedule
+        self._base_url = base_url
+        self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
+
+    async def begin(self, record: SetRecord) -> None:
+        """A new set: that it was created says all there is to say."""
+        await self._write(record, await self._now(record, 0))
+
+    async def tell(self, record: SetRecord, publish: Publish) -> None:
+        told = await self._told.read(record.name)
+        now = await self._now(record, 0 if told is None else told.number + 1)
+        self._archives[record.name, record.created] = now.archive
+        if told is None:  # made by a hub that kept no note
+            await self._write(record, now)
+        elif not now.is_same(told):
+            changes = list(changes_between(told, now, self._base_url, record.name))
+            if changes:
+                await publish(record.name, f"documents-{_digest(now)}", changes)
+            await self._write(record, now)
+
+    async def archives_to_tell(self, records: Sequence[SetRecord]) -> list[str]:
+        """Those whose archive has changed since this process saw it, or cannot be read, by name.
+
+        Time alone moves Change Lists into an archive, so all are asked for, in one journey."""
+        archives = await self._archives_of(records)
+        return [
+            record.name
+            for record, archive in zip(records, archives, strict=True)
+            if self._archives.get((record.name, record.created)) != archive
+        ]
+
+    def forget_others(self, names: Container[str]) -> None:
+        """Keep no note of sets that are gone."""
+        self._archives = {key: seen for key, seen in self._archives.items() if key[0] in names}
+
+    async def _write(self, record: SetRecord, told: Told) -> None:
+        await self._told.write(record.name, Position.parse(record.created), told)
+
+    async def _now(self, record: SetRecord, number: int) -> Told:
+        offer = await self._offers.of(record, self._base_url)
+        content = render_document(capabilities(self._base_url, offer.capabilities))
+        digest = blake2b(content, digest_size=12).hexdigest()
+        (archive,) = await self._archives_of([record])
+        if isinstance(archive, Exception):
+            raise archive
+        return Told(number, digest, archive, record.own_documents)
+
+    async def _archives_of(self, records: Sequence[SetRecord]) -> list[str | Exception]:
+        """What the hub's own archive of each covers, or why that cannot be seen."""
+        left = int(time() * MICROSECONDS) - self._schedule.index_days * DAY
+        begin = Position(last_edge(left, self._schedule.period))
+        found = await self._windows.archived([record.name for record in records], begin)
+        return [_covered(*each) for each in zip(records, found, strict=True)]
+
+
+def _covered(record: SetRecord, archived: Archived | Exception | None) -> str | Exception:
+    """Nothing while the hub has no archive to tell of."""
+    if record.changelist_archive is not None or archived is None:
+        return ""
+    if isinstance(archived, Exception):
+        return archived
+    oldest, newest = archived
+    return f"{int(oldest.from_)}-{int(newest.until)}"
+
+
+def _digest(told: Told) -> str:
+    return blake2b(repr(told).encode(), digest_size=12).hexdigest()
+
 
 GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification
 SETS_AT_ONCE = 100  # are announced of it in one go, so that Sources need not wait long

@@ -7,13 +7,11 @@ may be done twice. What one round could not do, the next one does. A set that fa
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rsnotify.documents.announcements import Announcements
 from rsnotify.documents.due_sets import AGAIN_SECONDS, DueSets
-from rsnotify.documents.in_turn import InTurn
-from rsnotify.documents.snapshot import take_snapshot
-from rsnotify.documents.snapshots import Snapshot, Snapshots
+from rsnotify.documents.snapshots import Snapshot, Snapshots, take_snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.clock_history import ClockHistory
 from rsnotify.journal.hub import Hub
@@ -22,6 +20,32 @@ from rsnotify.journal.windows import Windows
 from rsnotify.loops import Loop, repeat
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.single_flight import SingleFlight
+
+SOME = 200
+
+
+class InTurn:
+    """Looks at some in each round until all had their turn, then begins anew."""
+
+    def __init__(self) -> None:
+        self._left: list[str] = []
+
+    async def round(
+        self, names: Iterable[str], look: Callable[[Sequence[str]], Awaitable[None]]
+    ) -> None:
+        """Look at the next of these; whoever came since the last beginning has its turn after that.
+
+        If that is not possible now, the next round begins with them."""
+        if not self._left:
+            self._left = list(names)[::-1]
+        some = self._left[-SOME:]
+        del self._left[-SOME:]
+        try:
+            await look(some[::-1])
+        except TryAgain:
+            self._left += some
+            raise
+
 
 log = logging.getLogger(__name__)
 

@@ -4,23 +4,194 @@ Private sets are not in documents about all sets. A capability is listed as soon
 exists. Where the Source has a document of its own, it is listed instead of the hub's.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
+from time import time
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.costly import Costly, kept_seconds, slices
-from rsnotify.documents.capabilities import Offers, capabilities_of
-from rsnotify.documents.description import KeptDescription, public_sets
 from rsnotify.documents.document_request import SetAdmission, form_of
-from rsnotify.documents.documents import SetCapabilities, capabilities, robots, socket_capabilities
-from rsnotify.documents.responses import DocumentInfo, document_response, rendered_response
-from rsnotify.documents.snapshots import Snapshots
+from rsnotify.documents.documents import (
+    SetCapabilities,
+    capabilities,
+    resource_list,
+    robots,
+    socket_capabilities,
+    source_description,
+)
+from rsnotify.documents.responses import (
+    DocumentInfo,
+    Parts,
+    document_response,
+    gzipped,
+    rendered_response,
+)
+from rsnotify.documents.snapshots import Snapshot, Snapshots
 from rsnotify.http.base_url import BaseUrl
+from rsnotify.http.forms import XML, Form
 from rsnotify.journal.hub import Hub
-from rsnotify.resourcesync.xml_writer import Document, render_document
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.journal.window import DAY, Window
+from rsnotify.journal.windows import Windows
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.json_writer import json_frame, render_entries_json
+from rsnotify.resourcesync.notification import KINDS, Kind
+from rsnotify.resourcesync.xml_writer import (
+    Document,
+    Md,
+    close_root,
+    escape,
+    open_root,
+    render_document,
+    render_entries,
+)
+from rsnotify.single_flight import Costly, SingleFlight, kept_seconds, let_others_go_on, slices
+
+
+class Offer(NamedTuple):
+    """What a set offers, and since when it has been this."""
+
+    capabilities: SetCapabilities
+    changed: Position
+
+
+class Offers:
+    """Asks what sets offer."""
+
+    def __init__(self, windows: Windows, snapshots: Snapshots, index_days: int) -> None:
+        self._windows = windows
+        self._snapshots = snapshots
+        self._index_days = index_days
+
+    async def of(self, record: SetRecord, base: str) -> Offer:
+        snapshot = await self._snapshots.newest(record.name)
+        oldest = await self._windows.oldest(record.name)
+        archived_at = self._archived_at(oldest)
+        offered = capabilities_of(record, snapshot, base)._replace(
+            has_archive=archived_at is not None,
+            has_resource_list_archive=await self._snapshots.has_archive(record.name),
+        )
+        taken = 0 if snapshot is None else snapshot.completed
+        edited = Position.parse(record.edited)
+        return Offer(offered, Position(max(edited, taken, archived_at or 0)))
+
+    def _archived_at(self, oldest: Window | None) -> int | None:
+        """Since when the set has an archive; None if it has none."""
+        if oldest is None:
+            return None
+        left = oldest.until + self._index_days * DAY
+        return left if left <= time() * MICROSECONDS else None
+
+
+def capabilities_of(
+    record: SetRecord,
+    snapshot: Snapshot | None = None,
+    base: str = "",
+) -> SetCapabilities:
+    ours = None if snapshot is None else base + resource_list(record.name)
+    return SetCapabilities(
+        set_name=record.name,
+        describedby=record.describedby,
+        resourcelist=record.resourcelist or ours,
+        resourcedump=record.resourcedump,
+        changelist=record.changelist,
+        changedump=record.changedump,
+        resourcelist_archive=record.resourcelist_archive,
+        resourcedump_archive=record.resourcedump_archive,
+        changelist_archive=record.changelist_archive,
+        changedump_archive=record.changedump_archive,
+        sockets_first=record.sockets_first,
+        topics=_named({kind: record.own_topic(kind) for kind in KINDS}),
+        channels=_named({kind: record.own_channel(kind) for kind in KINDS}),
+        channel_hub=record.channel_hub,
+    )
+
+
+def _named(addresses: dict[Kind, str | None]) -> dict[Kind, str]:
+    return {kind: address for kind, address in addresses.items() if address is not None}
+
+
+BASE = "\ue000"  # in the place of the base URL: no address has this character
+DOCUMENTS_KEPT = 8
+
+
+class Template(NamedTuple):
+    """The description of one revision of the sets, in one form."""
+
+    revision: int
+    form: Form
+    content: bytes
+    digest: bytes
+    changed: Position
+
+    def tag(self, base: str) -> str:
+        return blake2b(self.digest + base.encode(), digest_size=12).hexdigest()
+
+
+class KeptDescription:
+    """Renders it, and keeps what was asked for lately."""
+
+    def __init__(self, hub: Hub, describedby: str | None) -> None:
+        self._hub = hub
+        self._describedby = describedby
+        self._rendering = SingleFlight[tuple[int, str], Template]("Source Description")
+        self._templates: dict[str, Template] = {}  # by form
+        self._documents: OrderedDict[tuple[str, str, bool], bytes] = OrderedDict()
+
+    async def template(self, form: Form) -> Template:
+        """Of the sets as they are known now."""
+        revision, kept = self._hub.sets_revision, self._templates.get(form.name)
+        if kept is not None and kept.revision == revision:
+            return kept
+        key = revision, form.name
+        return await self._rendering.result(key, lambda: self._render(form))
+
+    async def at(self, template: Template, base: str, in_gzip: bool) -> Parts:
+        """The document for this base URL."""
+        key = template.tag(base), template.form.name, in_gzip
+        document = self._documents.pop(key, None)
+        if document is None:
+            written = escape(base) if template.form is XML else base
+            document = template.content.replace(BASE.encode(), written.encode())
+            document = await gzipped(document) if in_gzip else document
+        self._documents[key] = document
+        if len(self._documents) > DOCUMENTS_KEPT:
+            self._documents.popitem(last=False)
+        return [document]
+
+    async def _render(self, form: Form) -> Template:
+        revision, changed = self._hub.sets_revision, self._hub.sets_changed
+        frame = source_description(BASE, (), self._describedby)
+        parts = []
+        for some in slices(public_sets(self._hub)):
+            sets = [capabilities_of(record) for record in some]
+            entries = source_description(BASE, sets, None).entries
+            is_xml = form is XML
+            parts.append(
+                render_entries(frame.root, entries) if is_xml else render_entries_json(entries)
+            )
+            await let_others_go_on()
+        if form is XML:
+            head, foot = open_root(frame.root, frame.links, frame.md), close_root(frame.root)
+            between = b""
+        else:
+            head, foot = json_frame(frame.md or Md(), frame.links, "documents")
+            between = b",\n"
+        content = b"".join((head, between.join(parts), foot))
+        digest = blake2b(content, digest_size=12).digest()
+        template = Template(revision, form, content, digest, changed)
+        self._templates[form.name] = template
+        return template
+
+
+def public_sets(hub: Hub) -> list[SetRecord]:
+    """By name."""
+    public = [record for record in hub.sets.values() if not record.private]
+    return sorted(public, key=lambda record: record.name)
 
 
 class Discovery:

@@ -3,14 +3,19 @@
 The entries themselves are not here: a list may have 50,000.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from rsnotify.documents.documents import SnapshotTimes, resource_list, snapshot_md, up_link
 from rsnotify.http.forms import JSON, XML, Form
-from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.change import Link, Position, render_datetime, render_datetime_bytes
+from rsnotify.resourcesync.fragments import resource_entries
 from rsnotify.resourcesync.json_writer import json_frame
 from rsnotify.resourcesync.notification import FROM_HEADER, change_list_index
+from rsnotify.resourcesync.short_form import HOLE, LOC, LOC_END, shorten, spell_out
+from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 
 AT_HEADER, UNTIL_HEADER = "Rsnotify-At", "Rsnotify-Until"
@@ -79,3 +84,33 @@ def resource_list_head(
 def _to(base: str, pages: Neighbours) -> Sequence[Link]:
     found = zip(("prev", "next"), pages, strict=True)
     return [Link(rel=rel, href=base + path) for rel, path in found if path is not None]
+
+
+Resource = tuple[bytes, bytes]  # its escaped loc, and what is kept of its last change
+
+
+def render_resources(resources: Iterable[Resource]) -> bytes:
+    """The `<url>` elements of a Resource List."""
+    return resource_entries(spell_out(b"".join([_filled(loc, kept) for loc, kept in resources])))
+
+
+def _filled(loc: bytes, kept: bytes) -> bytes:
+    """The fragment as it was stored; if no lastmod was given, it is the position."""
+    digits, end, rest = _short(kept).partition(LOC_END)
+    if rest.startswith(HOLE):
+        rest = render_datetime_bytes(int(digits)) + rest[len(HOLE) :]
+    return b"".join((LOC, loc, end, rest))
+
+
+def _short(kept: bytes) -> bytes:
+    """Development versions kept it as XML."""
+    return kept if LOC_END in kept else shorten(kept)
+
+
+def described(loc: bytes, kept: bytes) -> dict[str, Any]:
+    """One resource in the form in which it is published, with the position of its last change."""
+    entries = render_resources([(loc, kept)])
+    document = parse_document(open_root("urlset") + entries + close_root("urlset"))
+    fields: dict[str, Any] = msgspec.to_builtins(change_of(document.entries[0]))
+    del fields["change"]
+    return fields | {"datetime": render_datetime(int(_short(kept).partition(LOC_END)[0]))}

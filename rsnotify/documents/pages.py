@@ -13,12 +13,10 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.costly import AtOnce
 from rsnotify.documents.document_request import RequestedSet
 from rsnotify.documents.lists import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, document_response, stream_list
 from rsnotify.errors import Rejected, Trimmed
-from rsnotify.journal.history import History
 from rsnotify.journal.query import (
     Query,
     check_not_future,
@@ -27,9 +25,11 @@ from rsnotify.journal.query import (
     single,
     whole_number,
 )
+from rsnotify.journal.reading import History
 from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
+from rsnotify.single_flight import AtOnce
 
 FULL = "too many others ask for pages; try again later"
 LOST = "changes that followed this position are lost; what is kept begins at {}"

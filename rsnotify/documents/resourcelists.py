@@ -29,8 +29,7 @@ from rsnotify.documents.responses import (
     rendered_response,
     stream_list,
 )
-from rsnotify.documents.snapshot import PART_RESOURCES
-from rsnotify.documents.snapshots import Snapshot, Snapshots
+from rsnotify.documents.snapshots import PART_RESOURCES, Snapshot, Snapshots
 from rsnotify.errors import Rejected
 from rsnotify.http.forms import LIST_FORMS, NDJSON, XML
 from rsnotify.journal import query

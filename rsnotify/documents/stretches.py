@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
-from rsnotify.costly import AtOnce
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries, Packer, pieces_after
 from rsnotify.journal.journal import Journal
@@ -17,6 +16,7 @@ from rsnotify.journal.window import Window
 from rsnotify.journal.windows import Windows
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_rows
+from rsnotify.single_flight import AtOnce
 
 FIRST_CHANGES = 100  # whoever asks soon has the first byte
 READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait

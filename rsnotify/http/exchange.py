@@ -10,7 +10,7 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
-from rsnotify.http.response_head import Headers, plain_head, render_head
+from rsnotify.http.heads import Headers, plain_head, render_head
 from rsnotify.http.unread_output import UnreadOutput
 
 log = logging.getLogger(__name__)

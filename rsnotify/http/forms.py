@@ -70,3 +70,18 @@ def _wish(form: Form, ranges: Mapping[str, float]) -> Wish:
         if wildcard in ranges:
             return ranges[wildcard], specific
     return 0.0, 0
+
+
+def accepts_gzip(accepted: str | None) -> bool:
+    """What `Accept-Encoding` says of gzip."""
+    if not accepted:
+        return False
+    quality = dict(map(_coding, accepted.lower()[:HEADER_CHARACTERS].split(",")))
+    found = quality.get("gzip", quality.get("*"))
+    return found is not None and found.strip("0.") != ""
+
+
+def _coding(requested: str) -> tuple[str, str]:
+    """A coding and its quality, such as `gzip;q=0.5`."""
+    name, _, parameter = requested.partition(";")
+    return name.strip(), parameter.strip().removeprefix("q=") or "1"

@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 from rsnotify.http.connections import ConnectionLimits
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import Exchange, Taking
+from rsnotify.http.heads import Headers, plain_head, render_head
 from rsnotify.http.request_parser import BODY, CLOSED, HEAD, IDLE, RequestReader
-from rsnotify.http.response_head import Headers, plain_head, render_head
 from rsnotify.http.socket_input import HTTP, BoundedInput, InputTurns, ReceivedCounts
 from rsnotify.http.unread_output import UnreadOutput
 

@@ -13,7 +13,7 @@ import httptools
 from starlette.types import Scope
 
 from rsnotify.http.exchange import Exchange, ExchangeConnection
-from rsnotify.http.request_head import head_length, is_unambiguous, render_request
+from rsnotify.http.heads import head_length, is_unambiguous, render_request
 
 log = logging.getLogger(__name__)
 

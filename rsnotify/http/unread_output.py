@@ -4,9 +4,28 @@ A response may take long as long as the peer reads some of it.
 """
 
 import asyncio
+import fcntl
+import struct
+import termios
 
 from rsnotify.http.deadlines import Deadlines
-from rsnotify.http.socket_backlog import unread_bytes
+
+
+def unread_bytes(transport: asyncio.Transport) -> int:
+    """What the transport still holds, and what the kernel does."""
+    return transport.get_write_buffer_size() + _unacknowledged(transport)
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Zero where the kernel does not tell."""
+    socket = transport.get_extra_info("socket")
+    try:
+        held: tuple[int] = struct.unpack(
+            "i", fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        )
+    except OSError:
+        return 0
+    return held[0]
 
 
 class UnreadOutput:

@@ -13,8 +13,7 @@ from typing import Any
 
 from rsnotify.journal import keys
 from rsnotify.redis_client.connection import pool_at
-from rsnotify.redis_client.listening_connection import ListeningConnection
-from rsnotify.redis_client.taken_connection import RECHECK_SECONDS
+from rsnotify.redis_client.taken_connection import RECHECK_SECONDS, ListeningConnection
 
 log = logging.getLogger(__name__)
 

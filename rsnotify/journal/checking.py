@@ -7,7 +7,8 @@ itself. All of it under one lock, so that nobody changes the sets between readin
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product, starmap
+from itertools import islice, product, starmap
+from math import ceil
 from time import monotonic
 
 from rsnotify.journal.bell import Bell
@@ -16,11 +17,63 @@ from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.recall import plan_recall
 from rsnotify.journal.repairing import Repairing
-from rsnotify.journal.rounds import Rounds
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.sets import Sets, Version
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
+
+ROUND_TICKS = 60  # what the bell has missed is found within so many seconds…
+LEAST_CHANNELS = 200  # …or the next one, if there are no more channels than this
+MOST_CHANNELS = 4_000  # in a second, while the bell is not heard
+UNREAD_EVERY = 10  # a channel without readers is compared in every tenth round
+
+
+class Rounds:
+    """Goes round all channels."""
+
+    def __init__(self, feeds: Feeds, bell: Bell) -> None:
+        self._feeds = feeds
+        self._bell = bell
+        self._left: Iterator[tuple[int, ChannelName]] = iter(())
+        self._number = 0
+        self._is_urgent = False
+        self._connections = 0
+
+    def look_at_all(self) -> None:
+        """Something may have been missed: go round once as fast as is reasonable."""
+        self._left = self._begin()
+        self._is_urgent = True
+
+    def next(self) -> list[ChannelName]:
+        """What to compare in this second."""
+        if self._bell.connections != self._connections:
+            self._connections = self._bell.connections
+            self.look_at_all()
+        is_urgent, count = self._is_urgent, self._count()
+        passed = list(islice(self._left, count))
+        if len(passed) < count:
+            self._is_urgent = False
+            self._left = self._begin()
+            passed += islice(self._left, count - len(passed))
+        return [
+            channel
+            for place, channel in passed
+            if is_urgent or self._is_read(channel) or (place + self._number) % UNREAD_EVERY == 0
+        ]
+
+    def _count(self) -> int:
+        if self._is_urgent or not self._bell.is_heard:
+            return MOST_CHANNELS
+        return max(LEAST_CHANNELS, ceil(len(self._feeds) / ROUND_TICKS))
+
+    def _begin(self) -> Iterator[tuple[int, ChannelName]]:
+        self._number += 1
+        return enumerate(list(self._feeds))
+
+    def _is_read(self, channel: ChannelName) -> bool:
+        feed = self._feeds.get(channel)
+        return feed is not None and self._feeds.is_read(feed)
+
 
 TICK_SECONDS = 1.0
 CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang

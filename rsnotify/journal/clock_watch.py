@@ -8,7 +8,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.clock_history import ClockHistory
 from rsnotify.journal.window import HOUR
 from rsnotify.redis_client.connection import Client
-from rsnotify.redis_client.if_equals import IfEquals
+from rsnotify.redis_client.script import IfEquals
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 log = logging.getLogger(__name__)

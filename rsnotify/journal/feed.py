@@ -11,8 +11,7 @@ from typing import Protocol
 
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal.healing import Memory
-from rsnotify.journal.recent import RecentNotifications
-from rsnotify.journal.tail import Tail
+from rsnotify.journal.tail import RecentNotifications, Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,

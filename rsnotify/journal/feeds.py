@@ -5,7 +5,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rsnotify.errors import TryAgain
-from rsnotify.journal.append_call import Appended
+from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.healing import UsedKey

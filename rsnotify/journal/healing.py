@@ -103,7 +103,7 @@ class _Held:
         self.notes[until] = note
         self.size += NOTE_BYTES
 
-    def positions_in(self, interval: tuple[Position, Position]) -> Sequence[Position]:
+    def positions_in(self, interval: tuple[int, int]) -> Sequence[Position]:
         if self._in_order is None:
             self._in_order = sorted(self.rows)
         begin, end = (bisect_right(self._in_order, at) for at in interval)
@@ -390,7 +390,7 @@ def _moved(key: UsedKey) -> UsedKey:
     return key._replace(from_=Position(key.until - key.changes))
 
 
-def _within(rows: Sequence[Row], interval: tuple[Position, Position]) -> Sequence[Row]:
+def _within(rows: Sequence[Row], interval: tuple[int, int]) -> Sequence[Row]:
     begin, end = (bisect_right(rows, at, key=_position) for at in interval)
     return rows[begin:end]
 

@@ -13,17 +13,15 @@ from rsnotify.journal.cache import Cache
 from rsnotify.journal.checking import STALE_SECONDS, Checking
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.feeds import Feeds
-from rsnotify.journal.following import Following
-from rsnotify.journal.history import History
+from rsnotify.journal.following import Following, Shortcut
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.query import SetsAsked
-from rsnotify.journal.reading import Reading
+from rsnotify.journal.reading import History, Reading
 from rsnotify.journal.repairing import Repairing
 from rsnotify.journal.repairs import Repairs
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import Sets
-from rsnotify.journal.shortcut import Shortcut
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
 from rsnotify.resourcesync.change import Position

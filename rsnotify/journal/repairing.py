@@ -14,7 +14,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, Rejected, TryAgain
-from rsnotify.journal.append_call import UNSEEN, Appended
+from rsnotify.journal.appends import UNSEEN, Appended
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.feeds import Feeds, log_unreadable
 from rsnotify.journal.healing import Repair, lost_rows, lost_until, plan_repair

@@ -28,9 +28,8 @@ from rsnotify.journal.journal_format import (
 from rsnotify.journal.submission import Fragment
 from rsnotify.redis_client.cluster.slots import slot_of
 from rsnotify.redis_client.connection import Client
-from rsnotify.redis_client.if_equals import IfEquals
 from rsnotify.redis_client.round_trip import judge_answers
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client.script import IfEquals, Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 

@@ -17,8 +17,7 @@ from rsnotify.journal.clock_watch import ClockWatch, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.window import MINUTE, JournalRecord, Span, Window
 from rsnotify.redis_client.connection import Client, each, write_in_pieces
-from rsnotify.redis_client.if_equals import IfEquals
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client.script import IfEquals, Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 

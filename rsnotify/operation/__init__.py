@@ -8,15 +8,11 @@ from pathlib import Path
 
 from rsnotify.journal.bell import Bell
 from rsnotify.loops import Loop
-from rsnotify.operation.event_loop import EventLoopDelay
-from rsnotify.operation.health import Health
+from rsnotify.operation.health import Health, Writable, WritableParts
 from rsnotify.operation.metrics import Metrics
-from rsnotify.operation.peers import Peers
-from rsnotify.operation.process import ThisProcess, Watched
-from rsnotify.operation.report import Identity
-from rsnotify.operation.reports import Reports
+from rsnotify.operation.peers import Peers, Reports
+from rsnotify.operation.process import EventLoopDelay, Identity, ThisProcess, Watched
 from rsnotify.operation.status import Status
-from rsnotify.operation.writable import Writable, WritableParts
 from rsnotify.redis_client.connection import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.overview import Overview

@@ -11,15 +11,14 @@ from starlette.responses import Response
 
 from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected
-from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.answers import JsonResponse
 from rsnotify.http.posted_body import read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import parse_sets_asked
 from rsnotify.journal.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.journal.window import DAY
 from rsnotify.registry.access import Access
-from rsnotify.registry.token_secret import id_of, new_secret
-from rsnotify.registry.tokens import Right, Token, Tokens
+from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.resourcesync.values import problem

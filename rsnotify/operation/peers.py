@@ -14,10 +14,22 @@ from typing import NamedTuple
 import msgspec
 
 from rsnotify.errors import TryAgain
+from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
-from rsnotify.operation.process import ThisProcess
-from rsnotify.operation.report import Report
-from rsnotify.operation.reports import Reports
+from rsnotify.operation.process import Report, ThisProcess
+from rsnotify.redis_client.connection import Client
+
+
+class Reports:
+    """Sends the reports of this process; a `Bell` of the same name hears those of all."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def send(self, report: bytes) -> None:
+        """Tell every process. Nothing is stored."""
+        await self._client.publish(keys.REPORTS_BELL, report)
+
 
 log = logging.getLogger(__name__)
 

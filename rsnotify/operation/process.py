@@ -1,21 +1,82 @@
 """What this process knows of itself, as a report."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
-from time import time
+from time import monotonic, time
 from typing import Any, NamedTuple
+
+import msgspec
 
 from rsnotify.channels.admission import Channels
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.histogram import Histogram
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
-from rsnotify.operation.event_loop import EventLoopDelay
 from rsnotify.operation.health import Health
-from rsnotify.operation.report import HistogramNumbers, Identity, Numbers, Report
 from rsnotify.publishing.intake import Intake
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.websub.ownership import Ownership
-from rsnotify.websub.survey import Survey
+from rsnotify.websub.state import Survey
+
+TICK_SECONDS = 0.25
+REMEMBERED = 40  # ticks: ten seconds
+
+
+class EventLoopDelay:
+    """Measures it four times a second."""
+
+    def __init__(self) -> None:
+        self._delays = [0.0] * REMEMBERED
+        self._at = 0
+
+    def longest(self) -> float:
+        """Of the last ten seconds."""
+        return max(self._delays)
+
+    async def run(self) -> None:
+        """Measure for as long as the hub runs."""
+        while True:
+            due = monotonic() + TICK_SECONDS
+            await asyncio.sleep(TICK_SECONDS)
+            self._delays[self._at] = max(0.0, monotonic() - due)
+            self._at = (self._at + 1) % REMEMBERED
+
+
+Numbers = dict[str, list[tuple[tuple[str, ...], float]]]
+"""By the name of the metric: the values of its labels, and the number."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which process it is."""
+
+    hub: str  # the machine and the port, which all workers of a hub share
+    worker: int
+    started: float  # Unix time
+
+    @property
+    def name(self) -> str:
+        return f"{self.hub}/{self.worker}"
+
+
+class HistogramNumbers(msgspec.Struct, array_like=True):
+    """A histogram, as it is told."""
+
+    bounds: tuple[float, ...]
+    counts: list[int]
+    total: float
+
+
+class Report(msgspec.Struct):
+    """The state of a process, and its counts since its start."""
+
+    identity: Identity
+    numbers: Numbers
+    histograms: dict[str, HistogramNumbers]
+    not_ready: str = ""  # the reason, if it is not
+
+    def total(self, name: str) -> float:
+        return sum(number for _, number in self.numbers.get(name, ()))
+
 
 Samples = list[tuple[tuple[str, ...], float]]
 

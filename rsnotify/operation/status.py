@@ -14,12 +14,12 @@ from starlette.responses import Response
 from rsnotify import __version__
 from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
-from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.answers import JsonResponse
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import parse_sets_asked
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.operation.peers import Peers
-from rsnotify.operation.report import Report
+from rsnotify.operation.process import Report
 from rsnotify.registry.access import Access
 from rsnotify.registry.overview import Overview, SetNumbers
 from rsnotify.resourcesync.change import MICROSECONDS, Position

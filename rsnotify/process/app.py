@@ -1,24 +1,38 @@
 """The route table: all addresses of the hub."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from rsnotify.channels.admission import Channels
-from rsnotify.channels.sse import Sse, wants_stream
+from rsnotify.channels.event_stream import Sse, wants_stream
 from rsnotify.documents.changelists import ChangeListEndpoints
-from rsnotify.documents.discovery import Discovery
+from rsnotify.documents.chores import Upkeep
+from rsnotify.documents.discovery import Discovery, Offers
+from rsnotify.documents.document_request import SetAdmission
+from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
+from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
+from rsnotify.http.base_url import BaseUrl
 from rsnotify.http.routing import Application, Route, Routes, WebSocketRoute
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.reading import History
+from rsnotify.journal.window import HOUR
 from rsnotify.openapi.endpoint import Description
 from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration
-from rsnotify.publishing.intake import Intake
+from rsnotify.process.logs import AccessLog
+from rsnotify.process.settings import Settings
+from rsnotify.process.stores import Stores
+from rsnotify.publishing.intake import Intake, SeveralSets
+from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_endpoint import Resources
-from rsnotify.publishing.several_sets import SeveralSets
+from rsnotify.registry.access import Access
+from rsnotify.registry.cors import Cors
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
@@ -142,3 +156,112 @@ class ChannelPage:
             "several channels are read by WebSocket, or with `Accept: text/event-stream`",
             status=406,
         )
+
+
+class HubParts(NamedTuple):
+    """What the endpoints are made of."""
+
+    settings: Settings
+    stores: Stores
+    base_url: BaseUrl
+    hub: Hub
+    access: Access
+    intake: Intake
+    channels: Channels
+    upkeep: Upkeep
+    load_keeper: LoadKeeper
+    offers: Offers
+    stretches: Stretches
+    watching: Watching
+
+
+def build(parts: HubParts) -> ASGIApp:
+    """The whole HTTP API, as one application."""
+    settings = parts.settings
+    cors = Cors(parts.hub, settings.allowed_origins)
+    app = build_app(
+        [
+            *_publishing_routes(parts),
+            *_administration_routes(parts),
+            *cors.opened(_channel_routes(parts)),
+            *websub_routes(_websub(parts)),
+            *watching_routes(parts.watching),
+            *cors.opened(_page_routes(parts)),
+            *cors.opened(_pull_routes(parts)),
+        ],
+        cors.around,
+    )
+    return AccessLog(app, parts.base_url.asker) if settings.access_log == "on" else app
+
+
+def _publishing_routes(parts: HubParts) -> Routes:
+    hub, access = parts.hub, parts.access
+    several = SeveralSets(hub, access, parts.intake.refused)
+    resources = Resources(hub, access, parts.stores.loads, parts.load_keeper)
+    return [
+        *publishing_routes(parts.intake, several),
+        *resource_routes(resources),
+    ]
+
+
+def _administration_routes(parts: HubParts) -> Routes:
+    hub, access, stores = parts.hub, parts.access, parts.stores
+    return administration_routes(
+        Administration(hub, access, stores.tokens, parts.upkeep),
+        SubscriptionAdmin(hub, access, stores.subscriptions),
+    )
+
+
+def _channel_routes(parts: HubParts) -> Routes:
+    is_compressed = parts.settings.channel_compression == "on"
+    topic = Topic(parts.hub, parts.access, parts.base_url)
+    return channel_routes(parts.channels, Sse(parts.channels, is_compressed=is_compressed), topic)
+
+
+def _websub(parts: HubParts) -> WebSubEndpoint:
+    return WebSubEndpoint(
+        parts.hub,
+        parts.access,
+        parts.intake.publish,
+        parts.stores.subscriptions,
+        parts.base_url,
+        callback_private=parts.settings.callback_private == "allow",
+        lease_seconds=parts.settings.lease_seconds,
+    )
+
+
+def _page_routes(parts: HubParts) -> Routes:
+    settings = parts.settings
+    validation = Validation(
+        parts.access,
+        for_everybody=settings.validate_urls == "everybody",
+        private=settings.callback_private == "allow",
+        proxy=settings.proxy,
+    )
+    return page_routes(FrontPage(is_on=settings.page == "on"), validation)
+
+
+def _pull_routes(parts: HubParts) -> Routes:
+    hub, stores, settings = parts.hub, parts.stores, parts.settings
+    admission = SetAdmission(hub, parts.access, parts.base_url)
+    discovery = Discovery(
+        hub,
+        admission,
+        parts.base_url,
+        parts.offers,
+        stores.snapshots,
+        describedby=settings.describedby,
+    )
+    change_lists = ChangeListEndpoints(
+        hub,
+        admission,
+        stores.windows,
+        parts.stretches,
+        Pages(History(stores.journal, stores.windows), settings.page_size),
+        period=settings.changelist_hours * HOUR,
+        index_days=settings.changelist_days,
+    )
+    resource_lists = ResourceListEndpoints(
+        admission, stores.snapshots, page_size=settings.page_size
+    )
+    return pull_routes(discovery, change_lists, resource_lists)

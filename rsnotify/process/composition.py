@@ -19,10 +19,9 @@ from starlette.types import ASGIApp
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader_limits import ReaderLimits
-from rsnotify.documents.announcements import Announcements
-from rsnotify.documents.capabilities import Offers
+from rsnotify.documents.announcements import Announcements, DocumentsTold
 from rsnotify.documents.chores import Upkeep
-from rsnotify.documents.documents_told import DocumentsTold
+from rsnotify.documents.discovery import Offers
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
 from rsnotify.http.base_url import BaseUrl
@@ -33,8 +32,8 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.window import HOUR, DocumentSchedule
 from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.operation import Watched, Watching
-from rsnotify.operation.report import Identity
-from rsnotify.process import endpoints
+from rsnotify.operation.process import Identity
+from rsnotify.process import app as endpoints
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
 from rsnotify.process.stores import Stores
@@ -43,7 +42,7 @@ from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.registry.access import Access
 from rsnotify.websub import websub
 from rsnotify.websub.dialler import Dialler
-from rsnotify.websub.lost import put_subscriptions_back
+from rsnotify.websub.ownership import put_subscriptions_back
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.process.packet_filter import NO_NEW_CONNECTION, SO_ATTACH_FILTER, attach
 from rsnotify.process.reachable import reachable
 from rsnotify.process.settings import Settings
+from rsnotify.process.steering import NO_NEW_CONNECTION, SO_ATTACH_FILTER, attach
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 ACCEPT_SECONDS = 0.1  # for handshakes that are under way

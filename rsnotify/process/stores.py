@@ -1,8 +1,7 @@
 """Everything that a hub process keeps in Redis, by subject. Nothing here connects yet."""
 
-from rsnotify.documents.announced_description import AnnouncedDescriptions
+from rsnotify.documents.announcements import AnnouncedDescriptions, ToldDocuments
 from rsnotify.documents.snapshots import Snapshots
-from rsnotify.documents.told import ToldDocuments
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.journal import Journal

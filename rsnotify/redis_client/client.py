@@ -1,10 +1,12 @@
 """The client of one Redis: what it is sent, how often, and what its failures mean."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from redis import asyncio as redis
+from redis.asyncio.client import Pipeline as LibraryPipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
@@ -12,10 +14,55 @@ from redis.exceptions import ExecAbortError, NoScriptError
 
 from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.redis_client.failures import judge
-from rsnotify.redis_client.pipeline import Pipeline
 from rsnotify.redis_client.replicas import Replicas
 from rsnotify.redis_client.round_trip import exchange, has_error, judge_answers, parsed_as
 from rsnotify.redis_client.script import Command, Script, in_words
+
+
+class PipelineClient(Protocol):
+    """The client of one Redis or of a Cluster."""
+
+    is_cluster: bool
+    connection_pool: Any
+    response_callbacks: Any
+
+    async def together(self, commands: Sequence[Command]) -> list[Any]: ...
+
+    async def atomically(self, commands: Sequence[Command]) -> list[Any]: ...
+
+
+class Pipeline(LibraryPipeline):
+    """Collects commands; those of a transaction are of one slot."""
+
+    def __init__(self, client: PipelineClient, transaction: bool) -> None:
+        super().__init__(client.connection_pool, client.response_callbacks, transaction, None)
+        self._client = client
+        self._stages = [0]
+
+    def afterwards(self) -> None:
+        """In a Cluster, what is added from here on is sent when all before it is answered; one
+        server keeps the order anyway."""
+        if self._client.is_cluster:
+            self._stages.append(len(self.command_stack))
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        stack, stages = self.command_stack, [*self._stages, len(self.command_stack)]
+        self.command_stack, self._stages = [], [0]
+        commands = [command for command, _ in stack]
+        answers: list[Any] = []
+        if self.is_transaction and commands:
+            answers = await self._client.atomically(commands)
+        else:
+            for begin, end in pairwise(stages):
+                answers += await self._client.together(commands[begin:end])
+        found = judge_answers(answers, raise_on_error=raise_on_error)
+        return [
+            answer
+            if isinstance(answer, Exception)
+            else parsed_as(self.response_callbacks, command, answer, options)
+            for (command, options), answer in zip(stack, found, strict=True)
+        ]
+
 
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0

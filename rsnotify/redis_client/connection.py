@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rsnotify.errors import PartAway, TryAgain
 from rsnotify.redis_client.address import parse_address
 from rsnotify.redis_client.client import RedisClient, answer_raw, pool_options
-from rsnotify.redis_client.cluster.listener import ToAnyNode, ToAnyNodeWithTLS
+from rsnotify.redis_client.cluster.nodes import ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.redis_client.cluster.router import ClusterClient
 from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.replicas import Replicas

@@ -12,7 +12,7 @@ from typing import Any
 from redis import asyncio as redis
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from rsnotify.redis_client.direct_connection import DirectConnection
+from rsnotify.redis_client.taken_connection import DirectConnection
 
 
 class Pool(redis.ConnectionPool):

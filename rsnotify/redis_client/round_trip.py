@@ -8,10 +8,10 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import RedisError
 
 from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
-from rsnotify.redis_client.direct_connection import DirectConnection
 from rsnotify.redis_client.failures import judge, judge_unforeseen
 from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.script import Command
+from rsnotify.redis_client.taken_connection import DirectConnection
 
 WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
 LEAST_SECONDS = 0.9  # …but so long an answer may take in any case

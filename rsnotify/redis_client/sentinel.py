@@ -20,9 +20,9 @@ from redis.exceptions import ConnectionError as ConnectionLost
 
 from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.redis_client.address import Address, Host, parse_address
-from rsnotify.redis_client.direct_connection import DirectConnection
 from rsnotify.redis_client.failures import judge
 from rsnotify.redis_client.pool import Pool
+from rsnotify.redis_client.taken_connection import DirectConnection
 from rsnotify.single_flight import SingleFlight
 
 ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer

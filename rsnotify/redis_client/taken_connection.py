@@ -6,12 +6,14 @@ what Redis says is parsed as it arrives. The library still hears of the connecti
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any
 
 import hiredis
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import InvalidResponse, ReadOnlyError
+from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.redis_client.script import Command
 
@@ -97,3 +99,133 @@ class TakenConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._library.resume_writing()
+
+
+STEADY_BYTES = 16 * 1024  # when so much of a large answer has come, its time begins again…
+LONGEST_SECONDS = 20.0  # …but no answer may take longer than this
+
+
+class DirectConnection(TakenConnection):
+    """Asks one thing at a time. What comes unasked is handed on to the library.
+
+    It `is_usable` as long as it is open, and nothing came that was not asked for.
+    """
+
+    def __init__(self, library_connection: Any) -> None:
+        super().__init__(library_connection)
+        self.answers: list[Any] = []  # as far as they have come; after a failure, what did come
+        # What an answer may take, by the connection's options.
+        self.answer_seconds: float = library_connection.socket_timeout
+        self._wanted = 0
+        self._answered: asyncio.Future[None] | None = None
+        self._limit_seconds = 0.0
+        self._answer_began = 0.0  # when the answer began that is waited for
+        self._last_progress = 0.0
+        self._bytes_since_progress = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def ask(self, commands: Sequence[Command], seconds: float | None = None) -> list[Any]:
+        """The answers; what Redis refuses is one of them, as an error.
+
+        Each may take so many seconds; if none are given, as many as `answer_seconds`.
+        """
+        self.answers, self._wanted, self._bytes_since_progress = [], len(commands), 0
+        self._limit_seconds = self.answer_seconds if seconds is None else seconds
+        if not self.is_usable:
+            raise ConnectionLost("the connection cannot be used any more") from self._failure
+        if not commands:
+            return []
+        self._answered = self._loop.create_future()
+        self._answer_began = self._last_progress = monotonic()
+        try:
+            self._write(commands)
+            self._check_in(self._limit_seconds, is_second=False)
+            await self._answered
+        except asyncio.CancelledError:
+            self._end(ConnectionLost("nobody waits for the answers any more"))
+            raise
+        finally:
+            self._answered = None
+            if self._timer is not None:
+                self._timer.cancel()
+        if self._failure is not None and len(self.answers) != self._wanted:
+            raise self._failure
+        answers, self.answers = self.answers, []  # they may be large, and the next question far off
+        return answers
+
+    def _check_in(self, seconds: float, *, is_second: bool) -> None:
+        self._timer = self._loop.call_later(seconds, self._check_deadline, is_second)
+
+    def _check_deadline(self, is_second: bool) -> None:
+        """Give up if an answer, or the next part of a large one, takes too long.
+
+        If this process was busy, the answer may already be in the socket, so the event loop reads
+        once more before; and its timers may be early after a busy time, so the clock is asked.
+        """
+        until = min(self._last_progress + self._limit_seconds, self._answer_began + LONGEST_SECONDS)
+        remaining = until - monotonic()
+        if remaining > 0:
+            self._check_in(remaining, is_second=False)
+        elif not is_second:
+            self._check_in(RECHECK_SECONDS, is_second=True)
+        else:
+            self._end(AnswerLate("no answer in time"))
+
+    def _wake(self) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answered is None:
+            self.is_usable = False
+            self._library.data_received(data)
+            return
+        known = len(self.answers)
+        self._parse(data, self.answers)
+        missing = self._wanted - len(self.answers)
+        if missing > 0:
+            self._note_progress(len(data), is_answered=len(self.answers) > known)
+        elif missing < 0 or self._reader.has_data():
+            self._end(InvalidResponse("Redis answered more than it was asked"))
+        else:
+            self._wake()
+
+    def _note_progress(self, size: int, *, is_answered: bool) -> None:
+        self._bytes_since_progress += size
+        if is_answered:
+            self._answer_began = self._last_progress = monotonic()
+            self._bytes_since_progress = 0
+        elif self._bytes_since_progress >= STEADY_BYTES:
+            self._last_progress, self._bytes_since_progress = monotonic(), 0
+
+
+class ListeningConnection(TakenConnection):
+    """Hands each thing that is said to `hear`, whose errors end it."""
+
+    def __init__(self, library_connection: Any, hear: Callable[[Any], None]) -> None:
+        super().__init__(library_connection)
+        self._hear = hear
+        self._ended = asyncio.get_running_loop().create_future()
+
+    def send(self, command: Command) -> None:
+        self._write([command])
+
+    async def wait(self, seconds: float) -> None:
+        """For so long; if it ends before, its error is raised."""
+        await asyncio.wait([self._ended], timeout=seconds)
+        if self._failure is not None:
+            raise self._failure
+
+    def _wake(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        said: list[Any] = []
+        self._parse(data, said)
+        try:
+            for each in said:
+                self._hear(each)
+        except Exception as error:
+            self._end(error)

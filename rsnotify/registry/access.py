@@ -17,10 +17,8 @@ from starlette.requests import HTTPConnection
 
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.registry.rate_limit import RateLimit
-from rsnotify.registry.token_secret import token_key
-from rsnotify.registry.token_throttle import TokenThrottle
-from rsnotify.registry.tokens import Right, Token, Tokens
+from rsnotify.registry.token_throttle import RateLimit, TokenThrottle
+from rsnotify.registry.tokens import Right, Token, Tokens, token_key
 
 TOKEN_SECONDS = 2.0
 NOTE_SECONDS = 60.0  # between two notes of when a token was used

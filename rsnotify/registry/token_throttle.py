@@ -12,10 +12,33 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TypeVar
 
+KNOWN = 10_000  # of whom something is kept
+
+
+class RateLimit:
+    """So many in a second, for each key."""
+
+    def __init__(self, per_second: int, clock: Callable[[], float] = monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._free_at: OrderedDict[str, float] = OrderedDict()  # when all that was done is forgiven
+
+    def seconds_to_wait(self, key: str) -> float:
+        """How long it must wait; zero if it may be done now, and then it is counted."""
+        now = self._clock()
+        free_at = max(self._free_at.pop(key, now), now)
+        wait = free_at + 1 / self._per_second - now - 1
+        if wait <= 1e-9:
+            free_at, wait = free_at + 1 / self._per_second, 0.0
+        self._free_at[key] = free_at
+        if len(self._free_at) > KNOWN:
+            self._free_at.popitem(last=False)
+        return wait
+
+
 FREE_TRIES = 20  # wrong tokens that an address may send at once
 SECONDS_EACH = 1.0  # after how long it may send one more
 LONGEST_SECONDS = 60.0  # that it waits, however many it has sent
-KNOWN = 10_000  # addresses, and tokens, of which something is kept
 
 Mark = tuple[str, bytes]  # an address and a wrong token's hash
 Key = TypeVar("Key")

@@ -1,6 +1,8 @@
 """Tokens: who may publish to, or read, which sets. Redis has only their SHA-256 hashes."""
 
+import hashlib
 import logging
+import secrets
 from collections.abc import Collection
 from time import monotonic, time
 from typing import Literal
@@ -12,8 +14,22 @@ from rsnotify.journal import keys
 from rsnotify.journal.recall import Recent
 from rsnotify.redis_client.connection import Client
 from rsnotify.redis_client.script import Script
-from rsnotify.registry.token_secret import token_key
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+
+
+def new_secret() -> str:
+    return f"rsn_{secrets.token_urlsafe(32)}"
+
+
+def id_of(secret: str) -> str:
+    """Computed from the secret, so that a caller that got no answer can still revoke the token."""
+    return token_key(secret)[:8]
+
+
+def token_key(secret: str) -> str:
+    """Identifies a token without revealing it."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,9 @@ A subscription is a position in a channel, as every reader's is.
 `ownership`      which process looks after which share of the callbacks; `state` is what it knows
 `subscribers`    where each subscriber stands: idle, queued, waiting, suspended
 `queue`          who is called when
-`delivery`       what is sent to a subscriber, and what its answer means
-`rights`         whether a subscriber may still read
+`delivery`       whether a subscriber may still read, what it is sent, what its answer means
 `verification`   what a callback is asked, and what its answer means
-`dialler`        makes the calls: nobody else connects to a callback; `bounded` caps the answers
+`dialler`        makes the calls: nobody else connects to a callback; caps the answers
 
 One delivery: a notification is pushed to the feed; `ChannelWatcher.push` wakes the idle, and
 `Subscribers.place` gives each a `Delivery` in the `Queue`, which makes it when a slot is free. The
@@ -23,11 +22,10 @@ from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.registry.tokens import Tokens
 from rsnotify.websub.call_slots import Slots
-from rsnotify.websub.delivery import Deliverer
+from rsnotify.websub.delivery import Deliverer, Rights
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import Ownership
 from rsnotify.websub.queue import Queue
-from rsnotify.websub.rights import Rights
 from rsnotify.websub.state import Call, Clock
 from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription_store import Subscriptions

@@ -6,20 +6,47 @@ check and the call. When it is a subscriber's turn is not known here.
 
 import logging
 import random
+from collections.abc import Collection
 from time import monotonic
 
 import msgspec
 
 from rsnotify.errors import HistoryDeleted, Rejected
 from rsnotify.journal.hub import Hub
+from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Notification
-from rsnotify.websub.delivery_headers import delivery_headers
 from rsnotify.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
-from rsnotify.websub.rights import Rights
-from rsnotify.websub.rules import own_topic
+from rsnotify.websub.rules import delivery_headers, own_topic
 from rsnotify.websub.state import Clock, Subscriber
-from rsnotify.websub.subscription import PROMPT_SECONDS, CallbackAnswer, after_answer
+from rsnotify.websub.subscription import PROMPT_SECONDS, CallbackAnswer, Subscription, after_answer
+
+NO_SET = "this hub no longer serves the topic"
+PRIVATE = "the topic has become private"
+REVOKED = "the token that the subscription was made with has been revoked"
+
+
+class Rights:
+    """What is known of the rights at this moment."""
+
+    def __init__(self, hub: Hub, tokens: Tokens) -> None:
+        self._hub = hub
+        self._tokens = tokens
+        self._revoked: set[str] = set()
+
+    async def ask(self, tokens: Collection[str]) -> None:
+        """Ask Redis whether these tokens of subscriptions have been revoked."""
+        self._revoked |= await self._tokens.revoked([token for token in tokens if token])
+
+    def why_not(self, subscription: Subscription) -> str | None:
+        """Why the subscriber may not read any more; None if it may."""
+        kept = self._hub.sets.get(subscription.set_name)
+        if kept is None:
+            return NO_SET
+        if kept.private and not subscription.by_token:
+            return PRIVATE
+        return REVOKED if subscription.token in self._revoked else None
+
 
 log = logging.getLogger(__name__)
 

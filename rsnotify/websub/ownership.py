@@ -13,18 +13,16 @@ from time import monotonic
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal.bell import Bell
+from rsnotify.journal.recall import plan_recall
 from rsnotify.loops import repeat
 from rsnotify.websub.clock import BELIEVED_AFTER_SECONDS
-from rsnotify.websub.delivery import Deliverer
+from rsnotify.websub.delivery import Deliverer, Rights
 from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.queue import Queue
-from rsnotify.websub.rights import Rights
-from rsnotify.websub.state import Clock, Share
+from rsnotify.websub.state import Clock, Share, Survey, survey
 from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import SHARES, PendingRequest, fair_part
-from rsnotify.websub.subscription_format import ShareContent
-from rsnotify.websub.subscription_store import Subscriptions
-from rsnotify.websub.survey import Survey, survey
+from rsnotify.websub.subscription_store import ShareContent, Subscriptions
 from rsnotify.websub.verification import Verification, Verifier
 
 log = logging.getLogger(__name__)
@@ -272,4 +270,27 @@ def _warn_of_jump(seconds: float) -> None:
             abs(seconds),
             "ahead" if seconds > 0 else "back",
             BELIEVED_AFTER_SECONDS / 60,
+        )
+
+
+ENDED = "it has ended before"
+
+
+async def put_subscriptions_back(store: Subscriptions) -> None:
+    """Whoever owns a share takes in what is put back there."""
+    kept, ended = store.remembered()
+    known = {id_: stored.subscription for id_, stored in kept.items()}
+    records = await store.records(known | ended)
+    found = {id_: subscription for id_, (_, subscription) in records.items()}
+    plan = plan_recall(known, ended, found, lambda subscription: subscription.lease_end)
+    for id_ in plan.put_back:
+        before, _ = records.get(id_, (b"", None))
+        await store.put_back(id_, before, kept[id_])
+    for id_ in plan.remove:
+        await store.remove(ended[id_], ENDED)
+    if plan.put_back or plan.remove:
+        log.error(
+            "Redis had lost changes of WebSub subscriptions: %d were put back, %d ended again",
+            len(plan.put_back),
+            len(plan.remove),
         )

@@ -4,9 +4,14 @@ The numbers are those of a hub's duties in `docs/reference/websub-conformance.md
 wrote is checked before anything is done with it, and every length of it has a cap.
 """
 
+import base64
+import hmac
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from math import ceil
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -15,6 +20,8 @@ from rsnotify.resourcesync.notification import (
     CHANNEL_PATH,
     KINDS,
     ChannelName,
+    Interval,
+    Notification,
     capability_list,
     change_list_index,
 )
@@ -225,3 +232,87 @@ def parse_links(header: str) -> dict[str, str]:
 
 
 # --- headers of a notification ------------------------------------------------------------
+
+
+def delivery_headers(
+    owed: Notification,
+    channel: ChannelName,
+    base_url: str,
+    *,
+    secret: str | None,
+    has_missed: bool,
+    algorithm: str,
+    timestamp: int,
+    topic: str | None = None,
+) -> dict[str, str]:
+    """WEBSUB 21, 22 and 25; whoever has missed changes is led to the Change Lists.
+
+    `topic`: what the Source calls the channel, if that is what was subscribed to.
+    """
+    headers = owed.derived(  # the same for all subscribers of a topic
+        f"websub {topic or ''}",
+        lambda owed: {
+            "Content-Type": CONTENT_TYPE,
+            "Link": render_links(channel, base_url, topic),
+            "webhook-id": notification_id(channel, Interval(owed.from_, owed.until)),
+        },
+    )
+    if has_missed and channel.kind == "change":
+        headers = headers | {"Link": f"{headers['Link']}, {render_index_link(channel, base_url)}"}
+    return headers | signing_headers(
+        secret,
+        owed.payload,
+        algorithm=algorithm,
+        webhook_id=headers["webhook-id"],
+        timestamp=timestamp,
+    )
+
+
+def notification_id(channel: ChannelName, interval: Interval) -> str:
+    """The same for every repetition. Standard Webhooks wants no full stop in it."""
+    set_name = channel.set_name.replace(".", "~")
+    return f"{set_name}-{channel.kind}-{int(interval.from_)}-{int(interval.until)}"
+
+
+def signing_headers(
+    secret: str | None, body: bytes, *, algorithm: str, webhook_id: str, timestamp: int
+) -> dict[str, str]:
+    """WEBSUB 25: signed only if a secret was given; the Standard Webhooks headers beside it."""
+    headers = {"webhook-id": webhook_id, "webhook-timestamp": str(timestamp)}
+    if secret is not None:
+        key = secret.encode()
+        digest = hmac.digest(key, f"{webhook_id}.{timestamp}.".encode() + body, "sha256")
+        headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+        headers["X-Hub-Signature"] = f"{algorithm}={hmac.digest(key, body, algorithm).hex()}"
+    return headers
+
+
+WAITS = (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600)
+VERIFICATION_WAITS = (1, 5, 25)  # only while nothing accepts the connection
+LONGEST_RETRY_AFTER = 24 * 3600
+
+JITTER = 0.2
+
+
+def wait_seconds(attempt: int, chance: float) -> float:
+    """How long to wait after failure number `attempt` (1 is the first); `chance` is in [0, 1).
+
+    >>> [wait_seconds(attempt, 0) for attempt in (1, 2, 7, 99)]
+    [5.0, 30.0, 21600.0, 21600.0]
+    """
+    return WAITS[min(attempt, len(WAITS)) - 1] * (1 + JITTER * chance)
+
+
+def retry_after_seconds(text: str | None, now: float) -> int | None:
+    """What a `Retry-After` asks for, as seconds or as a date; None if it says nothing sensible."""
+    if text is None:
+        return None
+    if text.strip().isascii() and text.strip().isdecimal():
+        return min(int(text.strip()[:9]), LONGEST_RETRY_AFTER)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, OverflowError, TypeError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return min(max(0, ceil(moment.timestamp() - now)), LONGEST_RETRY_AFTER)

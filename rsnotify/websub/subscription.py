@@ -12,8 +12,7 @@ import msgspec
 
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Kind
-from rsnotify.websub.retry_schedule import retry_after_seconds, wait_seconds
-from rsnotify.websub.rules import authority
+from rsnotify.websub.rules import authority, retry_after_seconds, wait_seconds
 
 SHARES = 64  # the parts in which hub processes divide the callbacks
 PROMPT_SECONDS = 1.0  # a slower answer counts as slow

@@ -4,13 +4,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.errors import Rejected
-from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.answers import JsonResponse
 from rsnotify.journal.hub import Hub
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import NOTIFICATION_CHANGES
-from rsnotify.websub.subscription_format import Stored
-from rsnotify.websub.subscription_store import Subscriptions
+from rsnotify.websub.subscription_store import Stored, Subscriptions
 
 REMOVED = "the operator of the hub has removed the subscription"
 

@@ -16,13 +16,11 @@ from rsnotify.journal.hub import Hub
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.queue import Queue
-from rsnotify.websub.retry_schedule import VERIFICATION_WAITS
-from rsnotify.websub.rules import authority, denial_url, verification_url
+from rsnotify.websub.rules import VERIFICATION_WAITS, authority, denial_url, verification_url
 from rsnotify.websub.state import Call, Clock, Share
 from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import CallbackAnswer, PendingRequest, Progress, confirmed
-from rsnotify.websub.subscription_format import Stored
-from rsnotify.websub.subscription_store import Subscriptions
+from rsnotify.websub.subscription_store import Stored, Subscriptions
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from time import perf_counter
 import uvloop
 
 from rsnotify.channels.frames import TEXT
+from rsnotify.http.answers import JsonResponse
 from rsnotify.http.exchange import Exchange
-from rsnotify.http.json_response import JsonResponse
+from rsnotify.http.heads import render_head
 from rsnotify.http.request_parser import RequestReader
-from rsnotify.http.response_head import render_head
-from rsnotify.journal.append_call import Appended
+from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feeds import Feeds
 from rsnotify.journal.journal import Journal

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket
 
 from rsnotify.channels.admission import READER, Channels
+from rsnotify.channels.event_stream import Sse
 from rsnotify.channels.keepalive import Keepalive
-from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.reader import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
-from rsnotify.channels.sse import Sse
 from rsnotify.errors import NoSuchSet
 from rsnotify.http.base_url import BaseUrl
 from rsnotify.http.exchange import HAND_OVER

@@ -10,16 +10,17 @@ from redis.exceptions import ResponseError
 
 from rsnotify.errors import Rejected
 from rsnotify.journal import keys
-from rsnotify.journal.append_call import (
+from rsnotify.journal.appends import (
     CALL_SECONDS,
+    CERTAIN_SECONDS,
     UNSEEN,
+    WRITERS,
     Appended,
     PendingAppend,
     Round,
     answer_round,
     command_of,
 )
-from rsnotify.journal.appends import CERTAIN_SECONDS, WRITERS
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.journal_format import NO_WINDOW
 from rsnotify.journal.set_options import SetOptions

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rsnotify.process.embedded_redis import damage
+from rsnotify.process.embedded_redis import backup as damage
 from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
 from rsnotify_client import follow

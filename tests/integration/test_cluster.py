@@ -16,7 +16,7 @@ from rsnotify.journal.bell import Bell
 from rsnotify.journal.repairs import Repairs
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import Sets
-from rsnotify.operation.writable import WritableParts
+from rsnotify.operation.health import WritableParts
 from rsnotify.process.external_redis import wait_until_usable
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.notification import ChannelName

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from rsnotify.websub.bounded import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
-from rsnotify.websub.dialler import BODY_BYTES, CALL_SECONDS, Dialler
+from rsnotify.websub.dialler import (
+    ANSWER_BYTES,
+    ANSWER_LINES,
+    BODY_BYTES,
+    CALL_SECONDS,
+    BoundedHandler,
+    Dialler,
+)
 from rsnotify.websub.subscription import CallbackAnswer
 from tests.forward_proxy import forward_proxy
 from tests.receivers import ReceivedRequest, Receiver, answers, response

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from rsnotify.documents.announcements import ToldDocuments
+from rsnotify.documents.chores import SOME, InTurn
 from rsnotify.documents.due_sets import AGAIN_SECONDS, MOST, STEP_SECONDS, DueSets
-from rsnotify.documents.in_turn import SOME, InTurn
-from rsnotify.documents.told import ToldDocuments
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
@@ -230,7 +230,7 @@ async def asked_by(pulling: Pulling, chore: Callable[[], Awaitable[None]]) -> li
 async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
     client: Client, monkeypatch: pytest.MonkeyPatch, chore: str, failing: str
 ) -> None:
-    monkeypatch.setattr("rsnotify.documents.in_turn.SOME", 1)
+    monkeypatch.setattr("rsnotify.documents.chores.SOME", 1)
 
     async def is_away(*_: object) -> None:
         raise TryAgain("Redis is away")

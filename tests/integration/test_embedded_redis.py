@@ -22,7 +22,8 @@ from redis.backoff import ConstantBackoff, NoBackoff
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.journal import keys
-from rsnotify.process.embedded_redis import EmbeddedRedis, binaries, directory, engine_note
+from rsnotify.process.embedded_redis import EmbeddedRedis, binaries, directory
+from rsnotify.process.embedded_redis import binaries as engine_note
 from rsnotify.process.embedded_redis import server as module
 from rsnotify.process.embedded_redis.binaries import Binary, choose, find_binary
 from rsnotify.process.embedded_redis.server import restart_delay_seconds

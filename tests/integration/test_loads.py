@@ -12,15 +12,14 @@ import pytest
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.publishing.loads import load_body, load_reader
+from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
+from rsnotify.publishing.loads import load_reader
 from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
-from rsnotify.publishing.loads.load_body import BesideTheLoop
-from rsnotify.publishing.loads.load_parts import Part, pack, shard_of
-from rsnotify.publishing.loads.load_store import Load
+from rsnotify.publishing.loads.load_endpoint import BesideTheLoop
+from rsnotify.publishing.loads.load_store import Load, Part, pack, shard_of
 from rsnotify.redis_client.connection import Client
-from rsnotify.registry.token_secret import id_of, new_secret
-from rsnotify.registry.tokens import Right, Token, Tokens
+from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.short_form import LOC_END, shorten, spell_out

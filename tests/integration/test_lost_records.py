@@ -10,10 +10,9 @@ from rsnotify.journal.sets import Sets
 from rsnotify.redis_client.connection import Client
 from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Position
-from rsnotify.websub.lost import put_subscriptions_back
+from rsnotify.websub.ownership import put_subscriptions_back
 from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of
-from rsnotify.websub.subscription_format import Stored
-from rsnotify.websub.subscription_store import Subscriptions
+from rsnotify.websub.subscription_store import Stored, Subscriptions
 from tests.faults import Losing
 from tests.integration.test_repairs import CHANNEL, hub_on, names, submission
 

@@ -7,12 +7,15 @@ from functools import partial
 
 import pytest
 
-from rsnotify.documents.announced_description import AnnouncedDescriptions
-from rsnotify.documents.announcements import GATHER_SECONDS, Announcements
-from rsnotify.documents.capabilities import Offers
-from rsnotify.documents.documents_told import DocumentsTold
+from rsnotify.documents.announcements import (
+    GATHER_SECONDS,
+    AnnouncedDescriptions,
+    Announcements,
+    DocumentsTold,
+    ToldDocuments,
+)
+from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
-from rsnotify.documents.told import ToldDocuments
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from rsnotify import costly
-from rsnotify.documents import pages, snapshot
-from rsnotify.journal.history import History
+from rsnotify import single_flight as costly
+from rsnotify.documents import pages
+from rsnotify.documents import snapshots as snapshot
+from rsnotify.journal.reading import History
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document

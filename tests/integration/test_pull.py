@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from rsnotify.documents import changelists, description, resourcelists, snapshot, stretches
+from rsnotify.documents import changelists, resourcelists, stretches
+from rsnotify.documents import discovery as description
+from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.documents import change_list
 from rsnotify.documents.snapshots import Snapshot
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.documents import snapshot
+from rsnotify.documents import snapshots as snapshot
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.redis_client.connection import Client

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rsnotify.documents import snapshot
+from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.snapshots import Snapshot
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Position

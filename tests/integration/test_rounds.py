@@ -11,9 +11,15 @@ import pytest
 from rsnotify.errors import PartAway, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
+from rsnotify.journal.checking import (
+    LEAST_CHANNELS,
+    MOST_CHANNELS,
+    ROUND_TICKS,
+    UNREAD_EVERY,
+    Rounds,
+)
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.rounds import LEAST_CHANNELS, MOST_CHANNELS, ROUND_TICKS, UNREAD_EVERY, Rounds
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of

@@ -11,7 +11,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
 from rsnotify.publishing.bodies import read_submissions
-from rsnotify.publishing.several_sets import answer_of
+from rsnotify.publishing.intake import answer_of
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.feed import Feed
+from rsnotify.journal.following import FEW_READERS
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
-from rsnotify.journal.shortcut import FEW_READERS
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position

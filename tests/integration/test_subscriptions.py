@@ -12,8 +12,7 @@ from rsnotify.redis_client import replicas
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
-from rsnotify.websub.subscription_format import Stored
-from rsnotify.websub.subscription_store import Subscriptions, release_all_claims
+from rsnotify.websub.subscription_store import Stored, Subscriptions, release_all_claims
 from tests.clock import HOUR, Clock
 from tests.faults import OwnRedis, SlowWay
 

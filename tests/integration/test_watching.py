@@ -16,10 +16,9 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
-from rsnotify.operation.metric_table import METRICS
-from rsnotify.operation.metrics import Metrics
+from rsnotify.operation.metrics import METRICS, Metrics
 from rsnotify.operation.peers import Peers
-from rsnotify.operation.report import Identity, Report
+from rsnotify.operation.process import Identity, Report
 from rsnotify.redis_client.connection import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.overview import Overview, SetNumbers

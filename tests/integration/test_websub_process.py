@@ -19,15 +19,13 @@ from yarl import URL
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.redis_client.connection import Client
-from rsnotify.registry.token_secret import new_secret, token_key
-from rsnotify.registry.tokens import Token, Tokens
+from rsnotify.registry.tokens import Token, Tokens, new_secret, token_key
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_slots import Slots
-from rsnotify.websub.delivery import Deliverer
+from rsnotify.websub.delivery import Deliverer, Rights
 from rsnotify.websub.ownership import Ownership
 from rsnotify.websub.queue import BEGUN_AT_ONCE, Queue
-from rsnotify.websub.rights import Rights
 from rsnotify.websub.state import Clock, Share, Subscriber
 from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import (
@@ -37,8 +35,7 @@ from rsnotify.websub.subscription import (
     Subscription,
     share_of,
 )
-from rsnotify.websub.subscription_format import Stored
-from rsnotify.websub.subscription_store import Subscriptions
+from rsnotify.websub.subscription_store import Stored, Subscriptions
 from rsnotify.websub.verification import Verifier
 from rsnotify_client.notification import read_notification
 from tests.pulling import CHANGES, SET, Pulling, loc

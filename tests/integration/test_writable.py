@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.operation.writable import Writable, why_full
+from rsnotify.operation.health import Writable, why_full
 from rsnotify.redis_client.connection import connect
 from tests.faults import OwnRedis
 

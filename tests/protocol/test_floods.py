@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rsnotify.channels.reader_input import BYTES_PER_SECOND, FRAMES_PER_SECOND
+from rsnotify.channels.reader import BYTES_PER_SECOND, FRAMES_PER_SECOND
 from tests.raw import PING, PONG, TEXT, frame, raw_channel
 from tests.running import RunningHub, until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.journal.budget import Budget
+from rsnotify.journal.cache import Budget
 
 LIMIT = 100
 

@@ -5,8 +5,7 @@ import pytest
 from rsnotify.channels.frames import DEFLATED, EVENT, TEXT, WireFormat
 from rsnotify.journal.cache import IDLE_SECONDS, MIB, Cache
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.recent import RecentNotifications
-from rsnotify.journal.tail import Tail
+from rsnotify.journal.tail import RecentNotifications, Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
 

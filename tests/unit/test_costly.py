@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rsnotify.costly import FEW_SETS, RESULTS_KEPT, SLICE, Costly, kept_seconds, slices
+from rsnotify.single_flight import FEW_SETS, RESULTS_KEPT, SLICE, Costly, kept_seconds, slices
 
 
 class Work:

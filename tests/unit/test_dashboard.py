@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rsnotify.operation.metric_table import METRICS, OF_A_PROCESS, shown_names
+from rsnotify.operation.metrics import METRICS, OF_A_PROCESS, shown_names
 
 FOLDER = Path(__file__).parents[2] / "docs" / "operations"
 DASHBOARD = json.loads((FOLDER / "grafana.json").read_text())

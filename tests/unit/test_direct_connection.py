@@ -18,9 +18,9 @@ from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses
-from rsnotify.redis_client import direct_connection
-from rsnotify.redis_client.direct_connection import STEADY_BYTES, DirectConnection
+from rsnotify.redis_client import taken_connection as direct_connection
 from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.taken_connection import STEADY_BYTES, DirectConnection
 from tests.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 0.05

@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import JOINED_BYTES, Exchange
-from rsnotify.http.response_head import render_head
+from rsnotify.http.heads import render_head
 from rsnotify.http.unread_output import UnreadOutput
 from tests.unit.test_http_protocol import Transport
 

@@ -9,10 +9,10 @@ from rsnotify.http.connections import (
     REFUSED_AT_ONCE,
     SPARE_FILES,
     ConnectionLimits,
+    Held,
     allowed_total,
     check_enough,
 )
-from rsnotify.http.held import Held
 from rsnotify.resourcesync.notification import ChannelName
 from tests.unit.test_channel import Peer
 

@@ -10,9 +10,9 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from rsnotify.channels.event_stream import SseReader
 from rsnotify.channels.frames import EVENT
-from rsnotify.channels.reader_input import ReaderInput
-from rsnotify.channels.sse_reader import SseReader
+from rsnotify.channels.reader import ReaderInput
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import HAND_OVER
 from rsnotify.http.protocol import HttpProtocol

@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from rsnotify import loops
-from rsnotify.channels import handshake, keepalive, reader_input, sse_reader, turns
+from rsnotify.channels import channel as turns
+from rsnotify.channels import event_stream as sse_reader
+from rsnotify.channels import handshake, keepalive
+from rsnotify.channels import reader as reader_input
 from rsnotify.channels import websockets_protocol as channel_protocol
 from rsnotify.cli import mirror_sets, publish_folder
-from rsnotify.documents import announcements, pages, snapshot
+from rsnotify.documents import announcements, pages
+from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.http import connections, deadlines, forms
 from rsnotify.http import protocol as http_protocol
@@ -36,7 +40,8 @@ from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission
-from rsnotify.publishing.loads import load, load_body, load_formats, load_reader
+from rsnotify.publishing.loads import load, load_formats, load_reader
+from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
 from rsnotify.registry import access, token_throttle
@@ -47,8 +52,10 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.web import validation
-from rsnotify.websub import bounded, dialler, retry_schedule
+from rsnotify.websub import dialler
+from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
+from rsnotify.websub import rules as retry_schedule
 from rsnotify_client import (
     between,
     discovery,

@@ -9,11 +9,12 @@ from rsnotify.publishing.loads import load
 from rsnotify.publishing.loads.load import (
     Difference,
     LoadCounts,
+    LoadOptions,
     fragments_of,
     is_same,
+    read_options,
     too_many_deleted,
 )
-from rsnotify.publishing.loads.load_options import LoadOptions, read_options
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.short_form import LOC_END
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from rsnotify.documents.snapshot import SLICE_BYTES, SLICE_RESOURCES, _slices
-from rsnotify.publishing.loads import load_parts
-from rsnotify.publishing.loads.load_parts import Brought, Gathered, pack, shard_of
+from rsnotify.documents.snapshots import SLICE_BYTES, SLICE_RESOURCES, _slices
+from rsnotify.publishing.loads import load_store as load_parts
+from rsnotify.publishing.loads.load_store import Brought, Gathered, pack, shard_of
 
 
 def brought(count: int) -> list[Brought]:

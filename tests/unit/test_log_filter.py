@@ -2,7 +2,7 @@
 
 import logging
 
-from rsnotify.process.log_filter import RepeatedWarningFilter
+from rsnotify.process.logs import RepeatedWarningFilter
 
 
 def test_a_warning_is_told_once_a_minute_and_errors_each_time() -> None:

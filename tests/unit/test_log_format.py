@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from rsnotify.process.log_filter import OF_A_KIND, FloodFilter
-from rsnotify.process.log_format import JsonFormat, TextFormat
+from rsnotify.process.logs import OF_A_KIND, FloodFilter, JsonFormat, TextFormat
 
 SECRETS = (
     "rsn_Zm9vYmFyYmF6cXV4cXV1eGNvcmdl",

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from rsnotify.process.parent import CONNECTIONS, tell_parent
+from rsnotify.process.worker import CONNECTIONS, tell_parent
 
 
 class Connections:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.registry.rate_limit import KNOWN, RateLimit
+from rsnotify.registry.token_throttle import KNOWN, RateLimit
 
 
 class Clock:

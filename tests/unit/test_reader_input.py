@@ -10,18 +10,18 @@ from contextlib import contextmanager, suppress
 import pytest
 import uvloop
 
-from rsnotify.channels import transport_reader
+from rsnotify.channels import reader as transport_reader
+from rsnotify.channels.event_stream import IGNORED_BYTES, SseReader
 from rsnotify.channels.frames import EVENT
-from rsnotify.channels.reader_input import (
+from rsnotify.channels.reader import (
     BYTES_PER_SECOND,
     FRAMES_PER_SECOND,
     SECOND,
     TURN_BYTES,
     ReaderInput,
+    TransportReader,
 )
 from rsnotify.channels.socket_reader import PARSED_BYTES, SocketReader
-from rsnotify.channels.sse_reader import IGNORED_BYTES, SseReader
-from rsnotify.channels.transport_reader import TransportReader
 from rsnotify.http.socket_input import EVENT_STREAM, WEBSOCKET
 from tests.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
 

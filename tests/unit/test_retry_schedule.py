@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.websub.retry_schedule import retry_after_seconds, wait_seconds
+from rsnotify.websub.rules import retry_after_seconds, wait_seconds
 
 NOW = 1_795_210_440.0  # 2026-11-20T21:34:00Z
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.reader import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
 from tests.raw import BINARY, PING, PONG, TEXT, frame
 

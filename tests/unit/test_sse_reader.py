@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from rsnotify.channels import sse_reader, transport_reader
+from rsnotify.channels import event_stream as sse_reader
+from rsnotify.channels import reader as transport_reader
+from rsnotify.channels.event_stream import IGNORED_BYTES, SseReader
 from rsnotify.channels.frames import DATA, EVENT, GZIP_DATA, GZIP_EVENT, in_chunks
-from rsnotify.channels.reader_input import ReaderInput
-from rsnotify.channels.sse_reader import IGNORED_BYTES, SseReader
+from rsnotify.channels.reader import ReaderInput
 
 MEBIBYTE = 1024 * 1024
 LARGE = b"x" * (16 * MEBIBYTE)  # more than a socket takes

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify import costly
+from rsnotify import single_flight as costly
 from rsnotify.documents.stretches import FIRST_CHANGES, READ_CHANGES, Stretches
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.journal.window import Window

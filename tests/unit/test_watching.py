@@ -12,10 +12,9 @@ from rsnotify.errors import TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.histogram import Histogram
 from rsnotify.operation import health as watched
-from rsnotify.operation.health import Health
+from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.peers import GONE_SECONDS, Peers
-from rsnotify.operation.report import Identity, Report
-from rsnotify.operation.writable import Writable
+from rsnotify.operation.process import Identity, Report
 from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification

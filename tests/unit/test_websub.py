@@ -8,14 +8,15 @@ import pytest
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from rsnotify.websub.delivery_headers import notification_id, signing_headers
 from rsnotify.websub.rules import (
     authority,
     channel_of,
     denial_url,
+    notification_id,
     parse_form,
     parse_links,
     parse_subscription_request,
+    signing_headers,
     verification_url,
 )
 

@@ -7,7 +7,7 @@ hub; if one was left behind all the same, the next hub shuts it down.
 import asyncio
 import logging
 import os
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import within
-from rsnotify.process.embedded_redis import engine_note
+from rsnotify.process.embedded_redis import binaries as engine_note
 from rsnotify.process.embedded_redis.binaries import Binary, find_binary
 from rsnotify.process.embedded_redis.directory import (
     REDIS_LOCK,
@@ -32,8 +32,40 @@ from rsnotify.process.embedded_redis.directory import (
     directory_taken,
     short_enough,
 )
-from rsnotify.process.embedded_redis.guard import Guard
 from rsnotify.redis_client.engine import Engine
+
+SCRIPT = 'read -r _; kill -TERM "$0"'
+
+
+class Guard:
+    """Ends process `pid` when we end without having dismissed it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def over(cls, pid: int) -> Self:
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            SCRIPT,
+            str(pid),
+            stdin=PIPE,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the hub
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def dismiss(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from rsnotify.publishing.loads.load_formats import (
     NdjsonReader,
     Resource,
     ResourceReader,
+    XmlReader,
     wrong_resource,
 )
-from rsnotify.publishing.loads.load_xml import XmlReader
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.short_form import LOC, LOC_END

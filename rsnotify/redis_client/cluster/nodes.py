@@ -10,9 +10,11 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from random import sample
 from time import monotonic
 from typing import Any, NamedTuple
 
+from redis.asyncio.connection import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MovedError, ResponseError
@@ -231,3 +233,26 @@ def _nobody_knows(errors: Sequence[Exception]) -> TryAgain:
     if refusals:
         return RedisRefuses(f"a node of the Redis Cluster refuses: {refusals[0].detail}")
     return TryAgain(f"no node of the Redis Cluster answers: {judged[0]}")
+
+
+class ToAnyNode(Connection):
+    """To another one each time, until one answers."""
+
+    def __init__(self, *, nodes: tuple[Host, ...], **options: Any) -> None:
+        super().__init__(**options)
+        self._nodes = nodes
+
+    async def _connect(self) -> None:
+        trouble: Exception | None = None
+        for host, port in sample(self._nodes, len(self._nodes)):
+            self.host, self.port = host, port
+            try:
+                return await super()._connect()  # type: ignore[no-untyped-call, no-any-return]
+            except (TimeoutError, OSError) as error:
+                trouble = error
+        assert trouble is not None  # noqa: S101 - an address names one node at least
+        raise trouble
+
+
+class ToAnyNodeWithTLS(ToAnyNode, SSLConnection):
+    """The same with TLS."""

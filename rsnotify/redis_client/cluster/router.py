@@ -10,18 +10,37 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 from redis import asyncio as redis
-from redis.exceptions import AskError, MovedError, NoScriptError
+from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptError, TryAgainError
 
-from rsnotify.errors import TryAgain, Unanswered
+from rsnotify.errors import KeysMoving, PartAway, TryAgain, Unanswered
 from rsnotify.redis_client.address import Address
-from rsnotify.redis_client.client import RedisClient, answer_raw, as_transaction, durably, executed
-from rsnotify.redis_client.cluster.answers import meaning
+from rsnotify.redis_client.client import (
+    Pipeline,
+    RedisClient,
+    answer_raw,
+    as_transaction,
+    durably,
+    executed,
+)
 from rsnotify.redis_client.cluster.nodes import Node, Nodes
 from rsnotify.redis_client.cluster.slots import Routed, routed_to, slot_of, waited_in
-from rsnotify.redis_client.pipeline import Pipeline
 from rsnotify.redis_client.replicas import Replicas
 from rsnotify.redis_client.round_trip import judge_answers, parsed_as
 from rsnotify.redis_client.script import Command, Script
+
+MOVING = "the Redis Cluster moves these keys to another node"
+
+
+def meaning(answer: Any) -> Any:
+    """What a node cannot do for now, as an error of one part."""
+    if isinstance(answer, ClusterDownError):
+        return PartAway("a part of the Redis Cluster is down")
+    if isinstance(answer, MovedError | AskError | TryAgainError):
+        return KeysMoving(MOVING)
+    if isinstance(answer, Exception) and "non local key" in str(answer):
+        return KeysMoving(MOVING)  # a script, before it has written anything
+    return answer
+
 
 REDIRECTIONS = 5  # one after the other, before it is given up for now
 
