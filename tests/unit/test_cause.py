@@ -11,8 +11,8 @@ import pytest
 from websockets.asyncio.client import connect
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.answer import cause_of, untrusted
-from rsnotify_client.connection import Connection, HubUnreachable
+from rsnotify_client.answer import HubUnreachable, cause_of, untrusted
+from rsnotify_client.connection import Connection
 from rsnotify_client.follower import Follower
 
 CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, signed by itself
