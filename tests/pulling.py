@@ -10,9 +10,9 @@ from starlette.types import ASGIApp
 
 from rsnotify.documents.announcements import (
     AnnouncedDescriptions,
+    AnnouncedDocuments,
     Announcements,
-    DocumentsTold,
-    ToldDocuments,
+    DocumentAnnouncer,
 )
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
@@ -97,8 +97,8 @@ class Pulling:
         self.app = self._app(BaseUrl(public_url), page_size)
 
     def _upkeep(self) -> Upkeep:
-        told = ToldDocuments(self.client)
-        documents = DocumentsTold(self.windows, self.offers, told, self.schedule, BASE)
+        told = AnnouncedDocuments(self.client)
+        documents = DocumentAnnouncer(self.windows, self.offers, told, self.schedule, BASE)
         announcements = Announcements(self.hub, AnnouncedDescriptions(self.client), documents)
         return Upkeep(
             self.hub,

@@ -47,7 +47,7 @@ from rsnotify.resourcesync.xml_writer import render_document
 FIELD = "documents"
 
 
-class ToldDocuments:
+class AnnouncedDocuments:
     """For all hub processes together, in Redis."""
 
     def __init__(self, client: Client) -> None:
@@ -103,14 +103,14 @@ class AnnouncedDescriptions:
 Publish = Callable[[str, str, Sequence[Change]], Awaitable[None]]
 
 
-class DocumentsTold:
-    """Compares what was told of a set's documents with what they are."""
+class DocumentAnnouncer:
+    """Announces how the documents of a set differ from what was announced last."""
 
     def __init__(
         self,
         windows: Windows,
         offers: Offers,
-        told: ToldDocuments,
+        told: AnnouncedDocuments,
         schedule: DocumentSchedule,
         base_url: str,
     ) -> None:
@@ -137,7 +137,7 @@ class DocumentsTold:
                 await publish(record.name, f"documents-{_digest(now)}", changes)
             await self._write(record, now)
 
-    async def archives_to_tell(self, records: Sequence[SetRecord]) -> list[str]:
+    async def archives_to_announce(self, records: Sequence[SetRecord]) -> list[str]:
         """Those whose archive has changed since this process saw it, or cannot be read, by name.
 
         Time alone moves Change Lists into an archive, so all are asked for, in one journey."""
@@ -197,7 +197,7 @@ class Announcements:
         self,
         hub: Hub,
         announced: AnnouncedDescriptions,
-        documents: DocumentsTold,
+        documents: DocumentAnnouncer,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._hub = hub
@@ -242,12 +242,12 @@ class Announcements:
         with suppress(NoSuchSet):  # removed meanwhile
             await self._documents.tell(self._hub.record(set_name), self._publish)
 
-    async def archives_to_tell(self, names: Sequence[str]) -> list[str]:
+    async def archives_to_announce(self, names: Sequence[str]) -> list[str]:
         """Those of these sets whose Change List Archive may have grown."""
         sets = self._hub.sets
         self._documents.forget_others(sets)
         changed = [sets[name] for name in names if name in sets and self._hub.has_changed(name)]
-        return await self._documents.archives_to_tell(changed)
+        return await self._documents.archives_to_announce(changed)
 
     async def set_made(self, record: SetRecord) -> None:
         await self._set_changed(record, "created")

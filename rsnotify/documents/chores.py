@@ -96,7 +96,7 @@ class Upkeep:
             "keep windows": repeat(self.keep_due_windows, ROUND_SECONDS),
             "keep snapshots": repeat(self.keep_due_snapshots, ROUND_SECONDS),
             "delete what is old": repeat(self.delete_old, OLD_SECONDS),
-            "tell of archives": repeat(self.tell_of_archives, OLD_SECONDS),
+            "tell of archives": repeat(self.announce_archives, OLD_SECONDS),
             "tell of the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),
@@ -185,15 +185,15 @@ class Upkeep:
         days = schedule.archived_days * DAY
         await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
 
-    async def tell_of_archives(self) -> None:
+    async def announce_archives(self) -> None:
         """Of the next sets: time alone moves Change Lists into the archive."""
-        await self._archives.round(self._hub.sets, self._tell_of_archives_of)
+        await self._archives.round(self._hub.sets, self._announce_archives_of)
 
-    async def _tell_of_archives_of(self, names: Sequence[str]) -> None:
+    async def _announce_archives_of(self, names: Sequence[str]) -> None:
         async def tell(name: str, _: JournalRecord, __: Position) -> None:
             await self.announcements.documents_changed(name)
 
-        await self._each_set(tell, await self.announcements.archives_to_tell(names))
+        await self._each_set(tell, await self.announcements.archives_to_announce(names))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader_limits import ReaderLimits
-from rsnotify.documents.announcements import Announcements, DocumentsTold
+from rsnotify.documents.announcements import Announcements, DocumentAnnouncer
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.stretches import Stretches
@@ -206,7 +206,7 @@ class Composition:
 
     @cached_property
     def _upkeep(self) -> Upkeep:
-        documents = DocumentsTold(
+        documents = DocumentAnnouncer(
             self._stores.windows,
             self._offers,
             self._stores.told,

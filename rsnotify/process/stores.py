@@ -1,6 +1,6 @@
 """Everything that a hub process keeps in Redis, by subject. Nothing here connects yet."""
 
-from rsnotify.documents.announcements import AnnouncedDescriptions, ToldDocuments
+from rsnotify.documents.announcements import AnnouncedDescriptions, AnnouncedDocuments
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
@@ -33,7 +33,7 @@ class Stores:
         self.windows = Windows(self._client)
         self.snapshots = Snapshots(self._client)
         self.loads = Loads(self._client)
-        self.told = ToldDocuments(self._client)
+        self.told = AnnouncedDocuments(self._client)
         self.announced = AnnouncedDescriptions(self._client)
         self.subscriptions = Subscriptions(
             self._client,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.documents.announcements import ToldDocuments
+from rsnotify.documents.announcements import AnnouncedDocuments
 from rsnotify.documents.chores import SOME, InTurn
 from rsnotify.documents.due_sets import AGAIN_SECONDS, MOST, STEP_SECONDS, DueSets
 from rsnotify.errors import TryAgain
@@ -225,7 +225,7 @@ async def asked_by(pulling: Pulling, chore: Callable[[], Awaitable[None]]) -> li
 
 
 @pytest.mark.parametrize(
-    ("chore", "failing"), [("delete_old", "now"), ("tell_of_archives", "archived")]
+    ("chore", "failing"), [("delete_old", "now"), ("announce_archives", "archived")]
 )
 async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
     client: Client, monkeypatch: pytest.MonkeyPatch, chore: str, failing: str
@@ -253,8 +253,8 @@ async def test_an_archive_that_cannot_be_told_holds_up_no_other(client: Client) 
         for name in (SET, "b"):
             await pulling.hub.publish(CHANGES._replace(set_name=name), submission("a"))
         await client.hset(keys.record(FRAMEWORK), "documents", "no JSON")
-        await pulling.upkeep.tell_of_archives()
-        assert await ToldDocuments(client).read("b") is not None
+        await pulling.upkeep.announce_archives()
+        assert await AnnouncedDocuments(client).read("b") is not None
 
 
 async def test_to_see_that_no_archive_has_grown_is_one_journey(client: Client) -> None:
@@ -262,8 +262,8 @@ async def test_to_see_that_no_archive_has_grown_is_one_journey(client: Client) -
         for number in range(30):
             await pulling.hub.add_set(f"{number}")
             await pulling.hub.publish(CHANGES._replace(set_name=f"{number}"), submission("a"))
-        await pulling.upkeep.tell_of_archives()
-        assert len(await asked_by(pulling, pulling.upkeep.tell_of_archives)) == 1
+        await pulling.upkeep.announce_archives()
+        assert len(await asked_by(pulling, pulling.upkeep.announce_archives)) == 1
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from rsnotify.documents.announcements import (
     GATHER_SECONDS,
     AnnouncedDescriptions,
+    AnnouncedDocuments,
     Announcements,
-    DocumentsTold,
-    ToldDocuments,
+    DocumentAnnouncer,
 )
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
@@ -218,8 +218,12 @@ class Teller:
         self.now = 0.0
         windows = Windows(client)
         schedule = DocumentSchedule(HOUR, 30, 365, 60)
-        documents = DocumentsTold(
-            windows, Offers(windows, Snapshots(client), 30), ToldDocuments(client), schedule, "u:"
+        documents = DocumentAnnouncer(
+            windows,
+            Offers(windows, Snapshots(client), 30),
+            AnnouncedDocuments(client),
+            schedule,
+            "u:",
         )
         announced = AnnouncedDescriptions(client)
         self._say = Announcements(self.hub, announced, documents, clock=lambda: self.now)

@@ -1034,7 +1034,7 @@ async def test_what_changes_and_changes_back_is_said_both_times_once(
 
 
 async def test_an_archive_that_appears_grows_and_ends_is_said(told: Pulling) -> None:
-    look = told.upkeep.tell_of_archives
+    look = told.upkeep.announce_archives
     await told.update(*"abc")
     await told.keep_windows()
     before = len(await said(told))
