@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, settings
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.redis_client.connection import Client, connect
-from tests.clock import Clock
-from tests.faults import OwnRedis, SlowWay
-from tests.reference import installed
-from tests.running import RunningHub
-from tests.shell import come_back, leave
+from tests.support.clock import Clock
+from tests.support.faults import OwnRedis, SlowWay
+from tests.support.reference import installed
+from tests.support.running import RunningHub
+from tests.support.shell import come_back, leave
 
 settings.register_profile(  # the machine may be busy
     "no clock", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]

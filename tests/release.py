@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rsnotify import __version__
-from tests.shell import environment as shell
+from tests.support.shell import environment as shell
 
 ROOT = Path(__file__).parents[1]
 READY = "rsnotify ready "

@@ -16,7 +16,7 @@ from rsnotify.journal.submission import fragment_of
 from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Change
 from tests.bench.peer import post
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 
 class Load(NamedTuple):

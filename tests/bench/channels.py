@@ -20,8 +20,8 @@ from time import sleep
 from typing import Any
 
 from tests.bench.pictures import Chart, save
-from tests.redis_server import free_port
-from tests.running import TOKEN, RunningHub
+from tests.support.redis_server import free_port
+from tests.support.running import TOKEN, RunningHub
 
 CHANGES = {1: 2_000, 100: 1_000, 1_000: 300, 5_000: 60, 10_000: 30}
 """By how many readers there are; server and load each need so many open files."""

@@ -25,8 +25,8 @@ import aiohttp
 import uvloop
 
 from tests.bench.readers import HANDSHAKE
-from tests.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
-from tests.running import TOKEN, RunningHub
+from tests.support.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
+from tests.support.running import TOKEN, RunningHub
 
 COUNTS = (1, 8, 200)
 HONEST = 20

@@ -23,7 +23,7 @@ from rsnotify.resourcesync.notification import ChannelName
 from tests.bench.peer import Peer, fill, get
 from tests.bench.readers import HANDSHAKE
 from tests.bench.snapshots import snapshot_under_load
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 CHANGES = 1_000_000
 PLACES = 20  # in the history, evenly spread

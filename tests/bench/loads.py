@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 RESOURCES = 1_000_000
 CHANGED_EVERY = 1_000

@@ -25,11 +25,11 @@ from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.connection import Connection
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.report import Event, percentile
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 SMALL, LARGE, LARGE_BYTES = 2_000, 20, 50 * 1024 * 1024
 TLS_BYTES, TLS_LARGE, TURNS = 5_000, 10, 5
-CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"
+CERTIFICATE = Path(__file__).parents[1] / "support/certificate.pem"
 ENTRIES, MILLION, PART = 50_000, 1_000_000, 50_000
 CHANGES, RATE = 500, 50
 AT = "2026-11-20T00:00:00Z"

@@ -34,7 +34,7 @@ from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification
 from tests.bench.appends import Load, requests
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 POSTS, ROUNDS, EACH = 1_000, 30, 50
 CHANNEL = ChannelName("dataset1", "change")

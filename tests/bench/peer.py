@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 
-from tests.running import TOKEN
+from tests.support.running import TOKEN
 
 
 def loc(number: int) -> str:

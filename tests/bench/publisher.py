@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rsnotify_client import Publisher
 from tests.client.hubs import HubProcess
-from tests.running import TOKEN
+from tests.support.running import TOKEN
 
 CALLS = 5_000
 SETS, RATE, SECONDS = 100, 50, 4  # so many changes a second of each set

@@ -15,7 +15,7 @@ import uvloop
 
 from tests.bench.peer import Peer, fill, get, loc
 from tests.bench.snapshots import snapshot_under_load, tag_of
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 ENTRIES = 50_000
 RESOURCES = 1_000_000

@@ -26,7 +26,7 @@ from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from tests.bench.readers import HANDSHAKE
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 NUMBERS = (1, 10_000)
 AT_ONCE = 16

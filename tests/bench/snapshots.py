@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.peer import Peer, change, get, post
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 RESOURCE_LIST = "/dataset1/resourcelist.xml"
 

@@ -22,7 +22,7 @@ import aiohttp
 import uvloop
 
 from rsnotify.resourcesync.change import Position
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 SUBSCRIBERS = (1, 100, 1_000)
 LATENCIES = (0.05, 0.2)

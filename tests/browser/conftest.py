@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from tests import needs
-from tests.running import TOKEN, RunningHub
+from tests.support import needs
+from tests.support.running import TOKEN, RunningHub
 
 REFUSED = ("Failed to load resource", "WebSocket connection to")
 MS = 1_000

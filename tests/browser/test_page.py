@@ -9,9 +9,9 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import opened, use_token
-from tests.receivers import Receiver, answers
-from tests.running import TOKEN, RunningHub, until
 from tests.soak.page_open import Sample, check, sample
+from tests.support.receivers import Receiver, answers
+from tests.support.running import TOKEN, RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.client.hubs import HubProcess, end_processes
-from tests.sources import Source
+from tests.support.sources import Source
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
-from tests.running import TOKEN, clean_environment
+from tests.support.running import TOKEN, clean_environment
 
 
 class HubProcess:

@@ -9,7 +9,7 @@ import pytest
 
 from rsnotify_client import FileCursor, Outbox, Position, Publisher, channel_url
 from tests.client.hubs import HubProcess, eventually, no_hub, python
-from tests.running import TOKEN, clean_environment
+from tests.support.running import TOKEN, clean_environment
 
 UTF8 = {"LC_ALL": "C.UTF-8"}
 

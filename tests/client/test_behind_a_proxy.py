@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.forward_proxy import ForwardProxy, forward_proxy, pump
-from tests.receivers import Receiver
-from tests.running import TOKEN, RunningHub, clean_environment
-from tests.sources import CAPABILITIES, Source
+from tests.support.forward_proxy import ForwardProxy, forward_proxy, pump
+from tests.support.receivers import Receiver
+from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.sources import CAPABILITIES, Source
 
 INSIDE = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c"]
 BRIDGE = """

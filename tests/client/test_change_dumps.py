@@ -11,7 +11,7 @@ from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.client.test_follow import read
-from tests.sources import CAPABILITIES, Source, rendered
+from tests.support.sources import CAPABILITIES, Source, rendered
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from rsnotify_client.publisher import QUEUE_SIZE
 from rsnotify_client.relay import LOOK_SECONDS
 from rsnotify_client.sender import EXIT_SECONDS
 from tests.client.hubs import HubProcess, eventually
-from tests.running import TOKEN
+from tests.support.running import TOKEN
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/client.md").read_text()

@@ -24,8 +24,8 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import CHANNEL_PATH
 from rsnotify_mirror.report import Event
 from tests.integration.test_cli import rsnotify
-from tests.running import TOKEN, RunningHub, clean_environment
-from tests.sources import CAPABILITIES, Source
+from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.sources import CAPABILITIES, Source
 
 SERVERS = ("starlette", "uvicorn", "redis", "typer", "rich", "websockets", "uvloop")
 
@@ -267,7 +267,9 @@ def test_bad_use_is_told_in_one_sentence_with_the_mend(
     assert len(ended.exception.problems) == 1
 
 
-CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, signed by itself
+CERTIFICATE = (
+    Path(__file__).parents[1] / "support/certificate.pem"
+)  # for localhost, signed by itself
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])

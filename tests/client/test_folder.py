@@ -18,9 +18,9 @@ from rsnotify import cli
 from rsnotify.errors import InvalidSettings
 from rsnotify_client import folder
 from rsnotify_client.folder import Folder
-from tests.applications import resources_of
 from tests.client.hubs import HubProcess, eventually, python
-from tests.running import TOKEN
+from tests.support.applications import resources_of
+from tests.support.running import TOKEN
 
 BASE = "http://a/files"
 

@@ -18,9 +18,9 @@ from rsnotify_client import Follower, HistoryGone, follow, follow_sync
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
-from tests.running import TOKEN, RunningHub
 from tests.soak.network_frozen import Proxy
-from tests.sources import CAPABILITIES, Handler, Source, rendered
+from tests.support.running import TOKEN, RunningHub
+from tests.support.sources import CAPABILITIES, Handler, Source, rendered
 
 QUICK = 0.05
 

@@ -14,8 +14,8 @@ from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import FollowedChange, Publisher, SqliteCursor, follow_sets, follow_sets_sync
 from tests.client.hubs import HubProcess
-from tests.running import TOKEN
-from tests.sources import Source, rendered
+from tests.support.running import TOKEN
+from tests.support.sources import Source, rendered
 
 SETS = ("papers", "images")
 Told = tuple[str | None, str]

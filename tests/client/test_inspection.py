@@ -19,8 +19,8 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_d
 from rsnotify_mirror.inspection.checked import Bounds
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from tests.integration.test_cli import rsnotify
-from tests.running import TOKEN, RunningHub, clean_environment
-from tests.sources import Handler, Source, digest
+from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.sources import Handler, Source, digest
 
 BEFORE, BETWEEN = "2026-11-19T00:00:00Z", "2026-11-19T12:00:00Z"
 WITHIN = "2026-11-20T00:30:00Z"  # T0 and T1

@@ -10,7 +10,7 @@ import pytest
 from rsnotify.resourcesync.change import Position
 from rsnotify_client import FileCursor, Publisher, SqliteCursor
 from tests.client.hubs import HubProcess
-from tests.running import TOKEN, clean_environment
+from tests.support.running import TOKEN, clean_environment
 
 DOCS = Path(__file__).parents[2] / "docs"
 PROGRAM = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

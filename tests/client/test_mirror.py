@@ -33,8 +33,8 @@ from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State
 from rsnotify_mirror.workers import ATTEMPTS
-from tests.running import RunningHub, until
-from tests.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
+from tests.support.running import RunningHub, until
+from tests.support.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
 
 LARGE = b"0123456789abcdef" * (SMALL_BYTES // 16 + 1_000)
 

@@ -13,7 +13,7 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.fetch import inflated, may_be_compressed
 from tests.client.test_mirror import LARGE, files, leavings, once
-from tests.sources import CAPABILITIES, Source, digest, rendered
+from tests.support.sources import CAPABILITIES, Source, digest, rendered
 
 TEXT = b"the same again and again, " * 40
 PACKED = gzip.compress(TEXT, mtime=0)

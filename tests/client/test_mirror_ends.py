@@ -14,7 +14,7 @@ from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import Row, State
 from rsnotify_mirror.workers import Workers
-from tests.sources import CAPABILITIES, Source, digest
+from tests.support.sources import CAPABILITIES, Source, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)
 ONE_BY_ONE = Options(first_retry_seconds=0.01, jobs=1, per_host=1)  # by a connection that is there

@@ -14,8 +14,8 @@ from rsnotify_client import web as client_web
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
-from tests.running import until
-from tests.sources import CAPABILITIES, Source, rendered
+from tests.support.running import until
+from tests.support.sources import CAPABILITIES, Source, rendered
 
 PER_HOST = 2
 OPTIONS = Options(first_retry_seconds=0.002, per_host=PER_HOST)  # away after a third of a second

@@ -12,8 +12,8 @@ import pytest
 
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import OURS
-from tests.running import clean_environment
-from tests.sources import CAPABILITIES, Source
+from tests.support.running import clean_environment
+from tests.support.sources import CAPABILITIES, Source
 
 MODES_HOLD = """
 import ctypes, os, sys

@@ -34,7 +34,7 @@ from rsnotify_mirror.plan import (
 from rsnotify_mirror.report import Event, percentile
 from rsnotify_mirror.state import START, Row, State
 from rsnotify_mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
-from tests.sources import rendered
+from tests.support.sources import rendered
 
 MD5, SHA = "md5:" + "a" * 32, "sha-256:" + "b" * 64
 LOC = "http://example.com/a"

@@ -17,8 +17,8 @@ from rsnotify_client.discovery import discover_sets
 from rsnotify_client.web import Web
 from tests.client.test_mirror import files
 from tests.integration.test_cli import rsnotify
-from tests.running import until
-from tests.sources import Source, digest, rendered
+from tests.support.running import until
+from tests.support.sources import Source, digest, rendered
 
 DESCRIPTION = "/.well-known/resourcesync"
 

@@ -21,8 +21,8 @@ from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
 from tests.client.test_mirror import files, once
-from tests.running import clean_environment, until
-from tests.sources import CAPABILITIES, Source, digest, entry_of, rendered
+from tests.support.running import clean_environment, until
+from tests.support.sources import CAPABILITIES, Source, digest, entry_of, rendered
 
 MANY = 40
 

@@ -25,11 +25,11 @@ from rsnotify_client.transport import Pace
 from rsnotify_client.web import Refused, Unreachable, Web, refused
 from rsnotify_mirror.mirror import Mirror
 from tests.client.hubs import accept, scripted_hub
-from tests.forward_proxy import ForwardProxy, forward_proxy
-from tests.redis_tls import AUTHORITY
-from tests.reference import installed
-from tests.running import RunningHub
-from tests.sources import CAPABILITIES, Source
+from tests.support.forward_proxy import ForwardProxy, forward_proxy
+from tests.support.redis_tls import AUTHORITY
+from tests.support.reference import installed
+from tests.support.running import RunningHub
+from tests.support.sources import CAPABILITIES, Source
 
 NAME = "source.example"
 
@@ -68,7 +68,7 @@ def test_changes_are_published_through_a_proxy(proxy: ForwardProxy) -> None:
     assert proxy.seen[0].startswith(f"POST http://{NAME}:")
 
 
-OF_NAME = Path(__file__).parents[1] / "source-example.pem"
+OF_NAME = Path(__file__).parents[1] / "support/source-example.pem"
 
 
 OF_LOCALHOST = AUTHORITY.with_name("server.pem")

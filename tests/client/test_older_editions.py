@@ -15,8 +15,8 @@ from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
 from tests.client.test_follow import read
 from tests.client.test_mirror import files, once
-from tests.running import RunningHub
-from tests.sources import CAPABILITIES, Source, digest, rendered
+from tests.support.running import RunningHub
+from tests.support.sources import CAPABILITIES, Source, digest, rendered
 
 DAY = "2012-10-31T{:02}:00:00Z".format
 

@@ -14,10 +14,10 @@ import pytest_asyncio
 from rsnotify.errors import Rejected
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
-from tests.needs import need
-from tests.redis_server import free_port
-from tests.reference import INSTALL_SECONDS
-from tests.running import RunningHub, until
+from tests.support.needs import need
+from tests.support.redis_server import free_port
+from tests.support.reference import INSTALL_SECONDS
+from tests.support.running import RunningHub, until
 
 PAGE = (Path(__file__).parents[2] / "docs/discovery.md").read_text()
 HUB = "https://hub.example.org"

@@ -21,7 +21,7 @@ from rsnotify_client import Outbox, Publisher
 from rsnotify_client.integrations.models import PublishedModel, steps
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from rsnotify_client.outbox import with_marks
-from tests.applications import (
+from tests.support.applications import (
     ADDRESS,
     Base,
     DjangoPaper,

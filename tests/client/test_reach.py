@@ -16,8 +16,8 @@ from rsnotify_client.transport import Answer
 from rsnotify_client.web import SMALL_BYTES, Refused, Web
 from rsnotify_mirror.login_pages import LoginPages, unlike
 from tests.client.test_mirror import Once, files, once
-from tests.forward_proxy import forward_proxy
-from tests.sources import CAPABILITIES, Source, digest, rendered
+from tests.support.forward_proxy import forward_proxy
+from tests.support.sources import CAPABILITIES, Source, digest, rendered
 
 PUBLIC, PUBLIC_TOO = "93.184.216.34", "2606:2800:220:1::1"
 CASES = {

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.applications import Story
 from tests.client.hubs import HubProcess
+from tests.support.applications import Story
 
 
 @pytest.mark.parametrize("orm", ["sqlalchemy", "django"])

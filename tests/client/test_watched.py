@@ -26,8 +26,8 @@ from tests.client.hubs import scripted_hub
 from tests.client.test_mirror import once
 from tests.client.test_publisher import ACCEPTED
 from tests.integration.test_cli import rsnotify
-from tests.running import clean_environment
-from tests.sources import CAPABILITIES, Source
+from tests.support.running import clean_environment
+from tests.support.sources import CAPABILITIES, Source
 
 
 def status(copy: Path) -> CopyStatus:

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from rsnotify import cli
 from rsnotify_client import Publisher, answer
 from tests.client.hubs import HubProcess, eventually, python
-from tests.running import TOKEN
 from tests.soak.publishing import kills
+from tests.support.running import TOKEN
 
 EXAMPLES = Path(__file__).parents[2] / "clients/python/examples"
 LIST = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'

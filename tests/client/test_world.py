@@ -35,9 +35,9 @@ from tests.client.world import (
     ReferenceBuild,
     World,
 )
-from tests.reference import installed
-from tests.running import clean_environment
-from tests.sources import Source
+from tests.support.reference import installed
+from tests.support.running import clean_environment
+from tests.support.sources import Source
 
 ROUNDS = 3
 SEEDS = range(int(os.environ.get("SOAK_WORLDS", "2")))  # `make soak` tries more

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
-from tests.sources import CAPABILITIES, Handler, Source, rendered
+from tests.support.sources import CAPABILITIES, Handler, Source, rendered
 
 RESOURCES = 42
 SECOND = 1_000_000

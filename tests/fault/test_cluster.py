@@ -11,12 +11,12 @@ import pytest
 
 from rsnotify.redis_client.cluster.slots import REGISTRY_SLOT
 from tests.fault.test_sentinel import Publisher, hears
-from tests.lossy_failover import LOC, Reader, all_in, listed, published, until_done
-from tests.raw import raw_channel
-from tests.receivers import Receiver, subscribe
-from tests.redis_cluster import RunningCluster, cluster, slot_of_set
-from tests.redis_server import RedisServer, binary_of
-from tests.running import RunningHub, until
+from tests.support.lossy_failover import LOC, Reader, all_in, listed, published, until_done
+from tests.support.raw import raw_channel
+from tests.support.receivers import Receiver, subscribe
+from tests.support.redis_cluster import RunningCluster, cluster, slot_of_set
+from tests.support.redis_server import RedisServer, binary_of
+from tests.support.running import RunningHub, until
 
 SETS = ("dataset1", "two", "three", "four")
 

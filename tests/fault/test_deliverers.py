@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.resourcesync.change import Position
-from tests.receivers import ReceivedRequest, Receiver, response, topic
-from tests.running import RunningHub, until
+from tests.support.receivers import ReceivedRequest, Receiver, response, topic
+from tests.support.running import RunningHub, until
 
 SUBSCRIBERS = 200
 CHANGES = 60

@@ -9,7 +9,7 @@ import pytest
 from rsnotify.process import workers
 from rsnotify.process.listening import bound_sockets
 from rsnotify.process.settings import Settings
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 DEAF = ("-m", "tests.fault.deaf")
 

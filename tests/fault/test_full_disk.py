@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.disks import Disk
-from tests.faults import OwnRedis
-from tests.lossy_failover import listed, published
-from tests.raw import Raw, raw_channel
-from tests.running import RunningHub, until
+from tests.support.disks import Disk
+from tests.support.faults import OwnRedis
+from tests.support.lossy_failover import listed, published
+from tests.support.raw import Raw, raw_channel
+from tests.support.running import RunningHub, until
 
 ADDRESS = "/api/sets/dataset1/changes"
 CHANGE = {"loc": "http://example.com/while-it-is-full", "change": "updated"}

@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 
 from rsnotify.redis_client.connection import connect
-from tests.faults import OwnRedis, SlowWay, too_few_replicas
-from tests.loading import Loading, each_piece_is_staged, ndjson, said
-from tests.pulling import SET, loc
-from tests.running import RunningHub, until
+from tests.support.faults import OwnRedis, SlowWay, too_few_replicas
+from tests.support.loading import Loading, each_piece_is_staged, ndjson, said
+from tests.support.pulling import SET, loc
+from tests.support.running import RunningHub, until
 
 PATH = f"/api/sets/{SET}/resources"
 TEN = [f"res{number}" for number in range(10)]

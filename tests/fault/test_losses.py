@@ -10,8 +10,8 @@ from redis import asyncio as redis
 from rsnotify.journal import keys
 from rsnotify.process.embedded_redis.directory import HUB_LOCK, REDIS_LOCK, LockFile
 from rsnotify.websub.subscription import SHARES
-from tests.receivers import Receiver, subscribe
-from tests.running import RunningHub, until
+from tests.support.receivers import Receiver, subscribe
+from tests.support.running import RunningHub, until
 
 
 @asynccontextmanager

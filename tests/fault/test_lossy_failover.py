@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lossy_failover import lossy_failover
+from tests.support.lossy_failover import lossy_failover
 
 
 @pytest.mark.timeout(120)

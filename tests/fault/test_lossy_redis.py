@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rsnotify_client.notification import read_notification
-from tests.faults import OwnRedis
-from tests.lossy_failover import LOC, Reader, channel_of, published
-from tests.raw import raw_channel
-from tests.running import RunningHub, until
+from tests.support.faults import OwnRedis
+from tests.support.lossy_failover import LOC, Reader, channel_of, published
+from tests.support.raw import raw_channel
+from tests.support.running import RunningHub, until
 
 BUSY_SECONDS = 5
 PUBLISH = ("POST", "/api/sets/dataset1/changes")

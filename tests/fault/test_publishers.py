@@ -18,7 +18,7 @@ from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 PUBLISHERS = 50
 REQUESTS = 6

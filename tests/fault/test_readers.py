@@ -13,8 +13,8 @@ from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received, read_notification
-from tests.raw import Raw, raw_channel
-from tests.running import TOKEN, RunningHub, until
+from tests.support.raw import Raw, raw_channel
+from tests.support.running import TOKEN, RunningHub, until
 
 SMALL_BUFFER = 4_096
 LISTEN = "0A"  # a state, in /proc/net/tcp

@@ -7,9 +7,9 @@ import pytest
 
 from rsnotify.journal import keys
 from rsnotify.resourcesync.notification import ChannelName
-from tests.faults import OwnRedis, a_replica, busy, out_of_memory, too_few_replicas
-from tests.raw import Raw, raw_channel
-from tests.running import RunningHub, until
+from tests.support.faults import OwnRedis, a_replica, busy, out_of_memory, too_few_replicas
+from tests.support.raw import Raw, raw_channel
+from tests.support.running import RunningHub, until
 
 CHANGE = {"loc": "http://example.com/refused", "change": "updated"}
 

@@ -17,8 +17,8 @@ from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from tests.redis_replicas import replicated, right_to_wait
-from tests.running import RunningHub, until
+from tests.support.redis_replicas import replicated, right_to_wait
+from tests.support.running import RunningHub, until
 
 CHANGES = ChannelName("dataset1", "change")
 CHANGE = [{"loc": "http://example.com/1", "change": "updated"}]

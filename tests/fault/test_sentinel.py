@@ -14,12 +14,12 @@ from rsnotify.redis_client.connection import Client, connect
 from rsnotify.redis_client.sentinel import sentinels_at
 from rsnotify.resourcesync.notification import ChannelName
 from tests.integration.test_external_redis import problem_of
-from tests.lossy_failover import Reader, all_in, listed, published, running
-from tests.raw import Raw, raw_channel
-from tests.receivers import Receiver, subscribe
-from tests.redis_sentinels import NAME, PASSWORD, Watched, address_of, sentinel, watched
-from tests.redis_server import RedisServer, free_port
-from tests.running import RunningHub, until
+from tests.support.lossy_failover import Reader, all_in, listed, published, running
+from tests.support.raw import Raw, raw_channel
+from tests.support.receivers import Receiver, subscribe
+from tests.support.redis_sentinels import NAME, PASSWORD, Watched, address_of, sentinel, watched
+from tests.support.redis_server import RedisServer, free_port
+from tests.support.running import RunningHub, until
 
 
 class Publisher:

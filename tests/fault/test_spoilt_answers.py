@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import OwnRedis, SlowWay
-from tests.lossy_failover import LOC
-from tests.raw import raw_channel
-from tests.running import RunningHub, until
+from tests.support.faults import OwnRedis, SlowWay
+from tests.support.lossy_failover import LOC
+from tests.support.raw import raw_channel
+from tests.support.running import RunningHub, until
 
 PUBLISH = ("POST", "/api/sets/dataset1/changes")
 REQUESTS = 120

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import OwnRedis, failing_saves
-from tests.raw import Raw, raw_channel
-from tests.running import RunningHub, until
+from tests.support.faults import OwnRedis, failing_saves
+from tests.support.raw import Raw, raw_channel
+from tests.support.running import RunningHub, until
 
 ADDRESS = "/api/sets/dataset1/changes"
 LOC = "http://example.com/once"

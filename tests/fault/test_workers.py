@@ -14,7 +14,7 @@ import pytest
 
 from rsnotify.process.steering import STEER_SECONDS
 from rsnotify_client import follow
-from tests.running import TOKEN, RunningHub, until
+from tests.support.running import TOKEN, RunningHub, until
 
 FIRST = "http://example.com/first"
 

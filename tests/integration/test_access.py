@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.integration.test_cli import rsnotify
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 NOBODY = {"Authorization": "Bearer of-nobody"}
 ADMIN_ONLY = [

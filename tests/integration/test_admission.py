@@ -30,7 +30,7 @@ from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.topic import Topic
-from tests.raw import SECONDS, Raw, close
+from tests.support.raw import SECONDS, Raw, close
 
 ADMIN, READS = "the-admin-token", "a-token-that-reads"
 Meanwhile = Callable[[], Awaitable[object]]

@@ -14,12 +14,12 @@ from rsnotify.process.embedded_redis import backup as damage
 from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
 from rsnotify_client import follow
-from tests import forks
-from tests.faults import OwnRedis
-from tests.lossy_failover import listed
-from tests.needs import find
-from tests.redis_cluster import MASTERS, cluster
-from tests.running import RunningHub, clean_environment
+from tests.support import forks
+from tests.support.faults import OwnRedis
+from tests.support.lossy_failover import listed
+from tests.support.needs import find
+from tests.support.redis_cluster import MASTERS, cluster
+from tests.support.running import RunningHub, clean_environment
 
 LOCS = re.compile(rb"<loc>(http://example.com/[^<]+)</loc>")
 BEFORE, AFTER = "http://example.com/before", "http://example.com/after"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rsnotify import __version__
-from tests.forks import Ended, run
-from tests.running import TOKEN, RunningHub, clean_environment
+from tests.support.forks import Ended, run
+from tests.support.running import TOKEN, RunningHub, clean_environment
 
 URLSET = (
     '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '

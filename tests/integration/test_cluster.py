@@ -20,13 +20,13 @@ from rsnotify.operation.health import WritableParts
 from rsnotify.process.external_redis import wait_until_usable
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
-from tests.faults import configured, out_of_memory
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
-from tests.receivers import Receiver
-from tests.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
-from tests.redis_server import RedisServer, binary_with_tls, free_port
-from tests.redis_tls import AUTHORITY, SERVER, WITH_CERTIFICATE
-from tests.running import RunningHub, until
+from tests.support.faults import configured, out_of_memory
+from tests.support.receivers import Receiver
+from tests.support.redis_cluster import SLOTS, RunningCluster, cluster, slot_of_set
+from tests.support.redis_server import RedisServer, binary_with_tls, free_port
+from tests.support.redis_tls import AUTHORITY, SERVER, WITH_CERTIFICATE
+from tests.support.running import RunningHub, until
 
 NAMES = ("a", "b", "c", "d", "e")
 MIB = 1 << 20

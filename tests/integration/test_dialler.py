@@ -19,8 +19,8 @@ from rsnotify.websub.dialler import (
     Dialler,
 )
 from rsnotify.websub.subscription import CallbackAnswer
-from tests.forward_proxy import forward_proxy
-from tests.receivers import ReceivedRequest, Receiver, answers, response
+from tests.support.forward_proxy import forward_proxy
+from tests.support.receivers import ReceivedRequest, Receiver, answers, response
 
 CERTIFICATE = Path(__file__).parent / "self-signed.pem"
 

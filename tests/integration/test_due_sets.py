@@ -17,11 +17,11 @@ from rsnotify.journal.sets import Sets
 from rsnotify.journal.window import DAY
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from tests.clock import Clock
-from tests.faults import OwnRedis
 from tests.integration.test_many_sets import commands, submission
-from tests.pulling import CHANGES, FRAMEWORK, SET, Pulling
-from tests.running import until
+from tests.support.clock import Clock
+from tests.support.faults import OwnRedis
+from tests.support.pulling import CHANGES, FRAMEWORK, SET, Pulling
+from tests.support.running import until
 
 
 class Chore:

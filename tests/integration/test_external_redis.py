@@ -14,10 +14,10 @@ from rsnotify.process.settings import Settings
 from rsnotify.redis_client.address import without_password
 from rsnotify.redis_client.connection import Client
 from rsnotify.websub.subscription_store import Subscriptions
-from tests.redis_server import RedisServer
-from tests.running import RunningHub, until
+from tests.support.redis_server import RedisServer
+from tests.support.running import RunningHub, until
 
-CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"
+CERTIFICATE = Path(__file__).parents[1] / "support/certificate.pem"
 ADDRESS = "redis://localhost"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.running import RunningHub, until
+from tests.support.running import RunningHub, until
 
 CHANGE = {"loc": "http://example.com/1", "change": "updated"}
 

@@ -22,10 +22,10 @@ from rsnotify.journal.sets import Sets
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
-from tests.faults import SlowWay
 from tests.protocol.test_channels import in_seconds
-from tests.raw import BINARY, KEY, PING, frame
-from tests.running import until
+from tests.support.faults import SlowWay
+from tests.support.raw import BINARY, KEY, PING, frame
+from tests.support.running import until
 
 
 class Entrance:

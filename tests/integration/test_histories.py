@@ -16,7 +16,7 @@ from rsnotify.redis_client.connection import connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry
-from tests.pulling import BASE, CHANGES, SET, Pulling, loc, times
+from tests.support.pulling import BASE, CHANGES, SET, Pulling, loc, times
 
 HOUR_BACK = 3_600_000_000
 MILLISECOND = 1 / 3_600_000  # of an hour: an edge passes between any two steps

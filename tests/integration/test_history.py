@@ -13,7 +13,7 @@ from rsnotify.resourcesync.notification import (
     Notification,
 )
 from rsnotify_client.notification import Received, read_notification
-from tests.pulling import CHANGES, FRAMEWORK, SET, Pulling, loc
+from tests.support.pulling import CHANGES, FRAMEWORK, SET, Pulling, loc
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from rsnotify.publishing.bodies import BODY_BYTES
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 CHANGES = "/api/sets/dataset1/changes"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}

@@ -9,7 +9,7 @@ from rsnotify.documents import snapshots
 from rsnotify.journal import keys
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change
-from tests.pulling import SET, Pulling, loc
+from tests.support.pulling import SET, Pulling, loc
 
 AT_ONCE = 20
 

@@ -25,9 +25,9 @@ from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.short_form import LOC_END, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
-from tests.loading import PATH, Loading, ndjson, said
-from tests.pulling import CHANGES, FRAMEWORK, SET, loc, names
-from tests.running import TOKEN, until
+from tests.support.loading import PATH, Loading, ndjson, said
+from tests.support.pulling import CHANGES, FRAMEWORK, SET, loc, names
+from tests.support.running import TOKEN, until
 
 REST = shorten(b'</loc><lastmod>\0</lastmod><rs:md change="created" datetime="\0"/></url>')
 TEN = [f"res{number}" for number in range(10)]

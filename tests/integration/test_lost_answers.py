@@ -17,7 +17,7 @@ from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from tests.faults import (
+from tests.support.faults import (
     OwnRedis,
     SlowWay,
     a_replica,
@@ -26,7 +26,7 @@ from tests.faults import (
     out_of_memory,
     too_few_replicas,
 )
-from tests.running import until
+from tests.support.running import until
 
 CHANNEL = ChannelName("a", "change")
 

@@ -13,8 +13,8 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.websub.ownership import put_subscriptions_back
 from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import Stored, Subscriptions
-from tests.faults import Losing
 from tests.integration.test_repairs import CHANNEL, hub_on, names, submission
+from tests.support.faults import Losing
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from rsnotify.journal.windows import Windows
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
-from tests.running import until
+from tests.support.running import until
 
 PRIVATE = SetOptions(private=True)
 

@@ -11,9 +11,9 @@ from rsnotify.journal.claims import Claims
 from rsnotify.journal.window import DAY as DAY_MICROSECONDS
 from rsnotify.redis_client.connection import Client, connect, write_in_pieces
 from rsnotify.resourcesync.change import Position
-from tests.clock import DAY, HOUR, Clock
-from tests.faults import Losing, OwnRedis
-from tests.pulling import FRAMEWORK, SET, Pulling, names
+from tests.support.clock import DAY, HOUR, Clock
+from tests.support.faults import Losing, OwnRedis
+from tests.support.pulling import FRAMEWORK, SET, Pulling, names
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from rsnotify.journal.reading import History
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
-from tests.pulling import BASE, SET, Pulling, names, times
+from tests.support.pulling import BASE, SET, Pulling, names, times
 
 OPEN = f"/{SET}/changelist.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"

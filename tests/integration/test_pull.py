@@ -33,10 +33,10 @@ from rsnotify.journal.window import (
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
-from tests.faults import Losing, out_of_memory
-from tests.packing import pack
-from tests.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
-from tests.running import TOKEN, until
+from tests.support.faults import Losing, out_of_memory
+from tests.support.packing import pack
+from tests.support.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
+from tests.support.running import TOKEN, until
 
 DESCRIPTION = "/.well-known/resourcesync"
 OPEN = f"/{SET}/changelist.xml"

@@ -13,8 +13,8 @@ from rsnotify.publishing.bodies import read_submission
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_reader import change_of
-from tests.jsonform import told
-from tests.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
+from tests.support.jsonform import told
+from tests.support.pulling import BASE, CHANGES, SET, Answer, Pulling, loc
 
 OPEN = f"/{SET}/changelist.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"

@@ -12,12 +12,12 @@ from rsnotify.redis_client.address import with_password, without_password
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from tests.integration.test_external_redis import problem_of
-from tests.raw import raw_channel
-from tests.receivers import Receiver, subscribe
-from tests.redis_replicas import right_to_wait
-from tests.redis_server import RedisServer
-from tests.redis_tls import AUTHORITY, TRUSTING, WITH_CERTIFICATE, refusing, tls_before
-from tests.running import TOKEN, RunningHub, until
+from tests.support.raw import raw_channel
+from tests.support.receivers import Receiver, subscribe
+from tests.support.redis_replicas import right_to_wait
+from tests.support.redis_server import RedisServer
+from tests.support.redis_tls import AUTHORITY, TRUSTING, WITH_CERTIFICATE, refusing, tls_before
+from tests.support.running import TOKEN, RunningHub, until
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 

@@ -15,9 +15,9 @@ from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.xml_reader import parse_document
-from tests.faults import Losing, OwnRedis, SlowWay
-from tests.pulling import CHANGES, SET, Pulling
-from tests.running import until
+from tests.support.faults import Losing, OwnRedis, SlowWay
+from tests.support.pulling import CHANGES, SET, Pulling
+from tests.support.running import until
 
 OPEN, INDEX = f"/{SET}/changelist.xml", f"/{SET}/changelist-index.xml"
 

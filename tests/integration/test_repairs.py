@@ -19,7 +19,7 @@ from rsnotify.journal.windows import Windows
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
-from tests.faults import Losing
+from tests.support.faults import Losing
 
 CHANNEL = ChannelName("a", "change")
 

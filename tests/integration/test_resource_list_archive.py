@@ -8,7 +8,7 @@ from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.snapshots import Snapshot
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Position
-from tests.pulling import BASE, FRAMEWORK, SET, Pulling, names
+from tests.support.pulling import BASE, FRAMEWORK, SET, Pulling, names
 
 ARCHIVE = f"/{SET}/resourcelist-archive.xml"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from tests.integration.test_cli import rsnotify
-from tests.loading import ndjson
-from tests.running import RunningHub
+from tests.support.loading import ndjson
+from tests.support.running import RunningHub
 
 LIST = Md(capability="resourcelist", at="2026-11-21T00:00:00Z")
 

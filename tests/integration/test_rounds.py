@@ -27,8 +27,8 @@ from rsnotify.loops import end
 from rsnotify.redis_client.connection import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
-from tests.faults import OwnRedis
-from tests.running import until
+from tests.support.faults import OwnRedis
+from tests.support.running import until
 
 AT_ONCE = 10
 SETS = LEAST_CHANNELS  # two channels each: more than are compared each second

@@ -15,7 +15,7 @@ from rsnotify.publishing.intake import answer_of
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 A, B = "a", "b"
 

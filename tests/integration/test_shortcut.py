@@ -19,7 +19,7 @@ from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from tests.running import until
+from tests.support.running import until
 
 CHANNEL = ChannelName("dataset1", "change")
 

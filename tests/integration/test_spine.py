@@ -3,7 +3,7 @@
 from websockets.asyncio.client import connect
 
 from rsnotify_client.notification import read_notification
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 
 async def test_a_published_change_reaches_whoever_is_connected(hub: RunningHub) -> None:

@@ -16,9 +16,9 @@ from rsnotify.journal import bell as module
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
 from rsnotify.loops import end
-from tests.redis_server import RedisServer
-from tests.running import until
-from tests.threaded_peer import ThreadedPeer
+from tests.support.redis_server import RedisServer
+from tests.support.running import until
+from tests.support.threaded_peer import ThreadedPeer
 
 SUBSCRIBED = b"*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:1\r\n"
 PONG = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"

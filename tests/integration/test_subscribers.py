@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.forks import run
-from tests.receivers import (
+from tests.support.forks import run
+from tests.support.receivers import (
     Receiver,
     answers,
     ask,
@@ -17,7 +17,7 @@ from tests.receivers import (
     subscription,
     topic,
 )
-from tests.running import TOKEN, RunningHub, clean_environment, until
+from tests.support.running import TOKEN, RunningHub, clean_environment, until
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from rsnotify.redis_client.connection import Client, connect
 from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import Stored, Subscriptions, release_all_claims
-from tests.clock import HOUR, Clock
-from tests.faults import OwnRedis, SlowWay
+from tests.support.clock import HOUR, Clock
+from tests.support.faults import OwnRedis, SlowWay
 
 CALLBACK = "http://callback.test/1"
 SHARE = share_of(CALLBACK)

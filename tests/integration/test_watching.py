@@ -23,9 +23,9 @@ from rsnotify.redis_client.connection import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.overview import Overview, SetNumbers
 from rsnotify.registry.tokens import Tokens
-from tests.faults import OwnRedis
-from tests.receivers import Receiver, has, subscribe
-from tests.running import TOKEN, RunningHub, until
+from tests.support.faults import OwnRedis
+from tests.support.receivers import Receiver, has, subscribe
+from tests.support.running import TOKEN, RunningHub, until
 
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

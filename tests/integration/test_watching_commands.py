@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rsnotify.cli.status import print_status
-from tests.forks import run
-from tests.running import TOKEN, RunningHub, clean_environment
+from tests.support.forks import run
+from tests.support.running import TOKEN, RunningHub, clean_environment
 
 
 async def rsnotify(*words: str, **environ: str) -> tuple[int, str, str]:

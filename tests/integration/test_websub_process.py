@@ -38,8 +38,8 @@ from rsnotify.websub.subscription import (
 from rsnotify.websub.subscription_store import Stored, Subscriptions
 from rsnotify.websub.verification import Verifier
 from rsnotify_client.notification import read_notification
-from tests.pulling import CHANGES, SET, Pulling, loc
-from tests.running import until
+from tests.support.pulling import CHANGES, SET, Pulling, loc
+from tests.support.running import until
 
 CHANNEL = ChannelName("dataset1", "change")
 CALLBACK = "http://callback.test/1"

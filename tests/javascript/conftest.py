@@ -6,8 +6,8 @@ import pytest
 from aiohttp import web
 from playwright.async_api import BrowserContext, async_playwright
 
-from tests import needs
 from tests.javascript.programs import CLIENT
+from tests.support import needs
 
 
 @pytest.fixture

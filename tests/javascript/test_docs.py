@@ -12,7 +12,7 @@ import pytest
 from playwright.async_api import BrowserContext
 
 from tests.javascript.programs import CLIENT, NODE
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 PAGE = (CLIENT.parents[1] / "docs/javascript.md").read_text()
 EXAMPLES = re.findall(r"^```(js|html)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -7,7 +7,7 @@ from typing import Any
 from playwright.async_api import BrowserContext, Page
 
 from tests.javascript.programs import CLIENT
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 EXAMPLES = CLIENT.parents[1] / "tests/specification/examples"
 

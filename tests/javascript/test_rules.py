@@ -11,7 +11,7 @@ import pytest
 
 from rsnotify import __version__
 from tests.javascript.programs import CLIENT, HERE, NO_DENO, NODE, deno, nodes
-from tests.needs import need
+from tests.support.needs import need
 
 
 @pytest.mark.parametrize("node", nodes())

@@ -11,8 +11,8 @@ from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.javascript.programs import NO_DENO, Reader, deno, nodes
 from tests.protocol.test_node_readers import node_modules
-from tests.running import RunningHub
-from tests.sources import CAPABILITIES, Source, rendered
+from tests.support.running import RunningHub
+from tests.support.sources import CAPABILITIES, Source, rendered
 
 AT = "2026-11-20T00:00:01.000000Z"
 NOTIFICATION = (

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 _numbers = itertools.count(1)
 

@@ -6,8 +6,8 @@ from itertools import chain
 import pytest
 import pytest_asyncio
 
-from tests.raw import BINARY, CLOSE, PING, PONG, TEXT, Frame, Raw, close, frame, raw_channel
-from tests.running import RunningHub
+from tests.support.raw import BINARY, CLOSE, PING, PONG, TEXT, Frame, Raw, close, frame, raw_channel
+from tests.support.running import RunningHub
 
 CONTINUATION = 0
 EURO = "€".encode()

@@ -14,8 +14,8 @@ from rsnotify.redis_client.connection import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.notification import Received, read_notification
-from tests.raw import raw_channel
-from tests.running import TOKEN, RunningHub
+from tests.support.raw import raw_channel
+from tests.support.running import TOKEN, RunningHub
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 

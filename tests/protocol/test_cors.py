@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from tests.receivers import topic
-from tests.running import TOKEN, RunningHub
+from tests.support.receivers import topic
+from tests.support.running import TOKEN, RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, RunningHub, clean_environment
 
 OPTIONS = (
     *("--max-examples", "1", "--generation-deterministic", "--no-color"),

@@ -15,8 +15,8 @@ import pytest_asyncio
 from rsnotify.publishing.bodies import BODY_BYTES
 from rsnotify.registry.token_throttle import FREE_TRIES
 from rsnotify_client.notification import read_notification
-from tests.raw import KEY, raw_channel
-from tests.running import TOKEN, RunningHub
+from tests.support.raw import KEY, raw_channel
+from tests.support.running import TOKEN, RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,8 +5,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rsnotify.channels.reader import BYTES_PER_SECOND, FRAMES_PER_SECOND
-from tests.raw import PING, PONG, TEXT, frame, raw_channel
-from tests.running import RunningHub, until
+from tests.support.raw import PING, PONG, TEXT, frame, raw_channel
+from tests.support.running import RunningHub, until
 
 FLOODS = {
     "pongs": frame(PONG) * (FRAMES_PER_SECOND + 1),

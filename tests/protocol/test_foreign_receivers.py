@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.needs import need
-from tests.receivers import topic
-from tests.shell import environment
+from tests.support.needs import need
+from tests.support.receivers import topic
+from tests.support.shell import environment
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.process.freed_memory import malloc_trim
-from tests.running import RunningHub, until
+from tests.support.running import RunningHub, until
 
 CHANGES, POSTED = 4_000, 400
 LOC = "http://example.com/{}/" + "x" * 2_000  # a page of 8 MiB

@@ -10,8 +10,8 @@ import pytest
 
 from rsnotify.web.validation import DOCUMENT_BYTES, SHOWN, WAITING
 from rsnotify_client.discovery import linked_in_html
-from tests.receivers import Receiver, answers
-from tests.running import TOKEN, RunningHub
+from tests.support.receivers import Receiver, answers
+from tests.support.running import TOKEN, RunningHub
 
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 

@@ -9,8 +9,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.raw import raw_channel
-from tests.running import TOKEN, RunningHub, clean_environment
+from tests.support.raw import raw_channel
+from tests.support.running import TOKEN, RunningHub, clean_environment
 
 CHANNEL = "/channels/dataset1/change_notification_channel"
 

@@ -9,11 +9,11 @@ import pytest
 from websockets.asyncio.client import connect
 
 from rsnotify_client.notification import read_notification
-from tests.jsonform import told
 from tests.protocol.test_channels import close_of
 from tests.protocol.test_sse import stream
-from tests.receivers import topic
-from tests.running import RunningHub
+from tests.support.jsonform import told
+from tests.support.receivers import topic
+from tests.support.running import RunningHub
 
 SUBPROTOCOL = "rsnotify.json"
 XML = (

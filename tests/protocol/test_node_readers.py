@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rsnotify_client.notification import read_notification
-from tests.jsonform import told
-from tests.needs import need
 from tests.protocol.test_foreign_receivers import Foreign, installed, running
-from tests.receivers import topic
-from tests.running import RunningHub
+from tests.support.jsonform import told
+from tests.support.needs import need
+from tests.support.receivers import topic
+from tests.support.running import RunningHub
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
 

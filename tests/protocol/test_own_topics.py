@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.receivers import Receiver, ask, has, topic
-from tests.running import RunningHub
+from tests.support.receivers import Receiver, ask, has, topic
+from tests.support.running import RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

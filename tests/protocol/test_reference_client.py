@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference import INSTALL_SECONDS
-from tests.running import RunningHub
+from tests.support.reference import INSTALL_SECONDS
+from tests.support.running import RunningHub
 
 
 class Handler(SimpleHTTPRequestHandler):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import pytest_asyncio
 
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.needs import need
 from tests.protocol.test_reference_client import Destination, Source, snapshot, source, tell
-from tests.reference import INSTALL_SECONDS
-from tests.running import RunningHub
+from tests.support.needs import need
+from tests.support.reference import INSTALL_SECONDS
+from tests.support.running import RunningHub
 
 __all__ = ["source"]  # a fixture
 

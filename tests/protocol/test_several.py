@@ -14,8 +14,8 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.protocol.test_channels import BEARER, close_of, in_seconds, received, refusal, token_for
 from tests.protocol.test_sse import Stream
-from tests.raw import raw_channel
-from tests.running import RunningHub
+from tests.support.raw import raw_channel
+from tests.support.running import RunningHub
 
 PATH = "/channels/{}_notification_channel"
 UP = re.compile(rb'<rs:ln rel="up" href="[^"]*/([^/"]+)/capabilitylist.xml"/>')

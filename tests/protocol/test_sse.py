@@ -10,7 +10,7 @@ import pytest
 
 from rsnotify.http.forms import accepts_gzip
 from rsnotify_client.notification import read_notification
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 PATH = "/channels/{}/{}_notification_channel"
 

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from websockets.asyncio.client import connect
 
-from tests.receivers import Receiver, has, subscribe, topic
-from tests.running import TOKEN, RunningHub, until
+from tests.support.receivers import Receiver, has, subscribe, topic
+from tests.support.running import TOKEN, RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

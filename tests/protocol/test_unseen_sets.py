@@ -9,7 +9,7 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from tests.raw import raw_channel
-from tests.receivers import Receiver, has, subscribe, topic
-from tests.running import RunningHub
+from tests.support.raw import raw_channel
+from tests.support.receivers import Receiver, has, subscribe, topic
+from tests.support.running import RunningHub
 
 SET = "dataset1"
 XML = "application/xml"

@@ -6,7 +6,7 @@ import hmac
 
 import pytest
 
-from tests.receivers import (
+from tests.support.receivers import (
     Receiver,
     answers,
     ask,
@@ -17,7 +17,7 @@ from tests.receivers import (
     subscription,
     topic,
 )
-from tests.running import RunningHub, until
+from tests.support.running import RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

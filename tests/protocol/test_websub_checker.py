@@ -8,8 +8,16 @@ import hmac
 
 import pytest
 
-from tests.receivers import ReceivedRequest, Receiver, ask, has, subscribe, subscription, topic
-from tests.running import RunningHub, until
+from tests.support.receivers import (
+    ReceivedRequest,
+    Receiver,
+    ask,
+    has,
+    subscribe,
+    subscription,
+    topic,
+)
+from tests.support.running import RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -8,8 +8,16 @@ import resource
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.receivers import Behaviour, ReceivedRequest, Receiver, answers, has, response, subscribe
-from tests.running import RunningHub, until
+from tests.support.receivers import (
+    Behaviour,
+    ReceivedRequest,
+    Receiver,
+    answers,
+    has,
+    response,
+    subscribe,
+)
+from tests.support.running import RunningHub, until
 
 HEALTHY = 6
 CHANGES = 60

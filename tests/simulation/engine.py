@@ -19,9 +19,9 @@ from typing import Any
 
 import hiredis
 
-from tests.needs import COMPILER, need
 from tests.simulation.loop import Host
 from tests.simulation.virtual import real_monotonic
+from tests.support.needs import COMPILER, need
 
 SOURCE = Path(__file__).with_name("engine.c")
 START_SECONDS = 10

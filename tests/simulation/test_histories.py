@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.needs import COMPILER, need
 from tests.simulation.known import FAULTS, Fault
+from tests.support.needs import COMPILER, need
 
 SEEDS = 3
 SCENARIOS = (

@@ -17,8 +17,8 @@ from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
 
 from rsnotify_client import Outbox
 from rsnotify_client.integrations.sqlalchemy import publish_model
-from tests.applications import Base, Story, connection_to, create_tables, engine_of
 from tests.client.hubs import HubProcess
+from tests.support.applications import Base, Story, connection_to, create_tables, engine_of
 
 
 class Author(Base):

@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from tests.redis_cluster import RunningCluster, cluster, slot_of_set
-from tests.redis_sentinels import Watched
-from tests.redis_server import RedisServer
-from tests.running import until
 from tests.soak.failover_storm import Failovers, FailoverStorm
 from tests.soak.storm import Size, Storm
 from tests.soak.troubles import SETTLE_SECONDS, Stage, Troubles
+from tests.support.redis_cluster import RunningCluster, cluster, slot_of_set
+from tests.support.redis_sentinels import Watched
+from tests.support.redis_server import RedisServer
+from tests.support.running import until
 
 SECONDS = 40
 SET = "dataset1"

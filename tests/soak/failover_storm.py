@@ -7,13 +7,13 @@ import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-from tests.lossy_failover import stop_replication
-from tests.redis_replicas import Replicated
-from tests.redis_sentinels import Watched, watched
-from tests.redis_server import RedisServer
-from tests.running import until
 from tests.soak.storm import SECONDS, Size, Storm, prove
 from tests.soak.troubles import SETTLE_SECONDS, Stage, Troubles
+from tests.support.lossy_failover import stop_replication
+from tests.support.redis_replicas import Replicated
+from tests.support.redis_sentinels import Watched, watched
+from tests.support.redis_server import RedisServer
+from tests.support.running import until
 
 
 class Failovers(Troubles):

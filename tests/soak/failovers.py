@@ -5,7 +5,7 @@ import tempfile
 from itertools import product
 from pathlib import Path
 
-from tests.lossy_failover import lossy_failover
+from tests.support.lossy_failover import lossy_failover
 
 ROUNDS = 5
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import aiohttp
 
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 LOOK_SECONDS = 1.0
 GROWTH = 1.1  # of memory, which is never given back whole

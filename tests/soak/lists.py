@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import aiohttp
 
-from tests.running import RunningHub, until
 from tests.soak.histories import check_stored_once, difference
 from tests.soak.peers import LOST, PATIENCE, Peer, Publisher, Row, rows_of
+from tests.support.running import RunningHub, until
 
 INDEX = "/dataset1/changelist-index.xml"
 LISTED = re.compile(rb'<loc>([^<]+)</loc><rs:md [^>]*from="[^"]+" until="')

@@ -13,7 +13,7 @@ from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import OURS
-from tests.sources import CAPABILITIES, Source
+from tests.support.sources import CAPABILITIES, Source
 
 KILLS = 100
 RESOURCES = 300

@@ -10,7 +10,7 @@ from typing import Self
 
 from rsnotify_client import follow
 from rsnotify_client.channel import PONG_SECONDS, QUIET_SECONDS
-from tests.running import RunningHub
+from tests.support.running import RunningHub
 
 FROZEN_SECONDS = 90
 

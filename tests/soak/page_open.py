@@ -16,7 +16,7 @@ import aiohttp
 from playwright.async_api import CDPSession, Page, expect
 
 from tests.browser.conftest import launched, opened, use_token
-from tests.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub
 
 SECONDS = 1800
 CHANGES_A_SECOND = 200

@@ -9,8 +9,8 @@ from contextlib import aclosing, suppress
 import aiohttp
 
 from rsnotify.resourcesync.notification import FROM_HEADER
-from tests.raw import CLOSE, PING, PONG, TEXT, frame, raw_channel
-from tests.running import TOKEN, RunningHub
+from tests.support.raw import CLOSE, PING, PONG, TEXT, frame, raw_channel
+from tests.support.running import TOKEN, RunningHub
 
 INTERVAL = re.compile(rb' from="([^"]+)" until="([^"]+)"')
 ENTRY = re.compile(

@@ -26,7 +26,7 @@ from tests.client.hubs import (
     python,
     scripted_hub,
 )
-from tests.running import TOKEN
+from tests.support.running import TOKEN
 
 KILLS = 20
 BACKLOG = 100_000

@@ -17,7 +17,7 @@ from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import Mirror
-from tests.sources import CAPABILITIES, Source
+from tests.support.sources import CAPABILITIES, Source
 
 NOBODY = 65534
 

@@ -18,16 +18,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.disks import Disk
 from tests.fault.test_workers import workers_of
-from tests.faults import OwnRedis
-from tests.receivers import Receiver, subscribe
-from tests.running import RunningHub, until
 from tests.soak.footprint import Watch
 from tests.soak.histories import check, tracebacks
 from tests.soak.lists import Archivist
 from tests.soak.peers import Poller, Publisher, Reader, Row
 from tests.soak.troubles import SETTLE_SECONDS, Stage, Troubles, TroublesOfRedis
+from tests.support.disks import Disk
+from tests.support.faults import OwnRedis
+from tests.support.receivers import Receiver, subscribe
+from tests.support.running import RunningHub, until
 
 SECONDS = 600
 RSS_MIB = 250

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from tests.disks import Disk
 from tests.fault.test_workers import workers_of
-from tests.faults import OwnRedis, out_of_memory
-from tests.running import RunningHub, until
+from tests.support.disks import Disk
+from tests.support.faults import OwnRedis, out_of_memory
+from tests.support.running import RunningHub, until
 
 SETTLE_SECONDS = 180
 

@@ -5,7 +5,7 @@ from redis.asyncio.connection import SSLConnection
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.redis_client.address import parse_address, with_password, without_password
-from tests.redis_tls import AUTHORITY
+from tests.support.redis_tls import AUTHORITY
 
 
 def test_an_address_of_sentinels_names_each_of_them_and_the_primary() -> None:

@@ -15,7 +15,9 @@ from rsnotify_client.answer import HubUnreachable, cause_of, untrusted
 from rsnotify_client.connection import Connection
 from rsnotify_client.follower import Follower
 
-CERTIFICATE = Path(__file__).parents[1] / "certificate.pem"  # for localhost, signed by itself
+CERTIFICATE = (
+    Path(__file__).parents[1] / "support/certificate.pem"
+)  # for localhost, signed by itself
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import uvloop
 
 from rsnotify.http import deadlines
 from rsnotify.http.deadlines import Deadlines
-from tests.running import until
+from tests.support.running import until
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])

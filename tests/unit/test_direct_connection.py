@@ -21,7 +21,7 @@ from rsnotify.errors import RedisRefuses
 from rsnotify.redis_client import taken_connection as direct_connection
 from rsnotify.redis_client.failures import judge
 from rsnotify.redis_client.taken_connection import STEADY_BYTES, DirectConnection
-from tests.threaded_peer import ThreadedPeer
+from tests.support.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 0.05
 PING = ("PING",)

@@ -19,7 +19,7 @@ from rsnotify.journal.gzip_parts import (
 from rsnotify.journal.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import render_rows
-from tests.packing import pack
+from tests.support.packing import pack
 
 
 def rows(*positions: int) -> bytes:

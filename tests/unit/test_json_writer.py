@@ -32,7 +32,7 @@ from rsnotify.resourcesync.xml_writer import (
     close_root,
     open_root,
 )
-from tests.jsonform import may_be_published, told
+from tests.support.jsonform import may_be_published, told
 from tests.unit.test_urlset import CHANGES, VALUES, fill
 
 

@@ -10,7 +10,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.round_trip import exchange
 from rsnotify.redis_client.taken_connection import DirectConnection
-from tests.redis_server import free_port
+from tests.support.redis_server import free_port
 
 
 class Echoing:

@@ -23,7 +23,7 @@ from rsnotify.channels.reader import (
 )
 from rsnotify.channels.socket_reader import PARSED_BYTES, SocketReader
 from rsnotify.http.socket_input import EVENT_STREAM, WEBSOCKET
-from tests.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
+from tests.support.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
 
 CONTINUATION = 0
 SHORTEST = 6

@@ -15,7 +15,7 @@ from rsnotify.redis_client.client import RedisClient
 from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.round_trip import AskCommands, exchange
 from rsnotify.redis_client.script import Script
-from tests.threaded_peer import ThreadedPeer
+from tests.support.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 5.0
 PING = ("PING",)

@@ -39,7 +39,7 @@ from rsnotify.redis_client.connection import connect
 from rsnotify.redis_client.round_trip import exchange
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
-from tests import raw
+from tests.support import raw
 
 PAYLOAD = b"<urlset/>" * 10
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -11,7 +11,7 @@ import pytest
 
 from rsnotify.channels.reader import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
-from tests.raw import BINARY, PING, PONG, TEXT, frame
+from tests.support.raw import BINARY, PING, PONG, TEXT, frame
 
 PONG_OF_X = b"\x8a\x01x"
 MEBIBYTE = 1024 * 1024

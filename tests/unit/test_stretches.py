@@ -14,7 +14,7 @@ from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Row, render_rows
-from tests.packing import pack
+from tests.support.packing import pack
 
 WINDOW = Window(Position(0), Position(9), 1, 1, Position(9))
 OLD = (Position(0), Position(9))

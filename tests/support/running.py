@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from tests.forks import Forked, fork
+from tests.support.forks import Forked, fork
 
 TOKEN = "the-admin-token-of-the-tests"
 
@@ -18,7 +18,7 @@ TOKEN = "the-admin-token-of-the-tests"
 class RunningHub:
     """A hub process; `async with` starts and stops it, and in between it may be killed."""
 
-    program: tuple[str, ...] = ()  # of Python's arguments, where it is not `tests.forks`
+    program: tuple[str, ...] = ()  # of Python's arguments, where it is not `tests.support.forks`
     ready_seconds = 60  # it has loaded its data by then
 
     def __init__(

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LEFT = "TESTS_LEFT_OF_THE_SHELL"  # an environment variable, for those who inherit ours
 PROXIES = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
 COMPILES_ALWAYS = "PYTHONDONTWRITEBYTECODE"

@@ -103,7 +103,11 @@ def _server() -> socket.socket:
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:
         its.set_inheritable(True)
-        command = [sys.executable, "-c", f"from tests import forks; forks.main({its.fileno()})"]
+        command = [
+            sys.executable,
+            "-c",
+            f"from tests.support import forks; forks.main({its.fileno()})",
+        ]
         os.posix_spawn(sys.executable, command, os.environ)
     return ours
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from rsnotify.resourcesync.change import Position
 from rsnotify_client.notification import read_notification
-from tests.raw import Raw, raw_channel
-from tests.receivers import Receiver, subscribe
-from tests.redis_sentinels import Watched, watched
-from tests.running import RunningHub, until
+from tests.support.raw import Raw, raw_channel
+from tests.support.receivers import Receiver, subscribe
+from tests.support.redis_sentinels import Watched, watched
+from tests.support.running import RunningHub, until
 
 LOC = re.compile(rb"<loc>http://example.com/([^<]+)</loc>")
 PUBLISHERS = 4

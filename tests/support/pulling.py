@@ -42,7 +42,7 @@ from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
-from tests.running import TOKEN, until
+from tests.support.running import TOKEN, until
 from tests.unit.test_examples import schema
 
 BASE = "http://hub.example.org"

@@ -26,8 +26,8 @@ from redis.exceptions import RedisError
 
 from rsnotify.process.embedded_redis.binaries import find_binary, installed_binaries
 from rsnotify.redis_client.connection import Client
-from tests.clock import Clock
-from tests.running import until
+from tests.support.clock import Clock
+from tests.support.running import until
 
 CHUNK_BYTES = 65536
 

@@ -19,8 +19,8 @@ from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.short_form import spell_out
-from tests.pulling import CHANGES, SET, Pulling, loc
-from tests.running import TOKEN
+from tests.support.pulling import CHANGES, SET, Pulling, loc
+from tests.support.running import TOKEN
 
 PATH = f"/api/sets/{SET}/resources"
 NDJSON = "application/x-ndjson"

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from redis import asyncio as redis
 
-from tests.redis_replicas import Replicated, replicated
-from tests.redis_server import RedisServer
-from tests.running import until
+from tests.support.redis_replicas import Replicated, replicated
+from tests.support.redis_server import RedisServer
+from tests.support.running import until
 
 NAME, PASSWORD = "main", "of-the-sentinels"
 

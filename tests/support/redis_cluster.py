@@ -11,9 +11,9 @@ from redis.crc import key_slot
 
 from rsnotify.journal import keys
 from rsnotify.resourcesync.notification import ChannelName
-from tests.redis_replicas import DURABLE, QUICK
-from tests.redis_server import RedisServer
-from tests.running import until
+from tests.support.redis_replicas import DURABLE, QUICK
+from tests.support.redis_server import RedisServer
+from tests.support.running import until
 
 MASTERS = 3
 SLOTS = 16_384

@@ -1,7 +1,8 @@
 """Applications that publish their papers: one with SQLAlchemy, one with Django, and their stories.
 
-`python -m tests.applications ORM DATABASE` reads a seed and a number of steps from each line of
-stdin, and forks a writer for it, which writes at random, and kills itself at the worst moments.
+`python -m tests.support.applications ORM DATABASE` reads a seed and a number of steps from each
+line of stdin, and forks a writer for it, which writes at random, and kills itself at the worst
+moments.
 """
 
 import os
@@ -35,7 +36,7 @@ from rsnotify_client.outbox import DROP
 from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.relay import table_of
 from tests.client.hubs import HubProcess, eventually
-from tests.running import TOKEN
+from tests.support.running import TOKEN
 
 ADDRESS = "http://a/"
 
@@ -388,7 +389,7 @@ class Story:
         return outcomes
 
     def _new_application(self) -> subprocess.Popen[str]:
-        words = ["-m", "tests.applications", self._orm, self._database]
+        words = ["-m", "tests.support.applications", self._orm, self._database]
         pipe = subprocess.PIPE
         return subprocess.Popen([sys.executable, *words], stdin=pipe, stdout=pipe, text=True)
 

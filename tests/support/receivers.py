@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from rsnotify_client.notification import Received, read_notification
-from tests.running import RunningHub, until
+from tests.support.running import RunningHub, until
 
 
 class ReceivedRequest(NamedTuple):

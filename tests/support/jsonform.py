@@ -6,7 +6,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-SCHEMA = json.loads((Path(__file__).parents[1] / "docs/reference/changes.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/changes.schema.json").read_text())
 Draft202012Validator.check_schema(SCHEMA)
 
 _DOCUMENT = Draft202012Validator(SCHEMA)

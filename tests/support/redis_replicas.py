@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rsnotify.process.embedded_redis.binaries import Binary
-from tests.redis_server import RedisServer
-from tests.running import until
+from tests.support.redis_server import RedisServer
+from tests.support.running import until
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
 QUICK = ("--repl-diskless-sync-delay", "0", "--repl-diskless-load", "on-empty-db")

@@ -7,7 +7,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from tests.shell import environment
+from tests.support.shell import environment
 
 REQUIREMENTS = ("resync==2.0.1", "setuptools==80.9.0")  # it imports distutils
 INSTALL_SECONDS = 180

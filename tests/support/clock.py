@@ -16,7 +16,7 @@ from pathlib import Path
 
 import redis
 
-from tests.needs import COMPILER, need
+from tests.support.needs import COMPILER, need
 
 SOURCE = Path(__file__).with_name("clock.c")
 SECOND = 1_000_000
