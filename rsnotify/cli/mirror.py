@@ -22,7 +22,7 @@ from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.target import Json, Metrics, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.process.webserver import READY, STATUS, STOPPING, notify
+from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.network import Network, parse_header
 from rsnotify_client.textfile import write as write_metrics
 from rsnotify_mirror.hooks import Hook, command_hook

@@ -28,7 +28,7 @@ from rsnotify.cli.target import (
     refusals_of,
 )
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify.process.webserver import READY, STATUS, STOPPING, notify
+from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.answer import NotAHub, in_short
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.outboxtable import NoOutbox, OutboxTable, WaitingChanges

@@ -22,8 +22,9 @@ from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.process.external_redis import wait_until_usable
 from rsnotify.process.listening import address_of, bound_sockets
 from rsnotify.process.reachable import warning
+from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
-from rsnotify.process.webserver import READY, WebServer, notify, web_config
+from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.process.worker import tell_parent
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims

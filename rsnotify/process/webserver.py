@@ -5,13 +5,11 @@
 """
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from signal import SIGHUP, SIGINT, SIGTERM
-from time import CLOCK_MONOTONIC, clock_gettime_ns
 from typing import Any
 
 import uvicorn
@@ -23,24 +21,8 @@ from rsnotify.http.connections import ConnectionLimits
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.protocol import HttpInput, HttpProtocol
 from rsnotify.process.listening import BACKLOG, accept_the_last
+from rsnotify.process.sd_notify import STOPPING, notify
 from rsnotify.process.settings import Settings
-
-VARIABLE = "NOTIFY_SOCKET"
-READY, STOPPING = "READY=1", "STOPPING=1"
-STATUS = "STATUS="
-
-
-def reloading() -> str:
-    return f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1_000}"
-
-
-def notify(state: str) -> None:
-    path = os.environ.get(VARIABLE, "")
-    if path:
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.connect(f"\0{path[1:]}" if path.startswith("@") else path)
-            sender.send(state.encode())
-
 
 GRACE_SECONDS = 10  # for running requests, after the readers are disconnected
 

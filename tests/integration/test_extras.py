@@ -34,9 +34,20 @@ def test_the_version_is_told_without_any_of_them() -> None:
     assert run("typer", "--version").stdout.startswith("rsnotify ")
 
 
-@pytest.mark.parametrize("words", [["--help"], ["publish", "--help"]])
-def test_help_waits_for_no_package_but_typer(words: list[str]) -> None:
-    others = ["rich", "msgspec", "aiohttp", "lxml", "asyncio", "starlette"]
+OF_THE_HUB = ["aiohttp", "starlette", "uvicorn", "redis"]
+
+
+@pytest.mark.parametrize(
+    ("words", "others"),
+    [
+        (["--help"], [*OF_THE_HUB, "rich", "msgspec", "lxml", "asyncio"]),
+        (["publish", "--help"], OF_THE_HUB),
+        (["mirror", "--help"], OF_THE_HUB),
+    ],
+)
+def test_help_waits_for_no_package_that_it_does_not_need(
+    words: list[str], others: list[str]
+) -> None:
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({others})); import rsnotify.__main__ as it"
     )
