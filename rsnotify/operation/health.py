@@ -92,12 +92,13 @@ class WritableParts:
             for node, answer in zip(tags, answers, strict=True)
             if isinstance(answer, TryAgain)
         }
-        reasons = await self._full() | reasons
+        reasons |= await self._full(reasons)
         return self._by_reason(set_names, reasons) if reasons else {}
 
-    async def _full(self) -> dict[str, str]:
-        """Which nodes have hardly any memory left."""
+    async def _full(self, refusing: Collection[str]) -> dict[str, str]:
+        """Which of the other nodes have hardly any memory left. One that is away is not asked."""
         masters = await self._client.masters()
+        masters = {node: each for node, each in masters.items() if node not in refusing}
         asked = (each.info("memory") for each in masters.values())
         memories = await asyncio.gather(*asked, return_exceptions=True)
         found = zip(masters, memories, strict=True)

@@ -16,7 +16,7 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from socket import socket
 
 from rsnotify.loops import Loop
-from rsnotify.process import webserver as sd_notify
+from rsnotify.process import sd_notify
 from rsnotify.process.listening import BACKLOG, accept_the_last
 from rsnotify.process.settings import WORKER, Settings, for_worker
 from rsnotify.process.steering import STEER_SECONDS, Steering

@@ -81,8 +81,8 @@ class ClusterClient(redis.Redis):
             self.nodes.note_trouble(node, error)
 
     async def masters(self) -> dict[str, RedisClient]:
-        """A client of each server that is written to, by its lane."""
-        await self.nodes.refresh()
+        """A client of each server that is written to, as far as is known, by its lane."""
+        await self.nodes.require_known()
         return {str(node): node.client for node in self.nodes.masters}
 
     # --- what may be repeated --------------------------------------------------------------------
