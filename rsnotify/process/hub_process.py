@@ -7,25 +7,24 @@ answers but does nothing.
 import gc
 import logging
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import uvloop
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.http.connections import ConnectionLimits, check_open_files
+from rsnotify.http.connections import check_open_files
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.process.admin_token import admin_token
 from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.process.external_redis import wait_until_usable
-from rsnotify.process.listening import address_of, bound_sockets
+from rsnotify.process.listening import address_of, bound_socket
 from rsnotify.process.reachable import warning
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
-from rsnotify.process.worker import tell_parent
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims
 from rsnotify.redis_client.address import parse_address, with_password
@@ -44,7 +43,7 @@ def run(
     *,
     inherited_socket: int | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. A worker has inherited its socket from its parent."""
+    """Serve until SIGTERM or SIGINT. A worker has inherited its parent's socket."""
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, inherited_socket)))
@@ -61,10 +60,10 @@ async def _serve(
     is_worker = inherited_socket is not None
     check_open_files()
     redis_url = redis_url_of(settings)
-    with bound_sockets(settings, inherited_socket) as sockets:
+    with bound_socket(settings, inherited_socket) as bound:
         token = admin_token(settings)  # not written by a hub that cannot begin
-        address = address_of(sockets[0])
-        message = warning(sockets[0].getsockname()[0], address, settings.public_url)
+        address = address_of(bound)
+        message = warning(bound.getsockname()[0], address, settings.public_url)
         if message and not is_worker:  # otherwise the parent has logged it
             log.warning("%s", message)
 
@@ -74,9 +73,8 @@ async def _serve(
 
         def served(redis: _Redis) -> Loop:
             if settings.workers > 1:
-                return run_workers(settings, sets, redis.url, sockets, ready, redis.locks)
-            beside = {"tell the parent": tell_parent} if is_worker else {}
-            return _run_hub(settings, sets, redis.url, token, sockets[0], ready, beside)
+                return run_workers(settings, sets, redis.url, bound, ready, redis.locks)
+            return _run_hub(settings, sets, redis.url, token, bound, ready, is_worker=is_worker)
 
         await _on_redis(settings, redis_url, served, is_worker=is_worker)
 
@@ -122,7 +120,8 @@ async def _run_hub(
     token: str,
     bound: socket.socket,
     on_ready: Callable[[], None],
-    beside: Mapping[str, Callable[[ConnectionLimits], Loop]],
+    *,
+    is_worker: bool,
 ) -> None:
     base_url = settings.public_url or address_of(bound)
     composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
@@ -138,10 +137,9 @@ async def _run_hub(
             ),
             on_ready,
             drain,
-            is_worker=bool(beside),
+            is_worker=is_worker,
         )
-        loops = {name: loop(composition.connections) for name, loop in beside.items()}
-        await composition.run(run_beside(loops, server.serve(sockets=[bound])))
+        await composition.run(server.serve(sockets=[bound]))
     finally:
         await composition.close()
 

@@ -1,49 +1,45 @@
-"""The sockets that a hub listens on: one for each process, made by the process that starts them.
+"""The socket that a hub listens on. Several processes share the one that their parent has made.
 
-Before they are closed, new connections are dropped for a moment, and all that wait are accepted:
-the kernel would reset them, and a proxy may have sent a publish by then.
-
-A connection that nobody has accepted yet belongs to its socket. The parent of several processes
-keeps their sockets open, so such a connection waits for the next process and is not reset.
+Before it is closed, new connections are dropped for a moment, and all that wait are accepted: the
+kernel would reset them, and a proxy may have sent a publish by then.
 """
 
 import asyncio
+import ctypes
 import select
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import struct
+import sys
+from contextlib import suppress
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.reachable import reachable
 from rsnotify.process.settings import Settings
-from rsnotify.process.steering import NO_NEW_CONNECTION, SO_ATTACH_FILTER, attach
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 ACCEPT_SECONDS = 0.1  # for handshakes that are under way
 ACCEPT_LOOP_PASSES = 3  # until the protocol of who was accepted last knows of it
 
 
-@contextmanager
-def bound_sockets(settings: Settings, inherited: int | None) -> Iterator[Sequence[socket.socket]]:
-    """One for each process, bound but not listening yet; a worker gets its own from its parent."""
-    with ExitStack() as held:
-        if inherited is not None:
-            yield [held.enter_context(socket.socket(fileno=inherited))]
-            return
-        bound: list[socket.socket] = []
-        for _ in range(settings.workers):
-            port = bound[0].getsockname()[1] if bound else settings.port
-            one = _bound(settings.host, port, share=settings.workers > 1)
-            bound.append(held.enter_context(one))
-        yield bound
+SO_ATTACH_FILTER = 26  # of Linux; Python does not name it
+FLAGS, SYN, ACK = 13, 0x02, 0x10  # in a TCP header
+# Steps of the kernel's packet filter (classic BPF): code, jump if true, jump if false, value.
+NO_NEW_CONNECTION = (
+    (0x30, 0, 0, FLAGS),  # load this byte
+    (0x54, 0, 0, SYN | ACK),  # and
+    (0x15, 1, 0, SYN),  # if it is equal, leave out one step
+    (0x06, 0, 0, 2**32 - 1),  # keep all of the packet
+    (0x06, 0, 0, 0),  # drop it
+)
 
 
-def _bound(host: str, port: int, *, share: bool) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+def bound_socket(settings: Settings, inherited: int | None) -> socket.socket:
+    """Bound, but not listening yet; a worker has its parent's."""
+    if inherited is not None:
+        return socket.socket(fileno=inherited)
+    host, port = settings.host, settings.port
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if share:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         made.bind((host, port))
     except OSError as error:
@@ -54,25 +50,32 @@ def _bound(host: str, port: int, *, share: bool) -> socket.socket:
     return made
 
 
-async def accept_the_last(sockets: Sequence[socket.socket]) -> None:
-    """Before they are closed: nothing that has connected is left behind in them.
+async def accept_the_last(bound: socket.socket) -> None:
+    """Before it is closed: nothing that has connected is left behind in it.
 
     Whoever tries to connect now gets no answer, tries again after a second, by the rules of TCP,
     and is refused then: so nothing was handed over.
     """
-    with suppress(OSError):  # not Linux, or not allowed
-        for bound in sockets:
-            attach(bound, SO_ATTACH_FILTER, NO_NEW_CONNECTION)
+    let_nobody_in(bound)
     await asyncio.sleep(ACCEPT_SECONDS)
     waiting = select.poll()
-    for bound in sockets:
-        waiting.register(bound, select.POLLIN)
+    waiting.register(bound, select.POLLIN)
     for _ in range(BACKLOG):
         if not waiting.poll(0):
             break
         await asyncio.sleep(0)  # uvloop accepts one in each pass, and may have been busy so far
     for _ in range(ACCEPT_LOOP_PASSES):
         await asyncio.sleep(0)
+
+
+def let_nobody_in(bound: socket.socket) -> None:
+    """Drop what would begin a connection, where the kernel can: on Linux."""
+    steps = b"".join(struct.pack("=HBBI", *step) for step in NO_NEW_CONNECTION)
+    held = ctypes.create_string_buffer(steps, len(steps))
+    program = struct.pack("HP", len(NO_NEW_CONNECTION), ctypes.addressof(held))
+    if sys.platform == "linux":
+        with suppress(OSError):  # not allowed
+            bound.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
 def address_of(bound: socket.socket) -> str:

@@ -20,7 +20,7 @@ from rsnotify.channels.reader import ReaderInput
 from rsnotify.http.connections import ConnectionLimits
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.protocol import HttpInput, HttpProtocol
-from rsnotify.process.listening import BACKLOG, accept_the_last
+from rsnotify.process.listening import ACCEPT_SECONDS, BACKLOG, accept_the_last
 from rsnotify.process.sd_notify import STOPPING, notify
 from rsnotify.process.settings import Settings
 
@@ -82,8 +82,11 @@ class WebServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the last connections, finish running requests; disconnect readers meanwhile."""
         notify(STOPPING)
-        own = [] if self._is_worker else sockets or []  # to a worker's, its parent lets nobody in
-        await accept_the_last(own)
+        if self._is_worker:  # its parent lets nobody in, or another worker goes on
+            await asyncio.sleep(ACCEPT_SECONDS)
+        else:
+            for bound in sockets or ():
+                await accept_the_last(bound)
         draining = asyncio.create_task(self._drain())
         await super().shutdown(sockets)
         if self.force_exit:

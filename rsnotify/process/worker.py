@@ -1,21 +1,19 @@
-"""One place among the workers: a socket of its own, and the process that serves there."""
+"""One place among the workers, and the process that serves there."""
 
 import asyncio
 import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Collection, Mapping, Sequence, Sized
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from signal import SIGTERM
 from threading import Thread
-from time import monotonic
 
 from rsnotify.errors import InvalidSettings
 
-CONNECTIONS = b"connections "  # begins a line in which a worker tells how many it has
-TELL_SECONDS = 0.1
-SILENT_SECONDS = 2.0  # after these a worker gets no new connections
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = 1.0
 
 
 def end_with_parent() -> None:
@@ -29,44 +27,17 @@ def end_with_parent() -> None:
     Thread(target=watch, name="watch the parent", daemon=True).start()
 
 
-async def tell_parent(connections: Sized) -> None:
-    """Tell the parent how many connections this worker has, and so that it lives."""
-    descriptor = sys.stdout.fileno()
-    os.set_blocking(descriptor, False)
-    told, last = -1, 0.0
-    while True:
-        now, count = monotonic(), len(connections)
-        if count != told or now - last >= SILENT_SECONDS / 4:
-            with suppress(BlockingIOError, BrokenPipeError):  # the parent hangs, or is dead
-                os.write(descriptor, b"%s%d\n" % (CONNECTIONS, count))
-            told, last = count, now
-        await asyncio.sleep(TELL_SECONDS)
-
-
-log = logging.getLogger(__name__)
-
-RESTART_SECONDS = 1.0
-
-
 class Child:
     """One process: starting, serving, ended."""
 
     def __init__(self, process: Process, ready: asyncio.Event, kill_seconds: float) -> None:
         self.process = process
         self.is_ready = False
-        self._connections = 0
-        self._heard = 0.0
         self._ready = ready
         self.started = asyncio.Event()  # ready, or dead before it was
         self.replaced = asyncio.Event()  # or dead
         self.ended = asyncio.create_task(self._watch(), name="watch a worker")
         self._kill_seconds = kill_seconds
-
-    @property
-    def connections(self) -> int | None:
-        """How many it has; None if it has not told lately."""
-        is_silent = monotonic() - self._heard > SILENT_SECONDS
-        return None if is_silent or self.process.returncode is not None else self._connections
 
     async def _watch(self) -> None:
         assert self.process.stdout is not None  # noqa: S101
@@ -75,8 +46,6 @@ class Child:
                 self.is_ready = True
                 self._ready.set()
                 self.started.set()
-            elif line.startswith(CONNECTIONS):
-                self._connections, self._heard = int(line.removeprefix(CONNECTIONS)), monotonic()
         await self.process.wait()
         self.started.set()
         self.replaced.set()
@@ -93,7 +62,7 @@ class Child:
 
 
 class Worker:
-    """A place with a socket of its own, and the process that serves there."""
+    """A place, and the process that serves there: another one when it has died or is replaced."""
 
     def __init__(
         self,
@@ -117,11 +86,6 @@ class Worker:
     def pid(self) -> int:
         """Of the process that serves here."""
         return self._serving.process.pid
-
-    @property
-    def connections(self) -> int | None:
-        """Of the process that serves here; None if none does, or it is frozen."""
-        return self._serving.connections if self.ready.is_set() else None
 
     async def run(self) -> None:
         """Keep a process here until the hub ends."""

@@ -1,9 +1,7 @@
 """Runs several hub processes on one port and one Redis; the parent does nothing else.
 
-Each process has a socket of its own, over which the kernel spreads connections. Each tells how many
-it has, so that the parent can see to it that all get as many (`steering.py`). The parent keeps
-the sockets open: if a process dies, or is replaced because of SIGHUP, the next one in its place
-goes on with the same socket, and no connection is refused or reset meanwhile. SIGTERM to the parent
+All accept from one socket, each when it has time to. The parent keeps it open: if a process dies,
+or is replaced because of SIGHUP, no connection is refused or reset meanwhile. SIGTERM to the parent
 stops all processes, and kills those that do not end in time.
 """
 
@@ -19,7 +17,6 @@ from rsnotify.loops import Loop
 from rsnotify.process import sd_notify
 from rsnotify.process.listening import BACKLOG, accept_the_last
 from rsnotify.process.settings import WORKER, Settings, for_worker
-from rsnotify.process.steering import STEER_SECONDS, Steering
 from rsnotify.process.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -31,16 +28,15 @@ async def run_workers(
     settings: Settings,
     sets: Sequence[str],
     redis_url: str,
-    sockets: Sequence[socket],
+    bound: socket,
     on_ready: Callable[[], None],
     inherited: Collection[int] = (),
 ) -> None:
-    """Keep a worker on each socket until SIGTERM or SIGINT, then stop them.
+    """Keep the workers running until SIGTERM or SIGINT, then stop them.
 
     The inherited files stay open, and so locked, as long as one worker lives.
     """
-    for bound in sockets:  # in this order, which steering goes by
-        bound.listen(BACKLOG)
+    bound.listen(BACKLOG)
     ending, hangup = _on_signal(SIGINT, SIGTERM), _on_signal(SIGHUP)
     environment = _environment(redis_url)
     workers = [
@@ -51,10 +47,9 @@ async def run_workers(
             settings.drain_seconds + KILL_SECONDS,
             [bound.fileno(), *inherited],
         )
-        for number, bound in enumerate(sockets, start=1)
+        for number in range(1, settings.workers + 1)
     ]
-    replacing = _announce_and_replace(workers, on_ready, hangup)
-    await _keep(workers, sockets, ending, [replacing, _steer(workers, Steering(sockets))])
+    await _keep(workers, bound, ending, _announce_and_replace(workers, on_ready, hangup))
 
 
 def _on_signal(*signals: int) -> asyncio.Event:
@@ -67,24 +62,22 @@ def _on_signal(*signals: int) -> asyncio.Event:
 
 async def _keep(
     workers: Sequence[Worker],
-    sockets: Sequence[socket],
+    bound: socket,
     ending: asyncio.Event,
-    beside: Sequence[Loop],
+    replacing: Loop,
 ) -> None:
-    """Run the workers until they are to end, and the loops beside them so long."""
+    """Run the workers until they are to end."""
     async with asyncio.TaskGroup() as tasks:
         for worker in workers:
             tasks.create_task(worker.run(), name="keep a worker")
-        loops = [tasks.create_task(loop) for loop in beside]
+        beside = tasks.create_task(replacing)
         await ending.wait()
         sd_notify.notify(sd_notify.STOPPING)
-        for loop in loops:
-            loop.cancel()
-        await accept_the_last(sockets)
+        beside.cancel()
+        await accept_the_last(bound)
         for worker in workers:
             worker.end()
-        for bound in sockets:  # or whoever comes would wait for nobody
-            bound.close()
+        bound.close()  # or whoever comes would wait for nobody
 
 
 async def _announce_and_replace(
@@ -108,12 +101,6 @@ async def _replace(workers: Sequence[Worker]) -> None:
         if not await worker.replace():
             return
     log.warning("all workers are replaced, by %s", _pids(workers))
-
-
-async def _steer(workers: Sequence[Worker], steering: Steering) -> None:
-    while True:
-        steering.look([worker.connections for worker in workers])
-        await asyncio.sleep(STEER_SECONDS)
 
 
 def _pids(workers: Sequence[Worker]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.process import workers
-from rsnotify.process.listening import bound_sockets
+from rsnotify.process.listening import bound_socket
 from rsnotify.process.settings import Settings
 from tests.support.running import RunningHub
 
@@ -68,7 +68,7 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(
         ready.append("ready")
         signal.raise_signal(signal.SIGTERM)
 
-    with bound_sockets(Settings(port=0, workers=2), None) as sockets:
-        await workers.run_workers(settings, [], "redis://nowhere", sockets, end)
+    with bound_socket(Settings(port=0), None) as bound:
+        await workers.run_workers(settings, [], "redis://nowhere", bound, end)
     assert ready == ["ready"]
     assert len([text for text in caplog.messages if "does not end" in text]) == 2

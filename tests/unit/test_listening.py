@@ -45,7 +45,7 @@ async def served(bound: socket.socket) -> list[socket.socket]:
             accepted.append(one)
 
     accepting = asyncio.create_task(accept())
-    await accept_the_last([bound])
+    await accept_the_last(bound)
     accepting.cancel()
     return accepted
 
@@ -78,7 +78,7 @@ def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(Accepted, sock=bound)
         clients = [socket.create_connection(bound.getsockname()) for _ in range(50)]
-        await accept_the_last([bound])
+        await accept_the_last(bound)
         in_time = len(accepted)
         server.close()
         for each in (*accepted, *clients):
