@@ -24,6 +24,7 @@ export interface Change {
   readonly type?: string;
   readonly encoding?: string;
   readonly changefreq?: string;
+  readonly priority?: number;
   /** Of framework channels: what kind of document has changed. */
   readonly capability?: string;
   readonly links: readonly Link[];
@@ -132,6 +133,7 @@ export interface NewChange {
   type?: string;
   encoding?: string;
   changefreq?: string;
+  priority?: number;
   links?: readonly Link[];
   /** Framework changes only. */
   capability?: string;

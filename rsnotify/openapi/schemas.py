@@ -18,7 +18,7 @@ from rsnotify.operation.administration import (
 )
 from rsnotify.publishing.bodies import MAX_CHANGES, ChangeForSets
 from rsnotify.registry.tokens import Right, Token
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Link
 from rsnotify.resourcesync.change_rules import (
     LENGTH_END,
     LINKS,
@@ -191,6 +191,7 @@ class Resource(msgspec.Struct, omit_defaults=True):
     type: str = ""
     encoding: str = ""
     changefreq: str = ""
+    priority: float = 0.5
     links: tuple[Link, ...] = ()
 
 
@@ -247,7 +248,7 @@ def components() -> dict[str, Json]:
             schema.update(_limits(field))
     _narrow(found)
     found["FrameworkChange"] = _of_framework(found["Change"])
-    found["ResourceToLoad"] = _without(found["Change"], "change", "datetime", "capability", "index")
+    found["ResourceToLoad"] = _without(found["Change"], *OF_A_CHANGE)
     to_load = found["ResourceToLoad"]["properties"]
     to_load["loc"] = to_load["loc"] | {"pattern": PUBLISHED}
     for name in ("Change", "ChangeForSets"):

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -194,8 +194,7 @@ def _read_xml(body: bytes, kind: Kind) -> Body:
         for index, entry in enumerate(document.entries)
         if (found := foreign_of(entry.md))
     }
-    not_kept = chain(_misplaced(oddities, "foreign"), _priorities(document.entries))
-    return Body(changes, foreign, list(islice(not_kept, MAX_FAULTS)))
+    return Body(changes, foreign, list(islice(_misplaced(oddities, "foreign"), MAX_FAULTS)))
 
 
 def _misplaced(oddities: Sequence[Oddity], kind: str) -> Iterator[Fault]:
@@ -231,13 +230,6 @@ def _of_entry(index: int, entry: Entry) -> Iterator[Fault]:
         if getattr(entry.md, name) is not None:
             message = f"{name.rstrip('_')} is not used in the rs:md of a change: remove it"
             yield Fault(index=index, field=name.rstrip("_"), message=message)
-
-
-def _priorities(entries: Sequence[Entry]) -> Iterator[Fault]:
-    """Sitemaps may have them; they say nothing of a change."""
-    for index, entry in enumerate(entries):
-        if entry.priority is not None:
-            yield Fault(index=index, field="priority", message="a change has no priority")
 
 
 _READERS: Mapping[str, Reader] = {

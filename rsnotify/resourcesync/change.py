@@ -7,7 +7,8 @@ microseconds since 1970 UTC; as text it is the `datetime` of the specification.
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Self
+from operator import attrgetter
+from typing import Annotated, Self
 
 import msgspec
 
@@ -93,11 +94,17 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     profile: str | None = None
 
 
+Priority = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One `<url>` entry: the resource at `loc` was created, updated or deleted.
 
     `capability` and `index` belong to framework changes: what kind of document changed, and the
     index it resides under.
+
+    This is the table of what may be said of a resource: a new attribute is a row here, and its rule
+    one in `values`. Readers and writers of every form go by it.
     """
 
     loc: str
@@ -109,6 +116,31 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     type: str | None = None
     encoding: str | None = None
     changefreq: str | None = None
+    priority: Priority | None = None
     links: tuple[Link, ...] = ()
     capability: str | None = None
     index: str | None = None
+
+
+ELEMENTS = ("loc", "lastmod", "changefreq", "priority")
+"""What is an element of its own in an entry, in the order of the schema."""
+
+ATTRIBUTES = tuple(
+    name for name in Change.__struct_fields__ if name not in (*ELEMENTS, "links", "index")
+)
+"""What stands in its `rs:md`."""
+
+OF_A_CHANGE = ("change", "datetime", "capability", "index")
+"""What tells how and when a resource changed; the others describe the resource."""
+
+USUAL = ("loc", "change", "lastmod", "datetime", "hash", "length", "type")
+"""What nearly every change has, and no more: it is judged and written sooner than the others."""
+
+_unusual = attrgetter(*(name for name in Change.__struct_fields__ if name not in USUAL))
+_NOTHING_UNUSUAL = _unusual(Change("", ""))
+
+
+def is_usual(change: Change) -> bool:
+    """Whether it has none but the usual fields."""
+    found: bool = _unusual(change) == _NOTHING_UNUSUAL
+    return found

@@ -10,21 +10,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import Change, Link, is_usual
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, not_ascii, problem
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value
-LENGTH_DIGITS = 18  # as in a document: what has more is not read there
 LINKS = 100  # a fragment's size is capped too; this names the cause
+LENGTH_END = 10**18  # as in a document: what has more digits is not read there
 
 
-LENGTH_END = 10**LENGTH_DIGITS
-
-
-class _Text(NamedTuple):
+class _Checked(NamedTuple):
     """A field's name, its longest text, and its check."""
 
     name: str
@@ -32,17 +29,20 @@ class _Text(NamedTuple):
     fits: Callable[[str], object]
 
 
-def _text(name: str) -> _Text:
-    longest = URI_CHARACTERS if name in ("loc", "href") else TEXT_CHARACTERS
-    return _Text(name, longest, VALUES[name].fits if name in VALUES else bool)
+def _checked(struct: type[Change | Link]) -> tuple[_Checked, ...]:
+    """Its fields, without those that are judged by rules of their own."""
+    return tuple(
+        _Checked(
+            name,
+            URI_CHARACTERS if name in ("loc", "href") else TEXT_CHARACTERS,
+            VALUES[name].fits if name in VALUES else bool,
+        )
+        for name in struct.__struct_fields__
+        if name not in ("links", "capability", "index")
+    )
 
 
-_CHANGE_TEXTS = tuple(
-    map(_text, ("loc", "change", "lastmod", "datetime", "hash", "type", "encoding", "changefreq"))
-)
-_LINK_TEXTS = tuple(
-    map(_text, ("rel", "href", "modified", "hash", "type", "path", "encoding", "profile"))
-)
+_OF_CHANGE, _OF_LINK = _checked(Change), _checked(Link)
 
 _LOC, _LASTMOD, _HASH, _TYPE = (VALUES[name].fits for name in ("loc", "lastmod", "hash", "type"))
 
@@ -53,7 +53,7 @@ def faults_of(change: Change, kind: Kind) -> list[FieldFault]:
     """Every fault of a change that is published to a channel of this kind."""
     if kind == "change" and _is_plain(change):
         return []
-    faults = list(_described(change, _CHANGE_TEXTS, ""))
+    faults = list(_described(change, _OF_CHANGE, ""))
     if not any(field == "loc" for field, _ in faults) and (wrong := _wrong_address(change)):
         faults.append(("loc", wrong))
     if change.links:
@@ -85,24 +85,20 @@ def _is_plain(change: Change) -> bool:
         and (c.hash is None or (len(c.hash) <= TEXT_CHARACTERS and _HASH(c.hash)))
         and (c.length is None or 0 <= c.length < LENGTH_END)
         and (c.type is None or (len(c.type) <= TEXT_CHARACTERS and _TYPE(c.type)))
-        and c.datetime is c.encoding is c.changefreq is c.capability is c.index is None
-        and not c.links
+        and c.datetime is None
+        and is_usual(c)
     )
 
 
 def _described(
-    described: Change | Link, texts: tuple[_Text, ...], prefix: str
+    described: Change | Link, fields: tuple[_Checked, ...], prefix: str
 ) -> Iterator[FieldFault]:
-    for name, longest, fits in texts:  # a hot path of publishing: one call for each field
+    for name, longest, fits in fields:
         value = getattr(described, name)
-        if value is not None and (len(value) > longest or not fits(value)):
-            yield prefix + name, _unfit(name, value, longest)
-    if described.length is not None and not 0 <= described.length < LENGTH_END:
-        yield (
-            f"{prefix}length",
-            f"length is {described.length}: it must be a number of bytes, zero or more, "
-            f"of at most {LENGTH_DIGITS} digits",
-        )
+        if value is not None:
+            text = str(value)
+            if len(text) > longest or not fits(text):
+                yield prefix + name, _unfit(name, text, longest)
 
 
 def _unfit(name: str, value: str, longest: int) -> str:
@@ -116,9 +112,7 @@ def _links(links: tuple[Link, ...]) -> Iterator[FieldFault]:
         yield "links", f"has {len(links)} links; at most {LINKS} are allowed"
         return
     for number, link in enumerate(links):
-        yield from _described(link, _LINK_TEXTS, f"links[{number}].")
-        if link.pri is not None and (message := problem("pri", str(link.pri))):
-            yield f"links[{number}].pri", message
+        yield from _described(link, _OF_LINK, f"links[{number}].")
 
 
 def _of_framework(change: Change) -> Iterator[FieldFault]:

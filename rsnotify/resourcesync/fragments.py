@@ -7,10 +7,11 @@ It is written twice: as XML, which is told, and in the short form (`short_form`)
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from operator import attrgetter
 
 import msgspec
 
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, USUAL, Change, Link, is_usual
 from rsnotify.resourcesync.short_form import (
     HOLE,
     KIND,
@@ -22,16 +23,10 @@ from rsnotify.resourcesync.short_form import (
 from rsnotify.resourcesync.xml_writer import escape, is_plain, render_foreign, render_link
 
 _HOLE = HOLE.decode()
-_TEXT_FIELDS = (
-    "loc",
-    "change",
-    "lastmod",
-    "changefreq",
-    "capability",
-    "hash",
-    "type",
-    "encoding",
-)
+_ELEMENTS = ELEMENTS[2:]  # every entry has the others
+_ATTRIBUTES = tuple(name for name in ATTRIBUTES if name not in USUAL)
+_TEXTS = tuple(name for name in (*ELEMENTS, *ATTRIBUTES) if name not in ("length", "priority"))
+_texts = attrgetter(*_TEXTS)
 
 
 Forms = tuple[bytes, bytes]  # of one fragment: XML, short form
@@ -44,28 +39,30 @@ def render_forms(change: Change, *, foreign: Mapping[str, str] | None = None) ->
     needs escaping, and what most changes have is not searched for: it is written in both forms.
     """
     c = change
-    texts = (c.loc, c.change, c.lastmod, c.changefreq, c.capability, c.hash, c.type, c.encoding)
+    usual = is_usual(c) and not foreign
+    texts = (c.loc, c.change, c.lastmod, c.hash, c.type) if usual else _texts(c)
     if not is_plain("".join(filter(None, texts))):
         c = _escaped(c)
-    xml = _xml(c, foreign).encode()
-    has_more = foreign or c.links or c.index or c.changefreq or c.capability or c.encoding
-    return xml, shorten(xml) if has_more else _short(c).encode()
+    if usual:
+        return _xml(c).encode(), _short(c).encode()
+    elements = "".join(
+        f"<{name}>{value}</{name}>" for name in _ELEMENTS if (value := getattr(c, name)) is not None
+    )
+    attributes = "".join(
+        f' {name}="{value}"' for name in _ATTRIBUTES if (value := getattr(c, name)) is not None
+    )
+    xml = _xml(c, elements, attributes + render_foreign(foreign or {}), _links(c)).encode()
+    return xml, shorten(xml)
 
 
-def _xml(c: Change, foreign: Mapping[str, str] | None) -> str:
-    md = (
-        f' change="{c.change}" datetime="{_HOLE}"'
-        f"""{f' capability="{c.capability}"' if c.capability else ""}"""
+def _xml(c: Change, elements: str = "", attributes: str = "", links: str = "") -> str:
+    return (
+        f"<url><loc>{c.loc}</loc><lastmod>{c.lastmod or _HOLE}</lastmod>{elements}"
+        f'<rs:md change="{c.change}" datetime="{_HOLE}"'
         f"""{f' hash="{c.hash}"' if c.hash else ""}"""
         f"""{f' length="{c.length}"' if c.length is not None else ""}"""
         f"""{f' type="{c.type}"' if c.type else ""}"""
-        f"""{f' encoding="{c.encoding}"' if c.encoding else ""}"""
-        f"{render_foreign(foreign) if foreign else ''}"
-    )
-    return (
-        f"<url><loc>{c.loc}</loc><lastmod>{c.lastmod or _HOLE}</lastmod>"
-        f"{f'<changefreq>{c.changefreq}</changefreq>' if c.changefreq else ''}"
-        f"<rs:md{md}/>{_links(c) if c.links or c.index else ''}</url>"
+        f"{attributes}/>{links}</url>"
     )
 
 
@@ -88,10 +85,8 @@ def _short_hash(digests: str) -> str:
 
 
 def _escaped(change: Change) -> Change:
-    texts = {name: getattr(change, name) for name in _TEXT_FIELDS}
-    return msgspec.structs.replace(
-        change, **{name: escape(text) for name, text in texts.items() if text}
-    )
+    texts = zip(_TEXTS, _texts(change), strict=True)
+    return msgspec.structs.replace(change, **{name: escape(text) for name, text in texts if text})
 
 
 @lru_cache(maxsize=256)
@@ -105,13 +100,13 @@ def _links(change: Change) -> str:
 
 
 _PATCH = re.compile(rb'<rs:ln rel="http://www\.openarchives\.org/rs/terms/patch"[^>]*/>')
-_EMPTY_MD = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?/>')
-_CHANGE_ONLY = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"(?: capability="[^"]*")?')
+_EMPTY_MD = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"/>')
+_CHANGE_ONLY = re.compile(rb'<rs:md change="[^"]*" datetime="[^"]*"')
 
 
 def resource_entries(entries: bytes) -> bytes:
     """The entries of resources in the Resource List, made from the fragments of their last changes.
 
-    What describes only the change is removed: `change`, `datetime`, `capability`, links to patches.
+    What describes only the change is removed: `change`, `datetime`, links to patches.
     """
     return _CHANGE_ONLY.sub(b"<rs:md", _EMPTY_MD.sub(b"", _PATCH.sub(b"", entries)))

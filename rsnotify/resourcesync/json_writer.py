@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.change import ELEMENTS, Link, Position
 from rsnotify.resourcesync.notification import Notification
 from rsnotify.resourcesync.xml_writer import LINK_FIELDS, MD_FIELDS, Document, Entry, Md, foreign_of
 
 FOOT = b"\n]}\n"
 _PARTS = re.compile(
-    r"<(?:(loc|lastmod|changefreq)>([^<]*)</|rs:(md|ln)((?: [^>]*)?)/>|/(url)>)"
+    rf"<(?:({'|'.join(ELEMENTS)})>([^<]*)</|rs:(md|ln)((?: [^>]*)?)/>|/(url)>)"
 ).finditer
 _ATTRIBUTES = re.compile(r' ([^ =]+)="([^"]*)"').findall
 _NUMBERS = ("length", "pri")
@@ -42,7 +42,7 @@ def _objects(entries: str) -> Iterator[Json]:
     for part in _PARTS(entries):
         text, content, element, attributes, end = part.groups()
         if text:
-            found[text] = _plain(content)
+            found[text] = float(content) if text == "priority" else _plain(content)
         elif element == "md":
             found |= _described(attributes)
         elif element == "ln":

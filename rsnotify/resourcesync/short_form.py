@@ -18,7 +18,8 @@ END = b"\x03"
 KINDS = ("created", "updated", "deleted")
 KIND = dict(zip(KINDS, "\x04\x05\x06", strict=True))
 KIND_AND_CHANGEFREQ = dict(zip(KINDS, "\x0e\x0f\x10", strict=True))
-"""What says how a resource changed, in an entry without and with a `changefreq`."""
+KIND_AND_PRIORITY = dict(zip(KINDS, "\x1b\x1c\x1d", strict=True))
+"""What says how a resource changed, behind its `lastmod`, its `changefreq` or its `priority`."""
 
 MD5, SHA_256, SHA_1 = "\x07", "\x08", "\x12"
 LENGTH, TYPE, ENCODING = "\x0b", "\x0c", "\x17"
@@ -41,6 +42,7 @@ _TABLE = {
     CAPABILITY: '" capability="',
     CHANGEFREQ: "</lastmod><changefreq>",
     **{short: _behind("changefreq", kind) for kind, short in KIND_AND_CHANGEFREQ.items()},
+    **{short: _behind("priority", kind) for kind, short in KIND_AND_PRIORITY.items()},
     **{short: _behind("lastmod", kind) for kind, short in KIND.items()},
     MD5: '" hash="md5:',
     SHA_256: '" hash="sha-256:',

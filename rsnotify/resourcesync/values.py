@@ -111,7 +111,7 @@ VALUES: Mapping[str, Value] = {
     "modified": _DATETIME,
     "change": Value(CHANGE_TYPES.__contains__, f"one of {', '.join(CHANGE_TYPES)}"),
     "hash": Value(is_hash, "digests such as md5:HEX or sha-256:HEX, with white space between"),
-    "length": Value(_LENGTH, "a whole number of bytes, zero or more"),
+    "length": Value(_LENGTH, "a number of bytes, zero or more, of at most 18 digits"),
     "type": Value(_MEDIA_TYPE, "a media type such as application/pdf"),
     "path": Value(_PATH, "a path from the root of the package: /first, but no slash at the end"),
     "rel": Value(lambda rel: _RELATION(rel) or _URI(rel), "a registered relation type, or a URI"),

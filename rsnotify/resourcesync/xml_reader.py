@@ -12,7 +12,8 @@ from typing import Any
 from lxml import etree
 
 from rsnotify.errors import Fault, Rejected
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, Change, Link
+from rsnotify.resourcesync.values import VALUES
 from rsnotify.resourcesync.xml_guard import PARSER_OPTIONS, check_before_parsing
 from rsnotify.resourcesync.xml_structure import Oddity, oddities_of
 from rsnotify.resourcesync.xml_writer import (
@@ -34,7 +35,7 @@ MAX_FAULTS = 100
 """Reading stops at this many: a hostile document can have as many faults as bytes."""
 
 _ROOTS: Mapping[str, Root] = {f"{{{SITEMAP_NS}}}{root}": root for root in ENTRY}
-_TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ("loc", "lastmod", "changefreq", "priority")}
+_TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ELEMENTS}
 _MD = f"{{{RS_NS}}}md"
 _LN = f"{{{RS_NS}}}ln"
 
@@ -259,23 +260,17 @@ def change_of(entry: Entry) -> Change:
     stay in `entry.md`.
     """
     md = entry.md or Md()
-    index = _index(entry.links) if md.capability else None
-    return Change(
-        loc=entry.loc,
-        change=md.change or "",
-        lastmod=entry.lastmod,
-        datetime=md.datetime,
-        hash=" ".join(md.hash.split()) if md.hash else None,
-        length=md.length,
-        type=md.type,
-        encoding=md.encoding,
-        changefreq=entry.changefreq,
-        links=entry.links
-        if index is None
-        else tuple(link for link in entry.links if link.rel != "index"),
-        capability=md.capability,
-        index=index,
-    )
+    found = {name: getattr(md, name) for name in ATTRIBUTES}
+    found |= {name: getattr(entry, name) for name in ELEMENTS}
+    found["change"] = md.change or ""
+    if md.hash:
+        found["hash"] = " ".join(md.hash.split())
+    if entry.priority is not None and VALUES["priority"].fits(entry.priority):
+        found["priority"] = float(entry.priority)  # what does not fit is judged as it is
+    index, links = _index(entry.links) if md.capability else None, entry.links
+    if index is not None:
+        links = tuple(link for link in links if link.rel != "index")
+    return Change(**found, links=links, index=index)
 
 
 def _index(links: Iterable[Link]) -> str | None:

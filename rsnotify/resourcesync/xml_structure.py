@@ -12,6 +12,7 @@ from typing import Literal, cast
 import msgspec
 from lxml import etree
 
+from rsnotify.resourcesync.change import ELEMENTS
 from rsnotify.resourcesync.xml_writer import ENTRY, RS_NS, SITEMAP_NS, XML_NS
 
 Kind = Literal["unknown", "foreign", "order"]
@@ -19,7 +20,7 @@ Kind = Literal["unknown", "foreign", "order"]
 XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
 SHOWN = 80  # characters of a text in a message
 
-_TEXTS = tuple(f"{{{SITEMAP_NS}}}{name}" for name in ("loc", "lastmod", "changefreq", "priority"))
+_TEXTS = tuple(f"{{{SITEMAP_NS}}}{name}" for name in ELEMENTS)
 _MD, _LN = f"{{{RS_NS}}}md", f"{{{RS_NS}}}ln"
 _PREFIXES = {SITEMAP_NS: "", RS_NS: "rs:"}
 _AFTER_TEXTS = len(_TEXTS)

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.change import ELEMENTS, Link
 
 SITEMAP_NS = "http://www.sitemaps.org/schemas/sitemap/0.9"
 RS_NS = "http://www.openarchives.org/rs/terms/"
@@ -135,7 +135,7 @@ def render_entries(root: Root, entries: Iterable[Entry]) -> bytes:
 def _render_entry(tag: str, entry: Entry) -> str:
     texts = "".join(
         f"<{name}>{escape(value)}</{name}>"
-        for name in ("loc", "lastmod", "changefreq", "priority")
+        for name in ELEMENTS
         if (value := getattr(entry, name)) is not None
     )
     links = "".join(map(render_link, entry.links))

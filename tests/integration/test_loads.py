@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -282,9 +283,9 @@ async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading: Loadi
 
 
 @pytest.mark.parametrize("how", ["created", "updated"])
-@pytest.mark.parametrize("fields", [{}, {"changefreq": "daily"}])
+@pytest.mark.parametrize("fields", [{}, {"changefreq": "daily"}, {"priority": 1}])
 async def test_redis_itself_finds_what_is_the_same(
-    loading: Loading, how: str, fields: dict[str, str]
+    loading: Loading, how: str, fields: dict[str, Any]
 ) -> None:
     """Whatever change said it last: only what is different is looked up in what was brought."""
     await loading.publish(Change(loc("res"), how, **fields))  # type: ignore[arg-type]

@@ -35,6 +35,7 @@ PUBLISHED = [
         "loc": loc("d"),
         "change": "updated",
         "changefreq": "daily",
+        "priority": 0.8,
         "encoding": "gzip",
         "links": [{"rel": "duplicate", "href": "http://m.org/d", "pri": 1, "length": 7}],
     },

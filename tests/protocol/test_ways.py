@@ -49,6 +49,7 @@ CHANGES = st.lists(
         type=st.none() | st.sampled_from(["text/html", 'text/plain; charset="a&b"']),
         encoding=st.none() | TEXT,
         changefreq=st.none() | st.just("daily"),
+        priority=st.none() | st.sampled_from([0.0, 0.5, 1.0]),
         links=st.lists(LINKS, max_size=2).map(tuple),
     ),
     min_size=1,
@@ -63,6 +64,7 @@ def in_xml(changes: Sequence[Change]) -> bytes:
             each.loc,
             each.lastmod,
             each.changefreq,
+            None if each.priority is None else str(each.priority),
             md=Md(**{name: getattr(each, name) for name in names}),
             links=each.links,
         )

@@ -63,7 +63,7 @@ LINK = st.fixed_dictionaries(
 PUBLISHED = st.fixed_dictionaries(
     {"loc": LOCS, "change": st.sampled_from(["created", "updated", "deleted"])},
     optional=ABOUT
-    | {"lastmod": MOMENTS, "changefreq": st.just("daily")}
+    | {"lastmod": MOMENTS, "changefreq": st.just("daily"), "priority": st.just(0.8)}
     | {"links": st.lists(LINK, min_size=1, max_size=3)},
 )
 OF_FRAMEWORK = st.fixed_dictionaries(

@@ -94,7 +94,7 @@ LIMITS: dict[str, float] = {
     "one change, as the hub writes it in XML": submission.FRAGMENT_BYTES,
     "characters of `loc`, `index` or `href`": change_rules.URI_CHARACTERS,
     "characters of any other text of a change": change_rules.TEXT_CHARACTERS,
-    "digits of `length`": change_rules.LENGTH_DIGITS,
+    "digits of `length`": len(str(change_rules.LENGTH_END - 1)),
     "links of a change": change_rules.LINKS,
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,

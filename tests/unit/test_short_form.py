@@ -40,6 +40,9 @@ TABLE = {
     24: '" type="application/',
     25: '" type="text/',
     26: '" type="image/',
+    27: '</priority><rs:md change="created" datetime="\0',
+    28: '</priority><rs:md change="updated" datetime="\0',
+    29: '</priority><rs:md change="deleted" datetime="\0',
 }
 CONTROLS = "".join(map(chr, range(0x20)))
 

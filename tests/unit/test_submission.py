@@ -308,24 +308,37 @@ def test_the_root_is_judged_by_its_channel() -> None:
     assert "publish a framework-notification here" in refused.detail
 
 
-@pytest.mark.parametrize(
-    ("element", "field"),
-    [
-        ('<x:image xmlns:x="urn:x"/>', "/urlset/url[1]/image"),
-        ("<priority>0.5</priority>", "priority"),
-    ],
-)
-def test_what_sitemaps_allow_but_a_change_has_no_field_for_is_named(
-    element: str, field: str
-) -> None:
-    submission = read(urlset(f"<url>{LOC}{element}{MD}</url>"), XML)
+IMAGE = '<x:image xmlns:x="urn:x"/>'
+
+
+def test_what_sitemaps_allow_but_a_change_has_no_field_for_is_named() -> None:
+    submission = read(urlset(f"<url>{LOC}{IMAGE}{MD}</url>"), XML)
     assert len(submission.fragments) == 1
-    assert [(fault["index"], fault["field"]) for fault in submission.not_kept] == [(0, field)]
+    (fault,) = submission.not_kept
+    assert (fault["index"], fault["field"]) == (0, "/urlset/url[1]/image")
 
 
 def test_a_hundred_things_that_are_not_kept_are_named_at_most() -> None:
-    entry = f"<url>{LOC}<priority>0.5</priority>{MD}</url>"
+    entry = f"<url>{LOC}{IMAGE}{MD}</url>"
     assert len(read(urlset(entry * 101), XML).not_kept) == 100
+
+
+@pytest.mark.parametrize("priority", ["0.0", "1", "0.125"])
+def test_a_priority_means_the_same_in_xml_and_json(priority: str) -> None:
+    in_xml = read(urlset(f"<url>{LOC}<priority>{priority}</priority>{MD}</url>"), XML)
+    change = {"loc": "http://example.com/a", "change": "deleted", "priority": float(priority)}
+    assert in_xml.fragments == read(change).fragments
+    assert f"<priority>{float(priority)}</priority>".encode() in in_xml.fragments[0].xml
+
+
+@pytest.mark.parametrize("priority", [-0.1, 1.1, "high", "", "nan", 1e-9])
+def test_a_priority_beyond_its_limits_is_refused(priority: object) -> None:
+    refused = refusal(urlset(f"<url>{LOC}<priority>{priority}</priority>{MD}</url>"), XML)
+    assert refused.detail.startswith(
+        f"change 0: priority is {str(priority)!r}: it must be a number"
+    )
+    refused = refusal({"loc": "http://example.com/a", "change": "deleted", "priority": priority})
+    assert refused.faults[0]["field"] == "priority"
 
 
 def test_nothing_is_named_of_a_document_that_is_kept_whole() -> None:

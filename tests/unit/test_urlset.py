@@ -350,7 +350,6 @@ def test_a_notification_is_the_root_around_its_fragments() -> None:
 RESOURCES = [
     (Change(loc="u:a", change="created"), "<lastmod>\0</lastmod></url>"),
     (Change(loc="u:a", change="created", length=3), '<rs:md length="3"/></url>'),
-    (Change(loc="u:a", change="created", capability="changelist"), "<lastmod>\0</lastmod></url>"),
     (
         Change(loc="u:a", change="updated", links=(Link(rel="via", href="u:b"),)),
         '<lastmod>\0</lastmod><rs:ln rel="via" href="u:b"/></url>',
@@ -441,6 +440,7 @@ CHANGES = st.builds(
     type=FILLED,
     encoding=FILLED,
     changefreq=FILLED,
+    priority=st.none() | st.floats(0, 1).map(lambda number: round(number, 3)),
     links=st.lists(st.builds(Link, rel=VALUES, href=VALUES), max_size=2).map(tuple),
 )
 

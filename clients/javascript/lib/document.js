@@ -16,6 +16,7 @@ const LN = [`${RS}ln`, `${DRAFT}ln`];
 const ROOTS = { [`${SITEMAP}urlset`]: "url", [`${SITEMAP}sitemapindex`]: "sitemap" };
 const TEXTS = ["loc", "lastmod", "changefreq", "priority"].map((name) => `${SITEMAP}${name}`);
 const NUMBERS = ["length", "pri"];
+const ATTRIBUTES = ["change", "datetime", "length", "type", "encoding", "capability"]; // of changes
 
 /** Reads one document: feed it text, it gives the entries that are complete. */
 export class DocumentReader {
@@ -120,21 +121,11 @@ export function linkIn(head, ...relations) {
 }
 
 /** The change that an entry describes. */
-export function changeOf({ loc, lastmod, changefreq, md, links }) {
-  const { change, datetime, length, type, encoding, capability } = md;
+export function changeOf({ md, links, ...elements }) {
   const hash = md.hash?.trim().split(/\s+/).join(" ");
-  const fields = {
-    loc,
-    change,
-    datetime,
-    lastmod,
-    hash,
-    length,
-    type,
-    encoding,
-    changefreq,
-    capability,
-  };
+  const priority = elements.priority && Number(elements.priority);
+  const described = ATTRIBUTES.map((name) => [name, md[name]]);
+  const fields = { ...elements, priority, ...Object.fromEntries(described), hash };
   const known = Object.entries(fields).filter(([, value]) => value !== undefined);
   return { ...Object.fromEntries(known), links };
 }

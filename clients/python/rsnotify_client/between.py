@@ -20,9 +20,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import ELEMENTS, Change, Link
 from rsnotify.resourcesync.stream import DocumentStream, Head
-from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify.resourcesync.xml_reader import change_of
+from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
 from rsnotify_client.change import normal_time
@@ -260,17 +261,10 @@ def _store(lists: sqlite3.Connection, table: str, place: str | PathLike[str]) ->
 
 def _listed(entry: Entry) -> Change:
     """What the entry would tell if it were new."""
-    md = entry.md or Md()
-    return Change(
-        loc=entry.loc,
-        change="created",
-        lastmod=entry.lastmod,
-        hash=md.hash,
-        length=md.length,
-        type=md.type,
-        encoding=md.encoding,
-        changefreq=entry.changefreq,
-        links=tuple(map(_link, entry.links)),
+    links = tuple(map(_link, entry.links))
+    found = change_of(Entry(**{name: getattr(entry, name) for name in ELEMENTS}, md=entry.md))
+    return msgspec.structs.replace(
+        found, change="created", datetime=None, capability=None, links=links
     )
 
 

@@ -22,6 +22,7 @@ class Fields(TypedDict, total=False):
     type: str | None
     encoding: str | None
     changefreq: str | None
+    priority: float | None
     links: Sequence[Link]
 
 

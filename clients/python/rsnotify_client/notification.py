@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, Change, Position
 from rsnotify.resourcesync.notification import CHANNEL_PATH
 from rsnotify.resourcesync.values import CHANGE_TYPES, is_w3c_datetime
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
@@ -134,6 +134,6 @@ def rendered(received: Received) -> bytes:
 
 
 def _entry(change: Change) -> Entry:
-    named = ("change", "datetime", "hash", "length", "type", "encoding", "capability")
-    md = Md(**{name: getattr(change, name) for name in named})
-    return Entry(change.loc, change.lastmod, change.changefreq, None, md, change.links)
+    elements = {name: getattr(change, name) for name in ELEMENTS}
+    md = Md(**{name: getattr(change, name) for name in ATTRIBUTES})
+    return Entry(**elements, md=md, links=change.links)

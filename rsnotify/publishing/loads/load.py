@@ -18,6 +18,7 @@ from rsnotify.resourcesync.short_form import (
     HOLE,
     KIND,
     KIND_AND_CHANGEFREQ,
+    KIND_AND_PRIORITY,
     LOC,
     LOC_END,
     spell_out_each,
@@ -131,9 +132,9 @@ def _short(difference: Difference) -> bytes:
 
 def _told_as(kind: str) -> bytes:
     """A table that makes every kind of change this one."""
-    both = (KIND, KIND_AND_CHANGEFREQ)
-    before = "".join(short for shorts in both for short in shorts.values())
-    after = "".join(shorts[kind] * len(shorts) for shorts in both)
+    places = (KIND, KIND_AND_CHANGEFREQ, KIND_AND_PRIORITY)
+    before = "".join(short for shorts in places for short in shorts.values())
+    after = "".join(shorts[kind] * len(shorts) for shorts in places)
     return bytes.maketrans(before.encode(), after.encode())
 
 

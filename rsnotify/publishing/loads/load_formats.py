@@ -8,13 +8,14 @@ import codecs
 import json
 import re
 from collections.abc import Iterable
-from typing import Protocol
+from operator import attrgetter
+from typing import Any, Protocol
 
 import msgspec
 
 from rsnotify.errors import Fault, Rejected
 from rsnotify.publishing.bodies import Foreign
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import OF_A_CHANGE, Change
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry, foreign_of, strays
@@ -34,24 +35,23 @@ class ResourceReader(Protocol):
         ...
 
 
-class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A resource in JSON: what a change has, but nothing of how or when it changed."""
-
-    loc: str
-    lastmod: str | None = None
-    hash: str | None = None
-    length: int | None = None
-    type: str | None = None
-    encoding: str | None = None
-    changefreq: str | None = None
-    links: tuple[Link, ...] = ()
-
-    def created(self) -> Resource:
-        brought = (self.lastmod, None, self.hash, self.length, self.type, self.encoding)
-        return Change(self.loc, "created", *brought, self.changefreq, self.links), None
+_FIELDS = [each for each in msgspec.structs.fields(Change) if each.name not in OF_A_CHANGE]
+_NAMES = tuple(each.name for each in _FIELDS)
+_values = attrgetter(*_NAMES)
+_LISTED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "Listed",
+        [(each.name, each.type, msgspec.field(default=each.default)) for each in _FIELDS],
+        forbid_unknown_fields=True,
+    )
+)
+"""A resource in JSON: what a change has, but nothing of how or when it changed."""
 
 
-_LISTED = msgspec.json.Decoder(Listed)
+def _created(listed: Any) -> Resource:
+    return Change(change="created", **dict(zip(_NAMES, _values(listed), strict=True))), None
+
+
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -81,9 +81,9 @@ class NdjsonReader:
             self._number += len(found)
         else:  # it would also read a resource that goes on in the next line
             found = [self._one(line) for line in lines.split(b"\n") if line.strip()]
-        return [each.created() for each in found]
+        return list(map(_created, found))
 
-    def _one(self, line: bytes) -> Listed:
+    def _one(self, line: bytes) -> Any:
         try:
             read = _LISTED.decode(line)
         except _UNREADABLE as error:
@@ -147,12 +147,12 @@ class JsonReader:
             raise unreadable_resource(self._number, str(error)) from None
         text = self._text[at:end]
         _check_length(len(text.encode()), self._number)
-        found.append(self._read(text).created())
+        found.append(_created(self._read(text)))
         self._number += 1
         self._expected = ",]"
         return end
 
-    def _read(self, text: str) -> Listed:
+    def _read(self, text: str) -> Any:
         try:
             return _LISTED.decode(text)
         except _UNREADABLE as error:

@@ -27,7 +27,7 @@ local function digits(number) return string.format('%.0f', number) end
 -- A value that a development version wrote begins with XML behind the position.
 local function rest_of(value) return string.sub(value, (string.find(value, '[<\2]'))) end
 
-local KIND = '[\4-\6\14-\16]' -- of the change, as the short form writes it
+local KIND = '[\4-\6\14-\16\27-\29]' -- of the change, as the short form writes it
 
 -- The same resource, written in the same way; which change said so does not matter.
 local function is_same(value, rest)

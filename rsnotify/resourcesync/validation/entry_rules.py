@@ -8,7 +8,7 @@ from functools import cache
 
 import msgspec
 
-from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.change import ELEMENTS, Link, Position
 from rsnotify.resourcesync.validation.editions import MANIFESTS
 from rsnotify.resourcesync.validation.tables import (
     CHANNELS,
@@ -126,7 +126,7 @@ def _unknown(name: str, path: str) -> Violations:
 
 
 def _entry_values(entry: Entry, path: str, _: Schema) -> Violations:
-    for name in ("loc", "lastmod", "changefreq", "priority"):
+    for name in ELEMENTS:
         if (value := getattr(entry, name)) is not None:
             yield from _value(name, value, f"{path}/{name}")
     yield from values(entry.md, entry.links, path)
