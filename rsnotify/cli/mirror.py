@@ -30,8 +30,7 @@ from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import Map, place_of
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
-from rsnotify_mirror.state import START, ReadTo, State
-from rsnotify_mirror.statefile import FILE
+from rsnotify_mirror.state import FILE, START, ReadTo, State
 
 commands = typer.Typer()
 

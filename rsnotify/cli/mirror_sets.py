@@ -19,7 +19,7 @@ from rsnotify_client.address import without_tokens
 from rsnotify_client.discovery import discover_sets
 from rsnotify_client.network import Network
 from rsnotify_client.web import Web, origin_of
-from rsnotify_mirror.statefile import FILE
+from rsnotify_mirror.state import FILE
 
 log = logging.getLogger(__name__)
 

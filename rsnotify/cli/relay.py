@@ -30,8 +30,7 @@ from rsnotify.cli.target import (
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.answer import NotAHub, in_short
-from rsnotify_client.outbox import Outbox
-from rsnotify_client.outboxtable import NoOutbox, OutboxTable, WaitingChanges
+from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, WaitingChanges
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay, database_of, table_of, without_password
 from rsnotify_client.textfile import exposition, write

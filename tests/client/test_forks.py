@@ -13,9 +13,9 @@ from typing import Self
 import pytest
 
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client import Outbox, OutboxError, Relay, outboxtable
+from rsnotify_client import Outbox, OutboxError, Relay
+from rsnotify_client.outbox import OutboxTable
 from rsnotify_client.outboxfile import OutboxFile
-from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.threads import notify_of_forks
 from tests.client.hubs import accept, eventually, python, scripted_hub
 
@@ -186,7 +186,7 @@ def test_a_fork_goes_before_all_that_wait_for_the_outbox(
 def test_an_outbox_in_use_for_too_long_at_a_fork_takes_nothing_in_the_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outboxtable, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr("rsnotify_client.outbox.LET_GO_SECONDS", 0.05)
     amid, is_forked = threading.Event(), threading.Event()
     with closing(OutboxFile(tmp_path / "outbox")) as outbox, ThreadPoolExecutor(1) as thread:
         thread.submit(outbox.put, A, slow(amid, is_forked))
@@ -283,7 +283,7 @@ class HangingDatabase:
 
 @pytest.fixture
 def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDatabase]:
-    monkeypatch.setattr(outboxtable, "LET_GO_SECONDS", 0.05)
+    monkeypatch.setattr("rsnotify_client.outbox.LET_GO_SECONDS", 0.05)
     with HangingDatabase(tmp_path / "app.db") as database:
         yield database
 

@@ -30,10 +30,9 @@ from rsnotify_client import (
     Relay,
     answer,
     outboxfile,
-    outboxtable,
 )
+from rsnotify_client.outbox import LEAD, OutboxTable
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
-from rsnotify_client.outboxtable import OutboxTable
 from rsnotify_client.relay import table_of
 from tests.client.hubs import (
     ACCEPTED,
@@ -360,7 +359,7 @@ def test_relays_with_a_class_made_from_their_driver_s_ask_which_of_them_leads(
     class Connection(OfDriver):
         pass
 
-    monkeypatch.setitem(outboxtable.LEAD, "driver", "SELECT 0")
+    monkeypatch.setitem(LEAD, "driver", "SELECT 0")
     table = OutboxTable(partial(sqlite3.connect, ":memory:", factory=Connection), "in memory")
     assert not table.lead()
     table.close()

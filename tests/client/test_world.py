@@ -13,7 +13,8 @@ import pytest
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
-from rsnotify_mirror import baseline, planning
+from rsnotify_mirror import planning
+from rsnotify_mirror import planning as baseline
 from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from rsnotify_client import Outbox, Relay
-from rsnotify_client.outboxtable import OutboxTable
+from rsnotify_client.outbox import OutboxTable
 from rsnotify_client.relay import database_of, table_of
 from tests.client.hubs import accept, eventually, scripted_hub
 

@@ -32,8 +32,7 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_client import Outbox
 from rsnotify_client.change import Fields
 from rsnotify_client.integrations.sqlalchemy import publish_model
-from rsnotify_client.outbox import DROP
-from rsnotify_client.outboxtable import OutboxTable
+from rsnotify_client.outbox import DROP, OutboxTable
 from rsnotify_client.relay import table_of
 from tests.client.hubs import HubProcess, eventually
 from tests.support.running import TOKEN

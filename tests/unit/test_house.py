@@ -161,7 +161,7 @@ def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
     extras = PROJECT["optional-dependencies"]
     named = {re.split(r"[\[><=~]", each)[0] for demands in extras.values() for each in demands}
     assert {name.replace("-", "_") for name in named} >= JOINED
-    rooms = tuple(f"rsnotify_client/{name}" for name in ("integrations/", "relay.py", "proxies.py"))
+    rooms = tuple(f"rsnotify_client/{name}" for name in ("integrations/", "relay.py", "network.py"))
     for path in CODE:
         if {name.split(".")[0] for name in imports(path)} & JOINED:
             assert any(room in str(path) for room in rooms), path

@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_client.proxies import Proxies, Proxy, parse_proxy
+from rsnotify_client.network import Proxies, Proxy, parse_proxy
 
 PROXY = "http://proxy.example:3128"
 
@@ -95,7 +95,7 @@ def test_what_is_no_proxy_is_refused_without_its_password(wrong: str) -> None:
 
 
 def test_socks_wants_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rsnotify_client.proxies.find_spec", lambda _: None)
+    monkeypatch.setattr("rsnotify_client.network.find_spec", lambda _: None)
     proxies = Proxies.of({"ALL_PROXY": "socks5://u:p@a.example", "NO_PROXY": "b.example"})
     assert proxies.lead_to("http", "b.example") is None
     with pytest.raises(InvalidSettings) as refused:

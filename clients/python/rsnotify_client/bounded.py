@@ -21,8 +21,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError
 
 from rsnotify_client.answer import TooSlow
-from rsnotify_client.network import OutOfReach, Reach
-from rsnotify_client.proxies import Proxy, connected_by
+from rsnotify_client.network import OutOfReach, Proxy, Reach, connected_by
 
 HEAD_BYTES = 32 * 1024
 HEAD_LINES = 96  # http.client itself takes a hundred

@@ -37,8 +37,7 @@ from rsnotify_client.channel import (
     resumed,
 )
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.network import OutOfReach, Reach, without_login
-from rsnotify_client.proxies import Proxy
+from rsnotify_client.network import OutOfReach, Proxy, Reach, without_login
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (
     AGAIN,

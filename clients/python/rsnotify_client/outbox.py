@@ -1,17 +1,27 @@
-"""The outbox table in an application's own database: changes written in its own transactions.
+"""The outbox table in an application's own database: its changes, and the relay's way to them.
 
-Rules that hold here: a change exists exactly if the transaction that wrote it was committed; the
-connection is the application's, and nothing is committed here. Who publishes the table is not known
-here.
+Rules that hold here: a change exists exactly if the transaction that wrote it was committed;
+`Outbox` writes on the application's own connection, and commits nothing. What was sent is removed
+by its ids, never below a mark, for a row of a slow transaction may appear after later ones have
+gone; a batch's key stands in its rows, committed, before the batch is tried; any number of relays
+may share a table, two at once do the same work twice and harm nothing. In `OutboxTable` a driver's
+errors become `OutboxError` and go no further.
 """
 
+import logging
+import shlex
 import sys
-from typing import Any, Literal, Unpack, get_args
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from time import sleep
+from typing import Any, Literal, NamedTuple, Unpack, get_args
 
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify_client.change import Fields, make_change
-from rsnotify_client.queue import channel_of, encode
+from rsnotify_client.queue import Batch, OutboxError, channel_of, encode, fitting, new_key
+from rsnotify_client.threads import notify_of_forks
 
 Database = Literal["postgresql", "mysql", "sqlite"]
 
@@ -159,3 +169,284 @@ def with_marks(statement: str, paramstyle: str) -> str:
         return statement.replace("?", "%s")
     first, *others = statement.split("?")
     return first + "".join(f"${number}{each}" for number, each in enumerate(others, 1))
+
+
+log = logging.getLogger(__name__)
+
+_TABLE = "FROM rsnotify_outbox"
+OLDEST_CHANNEL = f"SELECT set_name, kind {_TABLE} WHERE 1 = 1:others ORDER BY id LIMIT 1"
+ANOTHER = " AND NOT (set_name = ? AND kind = ?)"
+OLDEST = (
+    f"SELECT id, body, batch_key {_TABLE} WHERE set_name = ? AND kind = ? ORDER BY id LIMIT :count"
+)
+OF_BATCH = f"SELECT id, body {_TABLE} WHERE batch_key = ? ORDER BY id"
+MARK = "UPDATE rsnotify_outbox SET batch_key = ? WHERE batch_key IS NULL AND id IN (:ids)"
+DELETE = f"DELETE {_TABLE} WHERE batch_key = ? AND id IN (:ids)"
+LOOSEN = "UPDATE rsnotify_outbox SET batch_key = NULL WHERE batch_key = ?"
+ENDS = f"SELECT MIN(id), MAX(id) {_TABLE}"
+COUNT = f"SELECT COUNT(*) {_TABLE}"
+BY_CHANNEL = (
+    f"SELECT set_name, kind, COUNT(*), MIN(queued_at) {_TABLE} "
+    "GROUP BY set_name, kind ORDER BY MIN(id)"
+)
+DROP_SET = f"DELETE {_TABLE} WHERE set_name = ?"
+
+_OF_POSTGRESQL = "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)"
+_OF_MYSQL = "SELECT GET_LOCK(CONCAT('rsnotify_outbox.', DATABASE()), 0)"
+LEAD = {
+    "psycopg": _OF_POSTGRESQL,
+    "psycopg2": _OF_POSTGRESQL,
+    "pymysql": _OF_MYSQL,
+    "MySQLdb": _OF_MYSQL,
+    "mysql": _OF_MYSQL,
+}
+"""Held by the connection until it ends."""
+
+LET_GO_SECONDS = 10.0
+"""How long a fork, or the end, waits for the one that uses the connection."""
+
+Rows = Sequence[tuple[Any, ...]]
+
+_not_ours: list[Any] = []
+"""Connections of a parent process, kept so that nobody closes them."""
+
+
+class NoOutbox(OutboxError):
+    """The table is not there, or its file; `problem` is the sentence without the advice."""
+
+    def __init__(self, problem: str, creation: str) -> None:
+        super().__init__(f"{problem}; create it with: {creation}")
+        self.problem = problem
+
+
+class WaitingChanges(NamedTuple):
+    """What waits of one set and kind, and since when."""
+
+    set_name: str
+    kind: str
+    changes: int
+    since: str
+
+
+class OutboxTable:
+    """A table of changes, reached by a connection of its own."""
+
+    lasts = True
+
+    def __init__(self, connect: Callable[[], Any], name: str, url: str = "URL") -> None:
+        self._connect = connect
+        self._name = name
+        self._creation = f"rsnotify relay --database {shlex.quote(url)} --create-table"
+        self._lock = threading.RLock()
+        self._connection: Any = None
+        self._leads = False
+        self._must_close = False
+        notify_of_forks(self)
+
+    def create(self, database: Database) -> None:
+        """Create the table, unless it is there."""
+        with self._transaction() as execute:
+            for statement in statements(database):
+                execute(statement)
+
+    def lead(self) -> bool:
+        with self._transaction() as execute:
+            if not self._leads:
+                questions = [LEAD[each] for each in packages_of(self._connection) if each in LEAD]
+                self._leads = not questions or bool(execute(questions[0])[0][0])
+            return self._leads
+
+    def rest(self) -> None:
+        """A leader leads until its connection ends."""
+
+    def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
+        oldest = OLDEST_CHANNEL.replace(":others", ANOTHER * len(postponed))
+        others = tuple(part for channel in postponed for part in channel)
+        with self._transaction() as execute:
+            while found := execute(oldest, others):
+                batch = _oldest_batch(execute, ChannelName(*found[0]), at_most)
+                if batch is not None:
+                    return batch
+            return None
+
+    def remove(self, batch: Batch, ids: Collection[int]) -> int:
+        with self._transaction() as execute:
+            gone = execute.count(_of(DELETE, ids), (batch.key,)) if ids else 0
+            execute(LOOSEN, (batch.key,))
+            return gone
+
+    def ends(self) -> tuple[int, int] | None:
+        with self._transaction(writes=False) as execute:
+            oldest, newest = execute(ENDS)[0]
+            return None if oldest is None else (oldest, newest)
+
+    def waiting(self) -> int:
+        with self._transaction(writes=False) as execute:
+            return int(execute(COUNT)[0][0])
+
+    def waiting_by_channel(self) -> list[WaitingChanges]:
+        """What waits, whose oldest change is first."""
+        with self._transaction(writes=False) as execute:
+            rows = execute(BY_CHANNEL)
+        return [WaitingChanges(name, kind, count, str(at)) for name, kind, count, at in rows]
+
+    def drop(self, set_name: str) -> int:
+        """Remove all that waits of a set, unpublished; how much it was."""
+        with self._transaction() as execute:
+            return execute.count(DROP_SET, (set_name,))
+
+    def close(self) -> None:
+        """A thread that the driver holds up keeps its connection."""
+        try:
+            self._lock_closed()
+        except OutboxError as error:
+            log.warning("%s", error)
+        else:
+            self._stop_leading()
+            self._lock.release()
+
+    def _stop_leading(self) -> None:
+        """It has ended with the connection."""
+
+    def before_fork(self) -> None:
+        """A database connection must not be in two processes."""
+        self._lock_closed()
+
+    def _lock_closed(self) -> None:
+        """Hold the lock, with nothing open."""
+        self._must_close = True
+        has_lock = self._lock.acquire(timeout=LET_GO_SECONDS)
+        self._must_close = False
+        if not has_lock:
+            raise OutboxError(f"the outbox {self._name}: no answer for {LET_GO_SECONDS:g} s")
+        try:
+            self._let_go()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _let_go(self) -> None:
+        """Close what is open."""
+        self._leads = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):  # what cannot be closed is dropped
+                connection.close()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            self._lock = threading.RLock()
+            self._leads = self._must_close = False
+            connection, self._connection = self._connection, None
+            if connection is not None:  # nobody said that there would be a fork
+                self._leave(connection)
+        else:
+            self._lock.release()
+
+    def _leave(self, connection: Any) -> None:
+        """To the parent: to close it here would end it there."""
+        _not_ours.append(connection)
+
+    @contextmanager
+    def _transaction(self, *, writes: bool = True) -> "Iterator[Execute]":
+        with self._lock:
+            self._give_way()
+            try:
+                if self._connection is None:
+                    self._connection = self._connect()
+                execute = Execute(self._connection)
+                try:
+                    if writes:
+                        self._begin(execute)
+                    yield execute
+                    self._connection.commit()
+                finally:
+                    execute.close()
+            except BaseException as error:  # Ctrl-C too: others wait for what a transaction holds
+                self._give_back()
+                if isinstance(error, OutboxError) or not isinstance(error, Exception):
+                    raise
+                raise self._failure(error) from error
+
+    def _give_way(self) -> None:
+        """A fork, or the end, goes before those that wait, however many they are."""
+        while self._must_close:
+            self._lock.release()
+            try:
+                sleep(0.01)
+            finally:
+                self._lock.acquire()
+
+    def _begin(self, execute: "Execute") -> None:
+        """DB-API connections begin by themselves."""
+
+    def _give_back(self) -> None:
+        """Undo; a connection that cannot even do that is of no more use."""
+        try:
+            self._connection.rollback()
+        except Exception:
+            self._leads, self._connection = False, None
+
+    def _failure(self, error: Exception) -> OutboxError:
+        text = " ".join(str(error).split()) or type(error).__name__
+        if (missing := self._missing(text)) is not None:
+            return NoOutbox(f"the outbox {self._name}: {missing}", self._creation)
+        return OutboxError(f"the outbox {self._name}: {self._with_advice(text)}")
+
+    def _missing(self, text: str) -> str | None:
+        """What the error says, if it is that there is no outbox; else None."""
+        return text if says_no_table(text) else None
+
+    def _with_advice(self, text: str) -> str:
+        """What the driver says, and what to do."""
+        return f"{text} Connect with check_same_thread=False" if "same thread" in text else text
+
+
+def says_no_table(text: str) -> bool:
+    """Whether a driver's error means that the table was not created."""
+    return "rsnotify_outbox" in text and any(word in text for word in ("no such", "exist"))
+
+
+class Execute:
+    """A cursor that answers with rows, whatever its driver calls a parameter."""
+
+    def __init__(self, connection: Any) -> None:
+        self._cursor = connection.cursor()
+        self._style = style_of(connection)
+        self.close = self._cursor.close
+
+    def __call__(self, statement: str, values: Sequence[object] = ()) -> Rows:
+        self._cursor.execute(with_marks(statement, self._style), tuple(values))
+        return self._cursor.fetchall() if self._cursor.description else ()
+
+    def count(self, statement: str, values: Sequence[object] = ()) -> int:
+        """How many rows the statement touched."""
+        self(statement, values)
+        return int(self._cursor.rowcount)
+
+
+def _oldest_batch(execute: Execute, channel: ChannelName, at_most: int) -> Batch | None:
+    """None if another relay has removed it meanwhile."""
+    rows = execute(OLDEST.replace(":count", str(at_most)), channel)
+    keys = [key for _, _, key in rows if key is not None]
+    if keys:
+        return _batch(channel, keys[0], execute(OF_BATCH, (keys[0],)))
+    rows = rows[: fitting([len(body) for _, body, _ in rows])]
+    batch = _batch(channel, new_key(), rows)
+    if batch is None:
+        return None
+    execute(_of(MARK, batch.ids), (batch.key,))
+    if len(execute(OF_BATCH, (batch.key,))) != len(batch.ids):
+        raise OutboxError("another relay took the same changes")  # undoes the mark
+    return batch
+
+
+def _of(statement: str, ids: Collection[int]) -> str:
+    return statement.replace(":ids", ",".join(map(str, ids)))
+
+
+def _batch(channel: ChannelName, key: str, rows: Rows) -> Batch | None:
+    if not rows:
+        return None
+    ids, bodies = zip(*((row[0], row[1]) for row in rows), strict=True)
+    return Batch(channel, key, ids, [body.encode() for body in bodies])

@@ -15,8 +15,7 @@ from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.outbox import INSERT, Database, statements
-from rsnotify_client.outboxtable import Execute, OutboxTable
+from rsnotify_client.outbox import INSERT, Database, Execute, OutboxTable, statements
 from rsnotify_client.queue import Batch, OutboxError
 
 LOCKED_SECONDS = 5.0

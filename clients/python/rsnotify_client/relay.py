@@ -13,8 +13,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import WrongToken
 from rsnotify_client.hub import HubClient
-from rsnotify_client.outbox import Database
-from rsnotify_client.outboxtable import OutboxTable
+from rsnotify_client.outbox import Database, OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.sender import Counters, RefusedChange, Sender
 

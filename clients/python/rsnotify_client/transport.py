@@ -34,8 +34,7 @@ from rsnotify_client.bounded import (
     BoundedTlsConnection,
     StaleConnection,
 )
-from rsnotify_client.network import Network, Reach
-from rsnotify_client.proxies import EXAMPLE, Proxy
+from rsnotify_client.network import EXAMPLE, Network, Proxy, Reach
 
 log = logging.getLogger(__name__)
 

@@ -25,14 +25,13 @@ from rsnotify_client.dumps import lists_of
 from rsnotify_client.network import Network
 from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.web import Tag, Unchanged, Web, check_status
-from rsnotify_mirror.baseline import Baseline, record
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import OURS, Map, key_of
 from rsnotify_mirror.plan import Have, Options, Selection, compared
+from rsnotify_mirror.planning import Baseline, record
 from rsnotify_mirror.report import Event, Report
-from rsnotify_mirror.state import Row, State
-from rsnotify_mirror.statefile import FILE
+from rsnotify_mirror.state import FILE, Row, State
 
 READ_BYTES = 1024 * 1024
 ASKED_AT_ONCE = 8

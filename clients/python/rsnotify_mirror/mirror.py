@@ -23,8 +23,7 @@ from rsnotify_mirror.hooks import Hook
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
-from rsnotify_mirror.state import State
-from rsnotify_mirror.statefile import mirror_around
+from rsnotify_mirror.state import State, mirror_around
 from rsnotify_mirror.storing import Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 

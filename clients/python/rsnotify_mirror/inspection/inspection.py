@@ -34,8 +34,7 @@ from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Web
 from rsnotify_mirror.inspection.checked import Bounds, Checked, counted
 from rsnotify_mirror.inspection.contents import Contents, Found
-from rsnotify_mirror.inspection.documents import Documents
-from rsnotify_mirror.inspection.packages import Packages
+from rsnotify_mirror.inspection.documents import Documents, Packages
 from rsnotify_mirror.inspection.relations import (
     NamedChannel,
     capability_of,

@@ -39,8 +39,7 @@ from rsnotify_client.integrations.django.configuration import (
     wrong_place_of_outbox,
 )
 from rsnotify_client.integrations.models import BEFORE, Naive, PublishedModel, steps
-from rsnotify_client.outbox import DROP, Outbox
-from rsnotify_client.outboxtable import says_no_table
+from rsnotify_client.outbox import DROP, Outbox, says_no_table
 from rsnotify_client.publisher import Publisher, PublisherClosed
 from rsnotify_client.queue import OutboxError, QueueFull, check_name
 from rsnotify_client.relay import Relay
