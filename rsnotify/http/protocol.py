@@ -26,7 +26,7 @@ from rsnotify.http.unread_output import UnreadOutput
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
 LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
-PIPELINED = 32  # requests that may wait for earlier responses…
+PIPELINED = 8  # requests that may wait for earlier responses…
 PIPELINED_A_TURN = 8  # …of which so many begin in a turn of the event loop, on all connections
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer

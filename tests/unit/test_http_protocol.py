@@ -430,7 +430,7 @@ async def test_a_websocket_behind_an_unanswered_request_is_refused_after_its_ans
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_32_requests_may_wait_for_an_answer(peer: Peer, over: int) -> None:
+async def test_8_requests_may_wait_for_an_answer(peer: Peer, over: int) -> None:
     await peer.sends(SLOW + GET * (PIPELINED - 1 + over))
     peer.slow.set()
     for _ in range(PIPELINED):
