@@ -69,7 +69,7 @@ def demo(
     """
     credential = credential_for(url, data)
     chance = random.Random(seed)  # noqa: S311
-    with refusals_of(credential):
+    with refusals_of(credential, url):
         until_ended(
             _demo(url.rstrip("/"), credential.token, set_name, host, port, resources, rate, chance)
         )

@@ -45,7 +45,8 @@ def why_not_ready(url: str) -> str | None:
             answer = connection.getresponse()
             body = answer.read(4096)
         except (OSError, HTTPException) as error:
-            return f"{url} does not answer: {error or type(error).__name__}"
+            why = getattr(error, "strerror", None) or error or type(error).__name__
+            return f"{url} does not answer: {why}; is the hub running?"
     if answer.status == 200:
         return None
     is_hubs = answer.headers.get_content_type() == PROBLEM

@@ -19,7 +19,7 @@ def with_token(
 ) -> Result:
     """Run what needs the hub's token."""
     credential = credential_for(url, data)
-    with refusals_of(credential):
+    with refusals_of(credential, url):
         return asyncio.run(work(credential.token))
 
 

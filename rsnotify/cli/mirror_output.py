@@ -43,7 +43,7 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
             say(encoded(event, shown))
         elif event.event == "failed" and shown.once and host_of(event.loc or "") in in_trouble:
             return  # it may succeed yet; what does not is named at the end
-        elif line := _line(event, is_live=is_live):
+        elif line := _line(event, is_live=is_live and not shown.lag):
             if event.event in ("failed", "trouble"):
                 in_trouble.add(host_of(event.loc or ""))
             is_trouble = event.event in ("failed", "skipped", "trouble")

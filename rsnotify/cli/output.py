@@ -1,5 +1,7 @@
 """What commands print: tables, fields, lines."""
 
+import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +15,10 @@ from rich.table import Table
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(rows))
+        return
+    if not sys.stdout.isatty():  # for `cut` and `awk`
+        for cells in (columns, *([_shown(row.get(name, "")) for name in columns] for row in rows)):
+            typer.echo("\t".join(cells))
         return
     table = Table(box=box.SIMPLE_HEAD)
     least = 2
@@ -56,4 +62,18 @@ def _shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return to_the_minute(text) if sys.stdout.isatty() else text
+
+
+def to_the_minute(text: str) -> str:
+    """A moment as a person reads it; any other text as it is.
+
+    >>> to_the_minute("2026-11-20T21:34:00.123456Z"), to_the_minute("dataset1")
+    ('2026-11-20 21:34 UTC', 'dataset1')
+    """
+    found = _MOMENT.fullmatch(text)
+    return f"{found[1]} {found[2]} UTC" if found else text
+
+
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?Z")

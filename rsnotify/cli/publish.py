@@ -150,7 +150,7 @@ def publish(
         raise typer.BadParameter("--dir needs --base, the address where its files are served")
     credential = credential_for(url, data)
     most = MAX_DELETE if max_delete is None else max_delete
-    with refusals_of(credential):
+    with refusals_of(credential, url):
         if dir_ is not None:
             from rsnotify.cli.publish_folder import FolderSource, publish_folder
 

@@ -89,7 +89,7 @@ def relay(
         relay = Relay(database, url, credential.token)
         if create_table:
             relay.table.create(database_of(database))
-        with refusals_of(credential):
+        with refusals_of(credential, url):
             relay.check()  # what the hub refuses is reported at once
     except (ValueError, OutboxError) as error:
         raise InvalidSettings([str(error)]) from None

@@ -1,5 +1,6 @@
 """`rsnotify` itself: which commands there are, and what an error becomes."""
 
+import json
 import logging
 import os
 import sys
@@ -12,6 +13,8 @@ from typer.core import TyperGroup
 
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+
+UsageError: Any = typer.BadParameter.__base__  # Typer names its subclass only
 
 COMMANDS = {
     "serve": ("serve", "Run the hub until SIGTERM or Ctrl-C."),
@@ -44,13 +47,25 @@ class _Commands(Mapping[str, Any]):
         module = import_module(f"rsnotify.cli.{COMMANDS[name][0]}")
         root = typer.Typer(rich_markup_mode=None)  # markup would take 0.4 s of every `--help`
         root.add_typer(module.commands)
-        return typer.main.get_group(root).commands[name]
+        return _with_plain_arguments(typer.main.get_group(root).commands[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
 
     def __len__(self) -> int:
         return len(COMMANDS)
+
+
+def _with_plain_arguments(command: Any) -> Any:
+    """In its help each argument stands as its `metavar` says, without types of Python."""
+    for each in getattr(command, "commands", {}).values():
+        _with_plain_arguments(each)
+    for argument in command.params:
+        if argument.param_type_name == "argument":
+            shown, text = argument.metavar, argument.help
+            argument.get_usage_pieces = lambda ctx, shown=shown: [shown]  # noqa: ARG005
+            argument.get_help_record = lambda ctx, row=(shown, text): row  # noqa: ARG005
+    return command
 
 
 class _Root(TyperGroup):
@@ -83,8 +98,19 @@ def main() -> None:
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    words = sys.argv[1:]
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
     try:
-        app()
+        sys.exit(app(words, standalone_mode=False))
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(error.format_message(), err=True)
+        else:
+            _complain(_with_advice(error))
+        sys.exit(2)
+    except typer.Abort:
+        sys.exit(1)
     except (Rejected, TryAgain) as error:
         _complain(error.detail, *(fault["message"] for fault in getattr(error, "faults", ())[1:]))
         sys.exit(1)
@@ -102,12 +128,25 @@ def main() -> None:
         sys.exit(130)
 
 
+def _with_advice(error: Any) -> str:
+    """A wrong use of the command line, in words; and where to read how it is used."""
+    if getattr(error, "option_name", None) == "--token":
+        return "a token is not given on the command line, where others see it: set RSNOTIFY_TOKEN"
+    message = error.format_message().rstrip(".").removeprefix("Invalid value: ")
+    path = error.ctx.command_path if error.ctx else "rsnotify"
+    see = " See" if message.endswith("?") else "; see"
+    return f"{message[:1].lower()}{message[1:]}{see} {path} --help"
+
+
 def _forget_output() -> None:
     """What could not be written is not tried again when the interpreter ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _complain(*problems: str) -> None:
+    if "--json" in sys.argv:
+        typer.echo(json.dumps({"errors": problems}, ensure_ascii=False), err=True)
+        return
     for problem in problems:
         typer.echo(typer.style("error:", fg="red", bold=True) + f" {problem}", err=True)
 
@@ -120,7 +159,9 @@ def _print_version(wanted: bool) -> None:
 
 Version = Annotated[
     bool,
-    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    typer.Option(
+        "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
+    ),
 ]
 
 

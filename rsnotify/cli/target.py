@@ -1,16 +1,18 @@
 """The hub that a command speaks to: its address, the token for it, and the options for both."""
 
+import asyncio
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import quote, urlsplit
 
 import typer
 
-from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.set_name import wrong_name
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
 
@@ -48,6 +50,8 @@ def checked_address(url: str) -> str:
 def checked_name(set_name: str) -> str:
     """A name that a set can have, or what is wrong with it."""
     set_name.encode()  # what is not UTF-8 is reported as for any argument
+    if "://" in set_name:
+        raise InvalidSettings([f"{set_name[:80]!r} is an address: name the set, such as dataset1"])
     if (wrong := wrong_name(set_name)) is not None:
         raise InvalidSettings([wrong])
     return set_name
@@ -95,17 +99,17 @@ def _read_token(file: Path) -> str:
 
 
 @contextmanager
-def refusals_of(credential: Credential) -> Iterator[None]:
+def refusals_of(credential: Credential, url: str) -> Iterator[None]:
     """A refused token, an unknown set and a wrong address are wrong use; say what to do."""
     try:
         yield
     except Rejected as refused:
-        if (message := _with_advice(refused, credential)) is None:
+        if (message := _with_advice(refused, credential, url)) is None:
             raise
         raise InvalidSettings([message]) from None
 
 
-def _with_advice(refused: Rejected, credential: Credential) -> str | None:
+def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | None:
     from rsnotify_client.answer import (
         NOTHING_THERE,
         NotAHub,
@@ -118,10 +122,34 @@ def _with_advice(refused: Rejected, credential: Credential) -> str | None:
     if refused.status in (401, 403):
         return f"{said} ({credential.origin})"
     if (found := NO_SET.fullmatch(said)) is not None:
+        if near := get_close_matches(found[1], sets_of(url, credential.token), n=1):
+            return f"{said}; did you mean {near[0]}? `rsnotify sets list` shows all"
         return f"{said}: make it with: rsnotify sets add {found[1]}"
     if said.startswith(NOTHING_THERE):
         return f"{said}: look at --url and at the name of the set"
     return None
+
+
+def sets_of(url: str, token: str | None) -> list[str]:
+    """The names of the sets of the hub that this token may see, as far as it says them at once."""
+    from rsnotify_client.connection import Connection
+
+    async def names() -> list[str]:
+        async with Connection(url, token, patience_seconds=1) as hub:
+            return [each["name"] for each in await hub.ask("GET", "/api/sets")]
+
+    with suppress(Rejected, TryAgain):
+        return asyncio.run(names())
+    return []
+
+
+def _completed(incomplete: str) -> list[str]:
+    """Sets whose names begin so, for the shell."""
+    url = os.environ.get("RSNOTIFY_URL", HERE)
+    with suppress(InvalidSettings):
+        names = sets_of(url, credential_for(url, Path(os.environ.get("RSNOTIFY_DATA", DATA))).token)
+        return [name for name in names if name.startswith(incomplete)]
+    return []
 
 
 # Options that several commands have ---------------------------------------------------------------
@@ -148,5 +176,10 @@ Metrics = Annotated[
 ]
 SetName = Annotated[
     str,
-    typer.Argument(metavar="SET", help="Name of the set of resources.", callback=checked_name),
+    typer.Argument(
+        metavar="SET",
+        help="Name of the set of resources.",
+        callback=checked_name,
+        autocompletion=_completed,
+    ),
 ]

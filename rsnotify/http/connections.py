@@ -124,12 +124,13 @@ def check_enough(open_files: int) -> None:
         raise InvalidSettings([TOO_FEW.format(open_files, needed)])
 
 
-def total_connections(wanted: int) -> int:
-    """As many as wanted, if the limit of open files allows it, else fewer, with a warning."""
+def total_connections(wanted: int, *, is_chosen: bool) -> int:
+    """As many as wanted, if the limit of open files allows it, else fewer: with a warning, if an
+    operator has chosen the number."""
     files = _open_files()
     total = allowed_total(wanted, files)
     if total < wanted:
-        log.warning(FEWER, files, total, wanted)
+        log.log(logging.WARNING if is_chosen else logging.INFO, FEWER, files, total, wanted)
     return total
 
 

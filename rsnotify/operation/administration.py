@@ -21,7 +21,7 @@ from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
-from rsnotify.resourcesync.values import problem
+from rsnotify.resourcesync.values import misfit, problem
 from rsnotify.websub.rules import channel_of
 
 BODY_BYTES = 64 * 1024
@@ -256,4 +256,4 @@ def _decoded(body: bytes, type_: type[Struct]) -> Struct:
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Rejected(f"the body does not fit: {error}") from None
+        raise Rejected(f"the body does not fit: {misfit(error, type_)}") from None

@@ -137,7 +137,9 @@ class Composition:
     @cached_property
     def connections(self) -> ConnectionLimits:
         settings, readers = self._settings, self.channels.limits
-        total = total_connections(settings.connections)
+        total = total_connections(
+            settings.connections, is_chosen=settings.connections != Settings.connections
+        )
         per_address = settings.connections_per_address
         return ConnectionLimits(total, per_address, self._base_url.counted_as, lambda: len(readers))
 

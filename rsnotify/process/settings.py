@@ -25,7 +25,7 @@ OF_CLIENTS = frozenset(
     f"RSNOTIFY_{name}"
     for name in ("CLIENT_CERTIFICATE", "CLIENT_KEY", "CONTACT", "DATABASE", "TOKEN", "URL")
 )
-WORKER = "RSNOTIFY_WORKER"  # the number of a worker, which its parent tells it
+WORKER = "_RSNOTIFY_WORKER"  # the number of a worker, which its parent tells it
 
 _WEB_ADDRESS = re.compile(
     r"https?://[^\s\x00-\x20<>\"{}|\\^`?#@/]+(?:/[^\s\x00-\x20<>\"{}|\\^`?#]*)?"
@@ -259,7 +259,7 @@ class Settings:
         raw = [
             (known.get(name), _shown(name, text, known), text)
             for name, text in environ.items()
-            if name.startswith(PREFIX) and name not in OF_CLIENTS | {WORKER}
+            if name.startswith(PREFIX) and name not in OF_CLIENTS
         ]
         raw += [
             (known[PREFIX + name.upper()], f"{option_of(name)} {value}", str(value))

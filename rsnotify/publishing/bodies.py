@@ -20,6 +20,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import FieldFault, faults_of
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation.entry_rules import values
+from rsnotify.resourcesync.values import misfit
 from rsnotify.resourcesync.xml_reader import change_of, parse_all_of_document
 from rsnotify.resourcesync.xml_structure import Oddity
 from rsnotify.resourcesync.xml_writer import MD_FIELDS, Document, Entry, Md, foreign_of, strays
@@ -150,7 +151,7 @@ def _each_decoded(
         try:
             changes.append(decoder.decode(part))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            faults.append(_misfit(index, str(error)))
+            faults.append(_misfit(index, misfit(error, decoder.type)))
     if faults:
         raise refused(faults)
     return changes

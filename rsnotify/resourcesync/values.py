@@ -5,8 +5,10 @@ the specification (`type`), the text decides.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
+from typing import Any, Literal, get_args, get_origin
 from urllib.parse import quote
 
 import msgspec
@@ -98,6 +100,8 @@ def _is_digest(token: str) -> bool:
 
 _DATETIME = Value(is_datetime, "a full W3C Datetime such as 2026-11-20T21:34:00Z")
 
+NUMBERS = ("length", "pri", "priority")
+
 VALUES: Mapping[str, Value] = {
     "loc": Value(_URI, "an absolute URI such as http://example.com/res1"),
     "lastmod": Value(is_w3c_datetime, "a W3C Datetime such as 2026-11-20T21:34:00Z"),
@@ -125,7 +129,8 @@ def problem(name: str, value: str) -> str | None:
     row = VALUES.get(name)
     if row is None or row.fits(value):
         return None
-    return f"{name} is {value[:80]!r}: it must be {row.wanted}{_to_write(name, value)}"
+    shown = value if name in NUMBERS and value.strip("-").isdecimal() else repr(value[:80])
+    return f"{name} is {shown[:80]}: it must be {row.wanted}{_to_write(name, value)}"
 
 
 def _to_write(name: str, value: str) -> str:
@@ -159,3 +164,32 @@ def _encoded(loc: str) -> str:
     except UnicodeError:
         host = quote(host, safe=_ASCII, errors="replace")
     return scheme + host + quote(rest, safe=_ASCII, errors="replace")
+
+
+# What a body in JSON has ------------------------------------------------------------------------
+
+_UNKNOWN = re.compile(r".*unknown field `([^`]*)`", re.DOTALL)
+_NO_VALUE = re.compile(r"Invalid enum value .* - at `\$\.(\w+).*", re.DOTALL)
+
+
+def misfit(error: Exception, type_: type[msgspec.Struct]) -> str:
+    """What does not fit this type, and what would: the fields or values that there are."""
+    text = str(error)
+    types = {each.encode_name: each.type for each in msgspec.structs.fields(type_)}
+    if found := _UNKNOWN.fullmatch(text):
+        near = get_close_matches(found[1], types, n=1)
+        return (
+            f"{text}: did you mean {near[0]}?" if near else f"{text}: known are {', '.join(types)}"
+        )
+    if found := _NO_VALUE.fullmatch(text):
+        return f"{text}: it must be one of {', '.join(_literals(types[found[1]]))}"
+    return text
+
+
+def _literals(type_: Any) -> Iterator[str]:
+    """The words that a value of this type, or one of its members, may be."""
+    if get_origin(type_) is Literal:
+        yield from get_args(type_)
+    else:
+        for each in get_args(type_):
+            yield from _literals(each)

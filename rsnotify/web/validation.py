@@ -17,6 +17,7 @@ from rsnotify.http.posted_body import read_body
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.validation.entry_rules import Violation
+from rsnotify.resourcesync.values import misfit
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.rules import checked_url
 
@@ -92,7 +93,7 @@ def _url(body: bytes) -> str:
     try:
         url = msgspec.json.decode(body, type=DocumentAddress).url
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Rejected(f"the body does not fit: {error}") from None
+        raise Rejected(f"the body does not fit: {misfit(error, DocumentAddress)}") from None
     return checked_url("url", url)
 
 

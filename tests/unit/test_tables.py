@@ -1,5 +1,7 @@
 """The tables of the command line in a narrow terminal."""
 
+import sys
+
 import pytest
 
 from rsnotify.cli.output import print_table
@@ -20,8 +22,22 @@ ROW = {
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     print_table([ROW], COLUMNS, json=False)
     return capsys.readouterr().out
+
+
+def test_a_program_gets_tabs_and_whole_moments(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([ROW], COLUMNS, json=False)
+    head, row = (line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert head == [*COLUMNS]
+    assert row[-1] == ROW["next_attempt"]
+
+
+def test_a_person_reads_minutes(printed: str) -> None:
+    assert "UTC" in printed
+    assert "123456Z" not in printed
 
 
 def test_an_id_is_never_cut(printed: str) -> None:

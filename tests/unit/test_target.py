@@ -1,5 +1,6 @@
 """The hub that a command speaks to, and the token that goes with it."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.answer import NotAHub
 
 HERE = "http://127.0.0.1:8080"
+NOWHERE = "http://127.0.0.1:9"
 ELSEWHERE = "https://hub.example.org"
 
 
@@ -101,9 +103,16 @@ def test_without_a_token_where_it_was_looked_for_is_told() -> None:
     assert credential_for(HERE, Path("nowhere")) == nobody
 
 
+def asked() -> AbstractContextManager[None]:
+    return refusals_of(credential_for(HERE, Path("data")), NOWHERE)
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_names_the_token(status: int) -> None:
-    with pytest.raises(InvalidSettings) as refused, refusals_of(credential_for(HERE, Path("data"))):
+    with (
+        pytest.raises(InvalidSettings) as refused,
+        asked(),
+    ):
         raise Rejected("the token is not known", status=status)
     assert refused.value.problems == ("the token is not known (it is the one in data/admin-token)",)
 
@@ -119,7 +128,10 @@ def test_a_refusal_names_the_token(status: int) -> None:
 def test_a_set_or_an_address_that_is_not_there_is_told_with_the_mend(
     error: Rejected, mend: str
 ) -> None:
-    with pytest.raises(InvalidSettings) as refused, refusals_of(credential_for(HERE, Path("data"))):
+    with (
+        pytest.raises(InvalidSettings) as refused,
+        asked(),
+    ):
         raise error
     assert mend in refused.value.problems[0]
 
@@ -137,7 +149,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
 def test_what_is_no_refusal_of_the_token_says_nothing_of_it() -> None:
     with (
         pytest.raises(Rejected, match=r"^no such set$"),
-        refusals_of(credential_for(HERE, Path("data"))),
+        asked(),
     ):
         raise Rejected("no such set", status=404)
 

@@ -17,6 +17,7 @@ from rsnotify.errors import Fault, Rejected
 from rsnotify.publishing.bodies import Foreign
 from rsnotify.resourcesync.change import OF_A_CHANGE, Change
 from rsnotify.resourcesync.stream import DocumentStream, Head
+from rsnotify.resourcesync.values import misfit
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry, foreign_of, strays
 
@@ -87,7 +88,7 @@ class NdjsonReader:
         try:
             read = _LISTED.decode(line)
         except _UNREADABLE as error:
-            raise unreadable_resource(self._number, str(error)) from None
+            raise unreadable_resource(self._number, misfit(error, _LISTED.type)) from None
         self._number += 1
         return read
 
@@ -156,7 +157,7 @@ class JsonReader:
         try:
             return _LISTED.decode(text)
         except _UNREADABLE as error:
-            raise unreadable_resource(self._number, str(error)) from None
+            raise unreadable_resource(self._number, misfit(error, _LISTED.type)) from None
 
 
 _AFTER = {"[": "{]", ",": "{", "]": ""}

@@ -1,0 +1,120 @@
+"""What is typed wrong at the command line: no traceback, the right status, and the mend named."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support import forks
+from tests.support.running import TOKEN, RunningHub, clean_environment
+
+USE, NO = 2, 1  # exit statuses: used wrong, or the hub or a document says no
+
+MISTAKES = [
+    ("publsh", USE, "Did you mean 'publish'? See rsnotify --help"),
+    ("publish", USE, "missing argument 'SET'; see rsnotify publish --help"),
+    ("publish dataset1", USE, "name resources, or give a --file"),
+    ("publish dataset1 LOC --token secret", USE, "set RSNOTIFY_TOKEN"),
+    ("publish dataset1 LOC --chang created", USE, "--change"),
+    ("publish datset1 LOC", USE, "did you mean dataset1?"),
+    ("publish zzz LOC", USE, "make it with: rsnotify sets add zzz"),
+    ("publish LOC dataset1", USE, "is an address: name the set"),
+    ("publish dataset1 example.com/a", NO, "an absolute URI such as http://example.com/res1"),
+    ("publish dataset1 LOC --change changed", NO, "one of created, updated, deleted"),
+    ("publish dataset1 LOC --lastmod yesterday", NO, "such as 2026-11-20T21:34:00Z"),
+    ("publish dataset1 LOC/é", NO, "publish 'http://example.com/a/%C3%A9'"),
+    ("publish dataset1 --file DIR/none.json", USE, "none.json: No such file"),
+    ("publish dataset1 --file DIR/misspelt.json", NO, "`chnge`: did you mean change?"),
+    ("publish dataset1 --file DIR/unknown.json", NO, "known are loc, change, lastmod"),
+    ("publish dataset1 --file DIR/text", NO, "is no JSON"),
+    ("publish dataset1 --file DIR/text --format yaml", USE, "one of json, ndjson"),
+    ("publish dataset1 LOC --framework", USE, "--framework needs the --capability"),
+    ("publish dataset1 LOC --framework --capability list", NO, "one of resourcelist"),
+    ("publish dataset1 LOC --base http://a.org", USE, "--base, --watch and --state go with --dir"),
+    ("publish dataset1 --dir .", USE, "--dir needs --base"),
+    ("publish dataset1 LOC --url localhost:8080", USE, "write http://localhost:8080"),
+    ("publish dataset1 LOC --url HUB/api", USE, "without /api"),
+    ("publish dataset1 --between DIR/none.xml DIR/none.xml", USE, "none.xml"),
+    ("subscribe datset1", USE, "did you mean dataset1?"),
+    ("subscribe dataset1 --from yesterday", USE, "2026-11-20T21:34:00.123456Z"),
+    ("subscribe dataset1 --from 2099-01-01T00:00:00Z", NO, "in the future"),
+    ("subscribe HUB/dataset1", USE, "is an address: name the set"),
+    ("tokens", USE, "create"),
+    ("tokens create", USE, "missing option '--set'"),
+    ("tokens create --set dataset1 --right write", NO, "one of publish, read"),
+    ("tokens create --set dataset2", USE, "did you mean dataset1?"),
+    ("tokens revoke nope", NO, "there is no token 'nope'"),
+    ("sets ad museum", USE, "Did you mean 'add'?"),
+    ("sets add MySet", USE, "a-z 0-9"),
+    ("sets add hub", USE, "reserved for the hub itself"),
+    ("sets remove datset1 --yes", USE, "did you mean dataset1?"),
+    ("sets edit dataset1", USE, "say what to edit"),
+    ("sets edit dataset1 --topic here", NO, "http:// https://"),
+    ("snapshot datset1", USE, "did you mean dataset1?"),
+    ("resources load dataset1 DIR/none.json", USE, "No such file"),
+    ("resources load dataset1 DIR/text", NO, "JSON is malformed"),
+    ("resources show datset1", USE, "did you mean dataset1?"),
+    ("mirror", USE, "missing argument 'URL... [DIR]'"),
+    ("mirror localhost:8080 copy --once", USE, "http://, https://"),
+    ("mirror HUB/none copy --once", USE, "there is no set 'none'"),
+    ("audit HUB none", USE, "make one with rsnotify mirror"),
+    ("validate", USE, "name documents, or one Source with --site"),
+    ("validate none.xml", USE, "cannot read none.xml"),
+    ("validate DIR/text", NO, "not well-formed XML"),
+    ("validate --site localhost:8080", USE, "http"),
+    ("backup", USE, "missing argument 'FILE'"),
+    ("restore none", NO, "none"),
+    ("check --port 99999", USE, "a whole number from 0 to 65535"),
+    ("relay", USE, "--database"),
+    ("relay --database sqlite:///none.db", USE, "--create-table"),
+    ("status --url HUB/x", USE, "look at --url"),
+    ("health --url http://127.0.0.1:9", NO, "Connection refused; is the hub running?"),
+]
+
+
+async def typed(line: str, **settings: str) -> forks.Ended:
+    """What becomes of a command."""
+    return await forks.run(line.split(), clean_environment() | settings)
+
+
+async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path: Path) -> None:
+    (tmp_path / "misspelt.json").write_text('{"loc": "http://e.com/a", "chnge": "updated"}')
+    (tmp_path / "unknown.json").write_text('{"loc": "http://e.com/a", "zzzzzzz": "updated"}')
+    (tmp_path / "text").write_text("hello")
+    words = {"HUB": hub.url, "LOC": "http://example.com/a", "DIR": str(tmp_path)}
+    wrong = []
+    for mistake, status, mend in MISTAKES:
+        line = re.sub("HUB|LOC|DIR", lambda found: words[found[0]], mistake)
+        ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+        said = ended.out + ended.err
+        if ended.status != status or mend not in said or "Traceback" in said:
+            wrong.append(f"{line}: {ended.status}, not {status} and {mend!r}: {said}")
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_a_script_gets_its_errors_in_json(hub: RunningHub) -> None:
+    line = "publish dataset1 example.com/a --json"
+    ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    assert ended.err.startswith('{"errors": ["change 0: loc is ')
+
+
+async def test_the_likeliest_slip_in_a_setting_is_named() -> None:
+    ended = await typed("check", RSNOTIFY_WORKER="3")
+    assert ended.status == USE
+    assert "RSNOTIFY_WORKER is no setting; did you mean RSNOTIFY_WORKERS?" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("line", "begin"),
+    [
+        ("help", "Usage: rsnotify [OPTIONS] COMMAND"),
+        ("help publish", "Usage: rsnotify publish [OPTIONS] SET [LOC]..."),
+        ("publish --help", "Usage: rsnotify publish [OPTIONS] SET [LOC]..."),
+        ("-V", "rsnotify 0."),
+        ("--version", "rsnotify 0."),
+    ],
+)
+async def test_help_and_version_are_where_one_looks_for_them(line: str, begin: str) -> None:
+    ended = await typed(line)
+    assert ended.status == 0
+    assert ended.out.startswith(begin)
