@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rsnotify_client.follower import Follower as Follower
     from rsnotify_client.following import FollowedChange as FollowedChange
     from rsnotify_client.following import follow as follow
+    from rsnotify_client.following import follow_sets as follow_sets
+    from rsnotify_client.following import follow_sets_sync as follow_sets_sync
     from rsnotify_client.following import follow_sync as follow_sync
     from rsnotify_client.notification import Received as Received
     from rsnotify_client.notification import channel_url as channel_url
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from rsnotify_client.relay import Relay as Relay
     from rsnotify_client.sender import Counters as Counters
     from rsnotify_client.sender import RefusedChange as RefusedChange
-    from rsnotify_client.several import follow_sets as follow_sets
-    from rsnotify_client.several import follow_sets_sync as follow_sets_sync
 
 _PLACES = {
     "AsyncPublisher": "rsnotify_client.asyncpublisher",
@@ -61,8 +61,8 @@ _PLACES = {
     "changes_between": "rsnotify_client.between",
     "channel_url": "rsnotify_client.notification",
     "follow": "rsnotify_client.following",
-    "follow_sets": "rsnotify_client.several",
-    "follow_sets_sync": "rsnotify_client.several",
+    "follow_sets": "rsnotify_client.following",
+    "follow_sets_sync": "rsnotify_client.following",
     "follow_sync": "rsnotify_client.following",
 }
 __all__ = sorted(_PLACES)  # noqa: PLE0605

@@ -1,32 +1,27 @@
-"""Follow a Source: every change once and in order, across lost connections and lost history.
+"""Follow a Source, or several sets of a hub: every change once and in order, whatever is lost.
 
 Rules that hold here: one loop for everything, a channel, an event stream, Change Lists that are
 polled; where the channel does not reach back, Change Lists do. The place comes from what the Source
 said, never from a clock. Nothing is handed on twice and nothing is passed over, as far as the
-Source says: several changes may have one position, so those at the cursor are remembered.
+Source says: several changes may have one position, so those at the cursor are remembered. How
+payloads travel is not known here, so nothing that speaks WebSocket is imported before it is needed.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
+from typing import Generic, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.notification import CHANNELS_PATH
 from rsnotify_client.answer import delay_seconds, in_words
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
-from rsnotify_client.channel import (
-    PONG_SECONDS,
-    QUIET_SECONDS,
-    Channel,
-    Lost,
-    Standstill,
-    TooOld,
-    in_short,
-)
 from rsnotify_client.discovery import SOCKETS, Source, discover, socket_of_topic
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.notification import (
@@ -34,9 +29,101 @@ from rsnotify_client.notification import (
     channel_named,
     position_of,
     read_notification,
+    set_named,
     standing,
 )
-from rsnotify_client.web import Refused, Web
+from rsnotify_client.web import Refused, Unreachable, Web
+
+log = logging.getLogger(__name__)
+
+Piece = TypeVar("Piece")
+
+QUIET_SECONDS = 35.0  # the hub pings every 25 s
+PONG_SECONDS = 10.0
+
+
+class Lost(Exception):
+    """The connection ended; another may be made from the cursor."""
+
+
+class TooOld(Exception):
+    """The channel no longer tells of what followed the cursor; Change Lists may."""
+
+
+class NoChannel(Rejected):
+    """What answered at the address serves no channel, and does not say why."""
+
+    def __init__(self, url: str, status: int) -> None:
+        detail = f"{url}: the answer was {status}"
+        if status == 200:
+            detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
+        super().__init__(detail, status=status)
+
+
+class Standstill:
+    """How often the same trouble came at the same place, with nothing handed on in between."""
+
+    def __init__(self) -> None:
+        self._at: object = None
+        self._times = 0
+
+    def count(self, at: object) -> int:
+        """It came again, here; 1 is the first time."""
+        self._times = self._times + 1 if at == self._at else 1
+        self._at = at
+        return self._times
+
+
+class Channel:
+    """An open connection: the payloads, and what the peer has said of where it begins."""
+
+    def __init__(self, payloads: AsyncIterator[bytes | str], announced: str | None = None) -> None:
+        self.payloads = payloads
+        self._announced = announced or ""
+
+    @property
+    def begins(self) -> Position | None:
+        return position_of(self._announced)
+
+    @property
+    def begins_in_each(self) -> dict[str, Position]:
+        """Where several sets are read: by their names, those whose place can be read."""
+        places = (each.partition("@")[::2] for each in self._announced.split(","))
+        found = {name: position_of(text) for name, text in places}
+        return {name: position for name, position in found.items() if position is not None}
+
+
+def resumed(url: str, cursor: Position | None) -> str:
+    """The channel's address for a reader at this cursor."""
+    if cursor is None:
+        return url
+    parts = urlsplit(url)
+    query = [pair for pair in parse_qsl(parts.query) if pair[0] != "from"]
+    return urlunsplit(parts._replace(query=urlencode([*query, ("from", str(cursor))], safe=":")))
+
+
+def channels_address(url: str, cursors: Mapping[str, Position | None]) -> str:
+    """The WebSocket address of one connection to the change channels of several sets of a hub.
+
+    >>> channels_address("http://a", {"x": None, "y": Position(0)})
+    'ws://a/channels/change_notification_channel?set=x&set=y@1970-01-01T00:00:00.000000Z'
+    """
+    sets = [("set", name if at is None else f"{name}@{at}") for name, at in cursors.items()]
+    path = CHANNELS_PATH.format(kind="change")
+    return f"ws{url.removeprefix('http')}{path}?{urlencode(sets, safe=':@')}"
+
+
+def in_short(error: Exception) -> str:
+    """What went wrong, for a line of the log; it will be tried again."""
+    if isinstance(error, Unreachable):
+        server = urlsplit(error.url).netloc.rpartition("@")[2]
+        return f"the server at {server} cannot be reached ({error.cause})"
+    if isinstance(error, TryAgain):
+        return f"the hub cannot serve the channel now ({error.detail})"
+    if isinstance(error, Lost):
+        return f"the connection was lost ({error})"
+    return str(error)
+
 
 Signs = tuple[str | None, Position | None, Position | None]
 """What tells changes of one resource apart: the digest, and both times that the Source may say."""
@@ -61,10 +148,6 @@ class Timeline:
         if self.cursor is None or cursor > self.cursor:
             self.cursor = cursor
             self._at_cursor.clear()
-
-    def begin_after(self, received: Received) -> None:
-        """Nothing of this is handed on, only what comes after it."""
-        self.new_in(received)
 
     def joined(self, received: Received) -> Received | None:
         """What is new in a notification; `NotJoined` if something lies between."""
@@ -121,10 +204,76 @@ def _agree(signs: Signs, others: Signs) -> bool:
     )
 
 
-log = logging.getLogger(__name__)
+class BaseFollower(Generic[Piece]):
+    """The loop of all followers: rounds, and between them pauses, longer while nothing comes."""
+
+    def __init__(self, web: Web, *, owns_web: bool = True) -> None:
+        self._web = web
+        self._owns_web = owns_web
+        self._attempt = 0
+        self._gaps = Standstill()
+        self._has_been_connected = self._lost = False
+        self.trouble: str | None = None  # why the Source is not known to be read up to now
+
+    def _one_round(self) -> AsyncGenerator[Piece, None]:
+        """Until something fails: catch up if need be, then live."""
+        raise NotImplementedError
+
+    def _place(self) -> object:
+        """What stays the same as long as nothing is handed on."""
+        raise NotImplementedError
+
+    def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:
+        """Note which lists are to be read now that there was a gap so often at this place."""
+        raise NotImplementedError
+
+    async def __aiter__(self) -> AsyncGenerator[Piece, None]:
+        try:
+            while True:
+                try:
+                    async with aclosing(self._one_round()) as pieces:
+                        async for piece in pieces:
+                            self._attempt = 0
+                            yield piece
+                except (NotJoined, TooOld) as error:
+                    await self._note_gap(error)
+                except (Lost, TryAgain) as error:
+                    await self._pause(error)
+        finally:
+            if self._owns_web:
+                await self._web.close()
+
+    async def _note_gap(self, error: NotJoined | TooOld) -> None:
+        """Lists are read at once where the cursor is too old.
+
+        If they did not help either, all is tried again after a pause, longer each time.
+        """
+        times = self._gaps.count(self._place())
+        self.trouble = in_short(error)
+        self._catch_up_after(error, times)
+        if times > 1 or not isinstance(error, TooOld):
+            self._attempt = max(self._attempt, times - 1)
+            await self._pause(error)
+
+    def _say_connected(self, to: str) -> None:
+        if not self._lost:
+            log.info("following %s", to)
+        else:
+            log.info("connected again, resuming after %s", self._place())
+        self._lost, self._has_been_connected, self._attempt = False, True, 0
+
+    async def _pause(self, error: Exception) -> None:
+        wait = delay_seconds(self._attempt, random.random())  # noqa: S311
+        if isinstance(error, TryAgain):
+            wait = max(wait, error.retry_after_seconds)
+        self._attempt += 1
+        self.trouble = in_short(error)
+        self._lost = self._has_been_connected
+        log.warning("%s; trying again in %s", self.trouble, in_words(wait))
+        await asyncio.sleep(wait)
 
 
-class Follower:
+class Follower(BaseFollower[Received]):
     """Iterate over it for what is received, piece by piece; keep `cursor` to go on another day.
 
     To stop before the end, close the iteration, `aclosing(aiter(follower))`, and with it the
@@ -144,45 +293,31 @@ class Follower:
         quiet_seconds: float = QUIET_SECONDS,
         pong_seconds: float = PONG_SECONDS,
     ) -> None:
+        super().__init__(web or Web(token, url), owns_web=web is None)
         self._url = url
-        self._web = web or Web(token, url)
-        self._owns_web = web is None
         self._source = source
         self._lists = lists
         self._timeline = Timeline(cursor)
         self._poll_seconds = poll_seconds
         self._silence = {"quiet_seconds": quiet_seconds, "pong_seconds": pong_seconds}
-        self._attempt = 0
-        self._has_been_connected = False
-        self._lost = False
-        self._gaps = Standstill()
         self._must_catch_up = False
         self._began_empty = False
-        self.trouble: str | None = None  # why the Source is not known to be read up to now
 
     @property
     def cursor(self) -> Position | None:
         """Up to here everything was handed on."""
         return self._timeline.cursor
 
-    async def __aiter__(self) -> AsyncGenerator[Received, None]:
-        try:
-            while True:
-                try:
-                    async with aclosing(self._one_round()) as pieces:
-                        async for received in pieces:
-                            self._attempt = 0
-                            yield received
-                except (NotJoined, TooOld) as error:
-                    await self._note_gap(error)
-                except (Lost, TryAgain) as error:
-                    await self._pause(error)
-        finally:
-            if self._owns_web:
-                await self._web.close()
+    def _place(self) -> Position | None:
+        return self.cursor
+
+    def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:
+        """After a lost notification only if to ask again did not help."""
+        helped_not = times > 1 and self._lists is not None
+        self._must_catch_up |= isinstance(error, TooOld) or helped_not
 
     async def _one_round(self) -> AsyncGenerator[Received, None]:
-        """Until something fails: catch up if need be, then live, or one poll and a pause."""
+        """Or one poll and a pause."""
         address = await self._address()
         if self._must_catch_up or address is None:
             await self._prepare_lists()
@@ -196,7 +331,7 @@ class Follower:
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
         async with open_channel(self._web, address, self.cursor, **self._silence) as channel:
-            self._say_connected(address)
+            self._say_connected(channel_named(address.partition("?")[0]))
             async for received in self._live(channel):
                 yield received
 
@@ -204,25 +339,20 @@ class Follower:
         if channel.begins is not None:
             self._timeline.begin(channel.begins)
             yield standing(self.cursor)
-        elif self._reads_lists:
-            async for received in self._bridge():
+        elif self._lists is not None:  # what came meanwhile stands there
+            async for received in self._from_lists():
                 yield received
         self.trouble = None
         async for payload in channel.payloads:
             if (new := self._timeline.joined(_read(payload, self.cursor))) is not None:
                 yield new
 
-    async def _bridge(self) -> AsyncGenerator[Received, None]:
-        """The peer did not say where it begins: what came meanwhile stands in its Change Lists."""
-        async for received in self._from_lists():
-            yield received
-
     async def _from_lists(self) -> AsyncGenerator[Received, None]:
         if self.cursor is None and not self._began_empty:
             end = await self._the_lists.end()
             self._began_empty = end is None  # then all that will be listed comes after us
             if end is not None:
-                self._timeline.begin_after(end)
+                self._timeline.new_in(end)  # nothing of this is handed on, only what comes after
                 yield standing(self.cursor)
             return
         async with aclosing(self._the_lists.after(self.cursor)) as pieces:
@@ -269,10 +399,6 @@ class Follower:
         return "/framework_notification_channel" in self._url
 
     @property
-    def _reads_lists(self) -> bool:
-        return self._lists is not None
-
-    @property
     def _the_lists(self) -> ChangeLists:
         if self._lists is None:
             raise Rejected(
@@ -282,38 +408,6 @@ class Follower:
             )
         return self._lists
 
-    # What is said and how long is waited --------------------------------------------------------
-
-    async def _note_gap(self, error: NotJoined | TooOld) -> None:
-        """Lists are read: at once where the cursor is too old, else if asking again did not help.
-
-        If the lists did not help either, all is tried again after a pause, longer each time.
-        """
-        is_again = (times := self._gaps.count(self.cursor)) > 1
-        is_too_old = isinstance(error, TooOld)
-        self.trouble = in_short(error)
-        self._must_catch_up |= is_too_old or (is_again and self._reads_lists)
-        if is_again or not is_too_old:
-            self._attempt = max(self._attempt, times - 1)
-            await self._pause(error)
-
-    def _say_connected(self, address: str) -> None:
-        if not self._lost:
-            log.info("following %s", channel_named(address.partition("?")[0]))
-        else:
-            log.info("connected again, resuming after %s", self.cursor)
-        self._lost, self._has_been_connected, self._attempt = False, True, 0
-
-    async def _pause(self, error: Exception) -> None:
-        wait = delay_seconds(self._attempt, random.random())  # noqa: S311
-        if isinstance(error, TryAgain):
-            wait = max(wait, error.retry_after_seconds)
-        self._attempt += 1
-        self.trouble = in_short(error)
-        self._lost = self._has_been_connected
-        log.warning("%s; trying again in %s", in_short(error), in_words(wait))
-        await asyncio.sleep(wait)
-
 
 def _read(payload: bytes | str, cursor: Position | None) -> Received:
     """A notification that cannot be read is lost; its changes are asked for again."""
@@ -321,3 +415,99 @@ def _read(payload: bytes | str, cursor: Position | None) -> Received:
         return read_notification(payload)
     except Rejected as error:
         raise NotJoined(f"a notification after {cursor} cannot be read: {error.detail}") from None
+
+
+class FollowedSet:
+    """One of several sets: its place, and its Change Lists where they are needed."""
+
+    def __init__(self, web: Web, url: str, cursor: Position | None) -> None:
+        self.timeline = Timeline(cursor)
+        self.must_catch_up = False
+        self._web = web
+        self._url = url
+        self._lists: ChangeLists | None = None
+        self._gaps = Standstill()
+
+    def joined(self, received: Received) -> Received | None:
+        """What is new of it; the first time that it does not join, the channel is asked again."""
+        try:
+            return self.timeline.joined(received)
+        except NotJoined:
+            self.must_catch_up = self._gaps.count(self.timeline.cursor) > 1
+            raise
+
+    async def catch_up(self) -> AsyncGenerator[Received, None]:
+        cursor = self.timeline.cursor
+        if cursor is not None:
+            async with aclosing((await self._change_lists()).after(cursor)) as pieces:
+                async for received in pieces:
+                    if (new := self.timeline.new_in(received)) is not None:
+                        yield new
+        self.must_catch_up = False
+
+    async def _change_lists(self) -> ChangeLists:
+        if self._lists is None:
+            source = await discover(self._web, self._url)
+            if source.changelist is None:
+                raise Refused(f"{self._url} offers no Change List to catch up from")
+            self._lists = ChangeLists(self._web, source.changelist, source.archive)
+        return self._lists
+
+
+class SetsFollower(BaseFollower[tuple[str, Received]]):
+    """Follows several sets of one hub over one connection; iterate as over `Follower`.
+
+    The notifications of each set join one another; a set in which something is missing catches up
+    from its Change Lists; a set that is no more, or may not be read, ends it all.
+    """
+
+    def __init__(
+        self, url: str, cursors: Mapping[str, Position | None], *, token: str | None = None
+    ) -> None:
+        super().__init__(Web(token, url))
+        self._url = url.rstrip("/")
+        self._sets = {
+            name: FollowedSet(self._web, f"{self._url}/{name}/capabilitylist.xml", cursor)
+            for name, cursor in cursors.items()
+        }
+
+    def _place(self) -> dict[str, Position | None]:
+        return {name: each.timeline.cursor for name, each in self._sets.items()}
+
+    def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:  # noqa: ARG002
+        if isinstance(error, TooOld):
+            for each in self._sets.values():
+                each.must_catch_up = True
+
+    async def _one_round(self) -> AsyncGenerator[tuple[str, Received], None]:
+        for name, each in self._sets.items():
+            if each.must_catch_up:
+                async with aclosing(each.catch_up()) as pieces:
+                    async for received in pieces:
+                        yield name, received
+        from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
+
+        address = channels_address(self._url, self._place())
+        async with open_channel(self._web, address, None) as channel:
+            for begun in self._begin(channel):
+                yield begun
+            async for payload in channel.payloads:
+                name, received = self._read(payload)
+                if (new := self._sets[name].joined(received)) is not None:
+                    yield name, new
+
+    def _begin(self, channel: Channel) -> Iterator[tuple[str, Received]]:
+        begins = channel.begins_in_each
+        if begins.keys() != self._sets.keys():
+            raise Refused(f"{self._url} does not say where it begins in each set: is it a hub?")
+        log.info("following %s at %s", ", ".join(self._sets), self._url)
+        for name, position in begins.items():
+            self._sets[name].timeline.begin(position)
+            yield name, standing(self._sets[name].timeline.cursor)
+
+    def _read(self, payload: bytes | str) -> tuple[str, Received]:
+        received = read_notification(payload)
+        name = set_named(received.up or "")
+        if name not in self._sets:
+            raise Lost("a notification came of a set that was not asked for")
+        return name, received

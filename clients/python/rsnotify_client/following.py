@@ -11,16 +11,17 @@ repeats and never skips.
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from threading import Lock, RLock
 from typing import Generic, Literal, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
-from rsnotify_client.cursor import Cursor, CursorStore, Ledger, store_of
-from rsnotify_client.follower import Follower
-from rsnotify_client.notification import Received
+from rsnotify_client.cursor import Cursor, CursorStore, Ledger, SqliteCursor, store_of
+from rsnotify_client.follower import Follower, SetsFollower
+from rsnotify_client.notification import Received, channel_url
 
 Piece = TypeVar("Piece")
 
@@ -166,30 +167,6 @@ class ReadingTask(Generic[Piece]):
         return piece
 
 
-async def follow(
-    url: str,
-    *,
-    cursor: Cursor | None = None,
-    after: Position | str | None = None,
-    token: str | None = None,
-    poll_seconds: float = POLL_SECONDS,
-) -> AsyncGenerator[FollowedChange, None]:
-    """The changes of the Source at any address that a person might have.
-
-    `cursor` keeps the place: a path, a store, or two functions. Without one, and on a first start
-    without `after`, it begins now.
-    """
-    store = store_of(cursor)
-    keeper = Keeper(store)
-    follower = Follower(
-        url, cursor=first_cursor(store, after, url), token=token, poll_seconds=poll_seconds
-    )
-    async with ReadingTask(follower) as pieces:
-        async for received in pieces:
-            for change in keeper.changes(received):
-                yield change
-
-
 def first_cursor(
     store: CursorStore | None, after: Position | str | None, url: str
 ) -> Position | None:
@@ -261,6 +238,46 @@ class ReadingThread(threading.Thread, Generic[Piece]):
             return
 
 
+Cursors = str | Path | Mapping[str, Cursor]
+"""The path of one SQLite file for all sets, or a cursor for each set."""
+
+
+async def _awaited(
+    follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
+) -> AsyncGenerator[FollowedChange, None]:
+    async with ReadingTask(follower) as pieces:
+        async for piece in pieces:
+            for change in changes(piece):
+                yield change
+
+
+def _waited_for(
+    follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
+) -> Iterator[FollowedChange]:
+    reading = ReadingThread(follower)
+    try:
+        for piece in reading.read():
+            yield from changes(piece)
+    finally:
+        reading.end()
+
+
+def follow(
+    url: str,
+    *,
+    cursor: Cursor | None = None,
+    after: Position | str | None = None,
+    token: str | None = None,
+    poll_seconds: float = POLL_SECONDS,
+) -> AsyncGenerator[FollowedChange, None]:
+    """The changes of the Source at any address that a person might have.
+
+    `cursor` keeps the place: a path, a store, or two functions. Without one, and on a first start
+    without `after`, it begins now.
+    """
+    return _awaited(*_one(url, cursor, after, token, poll_seconds))
+
+
 def follow_sync(
     url: str,
     *,
@@ -270,12 +287,67 @@ def follow_sync(
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[FollowedChange]:
     """As `follow`: `with change:` or `change.done()` says that the caller has dealt with it."""
+    return _waited_for(*_one(url, cursor, after, token, poll_seconds))
+
+
+def _one(
+    url: str,
+    cursor: Cursor | None,
+    after: Position | str | None,
+    token: str | None,
+    poll_seconds: float,
+) -> tuple[Follower, Callable[[Received], list[FollowedChange]]]:
     store = store_of(cursor)
-    keeper = Keeper(store)
     begin = first_cursor(store, after, url)
-    reading = ReadingThread(Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds))
-    try:
-        for received in reading.read():
-            yield from keeper.changes(received)
-    finally:
-        reading.end()
+    follower = Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds)
+    return follower, Keeper(store).changes
+
+
+def follow_sets(
+    url: str,
+    sets: Sequence[str],
+    *,
+    cursor: Cursors | None = None,
+    after: Position | str | None = None,
+    token: str | None = None,
+) -> AsyncGenerator[FollowedChange, None]:
+    """The changes of these sets of the hub at `url`; `change.set_name` tells whose each is.
+
+    `cursor` keeps a place in each set: the path of a SQLite file for all, or a cursor for each.
+    Where there is none, and no `after`, it begins now.
+    """
+    return _awaited(*_several(url, sets, cursor, after, token))
+
+
+def follow_sets_sync(
+    url: str,
+    sets: Sequence[str],
+    *,
+    cursor: Cursors | None = None,
+    after: Position | str | None = None,
+    token: str | None = None,
+) -> Iterator[FollowedChange]:
+    """As `follow_sets`, for programs without an event loop."""
+    return _waited_for(*_several(url, sets, cursor, after, token))
+
+
+def _several(
+    url: str,
+    sets: Sequence[str],
+    cursor: Cursors | None,
+    after: Position | str | None,
+    token: str | None,
+) -> tuple[SetsFollower, Callable[[tuple[str, Received]], list[FollowedChange]]]:
+    stores = {name: _store(cursor, name) for name in sets}
+    keepers = {name: Keeper(store, name) for name, store in stores.items()}
+    cursors = {
+        name: first_cursor(store, after, channel_url(url, name)) for name, store in stores.items()
+    }
+    follower = SetsFollower(url, cursors, token=token)
+    return follower, lambda piece: keepers[piece[0]].changes(piece[1])
+
+
+def _store(cursor: Cursors | None, name: str) -> CursorStore | None:
+    if isinstance(cursor, str | Path):
+        return SqliteCursor(cursor, name)
+    return None if cursor is None else store_of(cursor[name])

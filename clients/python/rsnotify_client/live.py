@@ -27,7 +27,8 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.address import joined
 from rsnotify_client.answer import cause_of, untrusted
-from rsnotify_client.channel import (
+from rsnotify_client.discovery import http_twin
+from rsnotify_client.follower import (
     PONG_SECONDS,
     QUIET_SECONDS,
     Channel,
@@ -36,7 +37,6 @@ from rsnotify_client.channel import (
     TooOld,
     resumed,
 )
-from rsnotify_client.discovery import http_twin
 from rsnotify_client.network import OutOfReach, Proxy, Reach, without_login
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from time import time
-from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 import msgspec
@@ -28,7 +27,7 @@ from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import Source, discover
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
-from rsnotify_client.follower import Timeline
+from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Web
@@ -308,9 +307,6 @@ def _joined(index: str, loc: str) -> str:
         raise Refused(f"{index} names {loc[:200]!r}, which is no address") from None
 
 
-if TYPE_CHECKING:
-    from rsnotify_client.follower import Follower
-
 log = logging.getLogger(__name__)
 
 DISCOVERY_ATTEMPTS = 4
@@ -589,8 +585,6 @@ class Planner:
                 await asyncio.sleep(max(error.retry_after_seconds, 5.0))
 
     async def _follow(self) -> None:
-        from rsnotify_client.follower import Follower  # noqa: PLC0415 - not needed for `once`
-
         source = self._source
         assert source is not None  # noqa: S101
         if self.state.cursor is None or not (source.socket or source.topic or self._lists):

@@ -20,7 +20,6 @@ from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
 from rsnotify.resourcesync.validation.tables import CHANNELS
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_client.address import joined
-from rsnotify_client.channel import Channel, Lost
 from rsnotify_client.discovery import (
     WELL_KNOWN,
     all_linked,
@@ -30,6 +29,7 @@ from rsnotify_client.discovery import (
     sitemaps_of,
 )
 from rsnotify_client.documents import Unpacker
+from rsnotify_client.follower import Channel, Lost
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Web
 from rsnotify_mirror.inspection.checked import Bounds, Checked, counted
