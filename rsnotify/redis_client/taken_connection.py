@@ -5,6 +5,7 @@ what Redis says is parsed as it arrives. The library still hears of the connecti
 """
 
 import asyncio
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic
@@ -23,6 +24,8 @@ CLOSED = "Redis closed the connection"
 REFUSALS = (ConnectionLost, ReadOnlyError)  # Redis serves nobody now, or not us
 
 _INCOMPLETE = object()
+_ABSURD = re.compile(rb"[*>~][0-9]{8}")  # a list of so many: hiredis makes room for it at once
+_ABSURD_LINE = re.compile(rb"\n[*>~][0-9]{8}")
 
 
 class TakenConnection(asyncio.Protocol):
@@ -60,12 +63,27 @@ class TakenConnection(asyncio.Protocol):
     def _parse(self, data: bytes, found: list[Any]) -> None:
         """Add what these bytes complete."""
         try:
-            self._reader.feed(data)
-            found.extend(iter(self._reader.gets, _INCOMPLETE))
+            if _ABSURD.match(data) or _ABSURD_LINE.search(data):
+                data = self._parse_watchfully(data, found)
+            self._feed(data, found)
         except InvalidResponse as error:
             self._end(error)
         except Exception as error:  # the parser of a refusal fails as it likes
             self._end(InvalidResponse(f"an answer of Redis cannot be read: {error!r}"))
+
+    def _feed(self, data: bytes, found: list[Any]) -> None:
+        self._reader.feed(data)
+        found.extend(iter(self._reader.gets, _INCOMPLETE))
+
+    def _parse_watchfully(self, data: bytes, found: list[Any]) -> bytes:
+        """Up to the last of what looks like an absurd length; it is one, unless it is in a text."""
+        begin = 0
+        for line in _ABSURD.finditer(data):
+            self._feed(data[begin : line.start()], found)
+            begin = line.start()
+            if not self._reader.has_data():
+                raise InvalidResponse(f"an answer of Redis has an absurd length: {line[0]!r}…")
+        return data[begin:]
 
     def abort(self) -> None:
         """Close it at once; whoever waits is told."""

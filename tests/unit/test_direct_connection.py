@@ -97,6 +97,43 @@ async def test_what_redis_refuses_is_an_answer_among_others(
     assert direct.is_usable
 
 
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (b"", b">333333333\r\n"),
+        (b"", b"+a\r\n*10000000\r\n"),
+        (b"", b"*2\r\n:1\r\n~4294967295\r\n"),
+        (b"$3\r\nab", b"c\r\n*333333333\r\n"),
+    ],
+)
+async def test_an_absurd_length_is_refused_before_room_is_made_for_it(
+    direct: DirectConnection, peer: ThreadedPeer, first: bytes, then: bytes
+) -> None:
+    asking = await asked(direct, 2)
+    await comes(peer, first)
+    began = time.process_time()
+    await comes(peer, then)
+    with pytest.raises(InvalidResponse, match="absurd length"):
+        await asking
+    assert time.process_time() - began < 0.2
+    assert not direct.is_usable
+
+
+async def test_lists_may_be_long_and_texts_may_look_like_lengths(
+    direct: DirectConnection, peer: ThreadedPeer
+) -> None:
+    text = b"*333333333\r\n>333333333\r\n*333333333"
+    asking = await asked(direct, 2)
+    await comes(peer, b"$%d\r\n%b\r\n$%d\r\n" % (len(text), text, len(text)))
+    await comes(peer, text)
+    await comes(peer, b"\r\n")
+    assert await asking == [text, text]
+    asking = await asked(direct)
+    await comes(peer, b"*9999999\r\n")
+    assert direct.is_usable
+    asking.cancel()
+
+
 async def test_silence_is_not_waited_for(direct: DirectConnection, clock: Clock) -> None:
     asking = await asked(direct)
     await clock.pass_by(0.99)
