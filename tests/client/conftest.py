@@ -38,8 +38,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(attempt)
         return 0.0
 
-    for module in ("follower", "several"):
-        monkeypatch.setattr(f"rsnotify_client.{module}.delay_seconds", delay_seconds)
+    monkeypatch.setattr("rsnotify_client.follower.delay_seconds", delay_seconds)
     return found
 
 

@@ -38,33 +38,23 @@ if TYPE_CHECKING:
     from rsnotify_client.sender import Counters as Counters
     from rsnotify_client.sender import RefusedChange as RefusedChange
 
-_PLACES = {
-    "AsyncPublisher": "rsnotify_client.asyncpublisher",
-    "Change": "rsnotify.resourcesync.change",
-    "Counters": "rsnotify_client.sender",
-    "FileCursor": "rsnotify_client.cursor",
-    "FollowedChange": "rsnotify_client.following",
-    "Follower": "rsnotify_client.follower",
-    "HistoryGone": "rsnotify_client.changelists",
-    "Link": "rsnotify.resourcesync.change",
-    "Outbox": "rsnotify_client.outbox",
-    "OutboxError": "rsnotify_client.queue",
-    "Position": "rsnotify.resourcesync.change",
-    "Publisher": "rsnotify_client.publisher",
-    "QueueFull": "rsnotify_client.queue",
-    "Received": "rsnotify_client.notification",
-    "RefusedChange": "rsnotify_client.sender",
-    "Rejected": "rsnotify.errors",
-    "Relay": "rsnotify_client.relay",
-    "SqliteCursor": "rsnotify_client.cursor",
-    "TryAgain": "rsnotify.errors",
-    "changes_between": "rsnotify_client.between",
-    "channel_url": "rsnotify_client.notification",
-    "follow": "rsnotify_client.following",
-    "follow_sets": "rsnotify_client.following",
-    "follow_sets_sync": "rsnotify_client.following",
-    "follow_sync": "rsnotify_client.following",
+_NAMES = {
+    "rsnotify.errors": "Rejected TryAgain",
+    "rsnotify.resourcesync.change": "Change Link Position",
+    "rsnotify_client.asyncpublisher": "AsyncPublisher",
+    "rsnotify_client.between": "changes_between",
+    "rsnotify_client.changelists": "HistoryGone",
+    "rsnotify_client.cursor": "FileCursor SqliteCursor",
+    "rsnotify_client.follower": "Follower",
+    "rsnotify_client.following": "FollowedChange follow follow_sets follow_sets_sync follow_sync",
+    "rsnotify_client.notification": "Received channel_url",
+    "rsnotify_client.outbox": "Outbox",
+    "rsnotify_client.publisher": "Publisher",
+    "rsnotify_client.queue": "OutboxError QueueFull",
+    "rsnotify_client.relay": "Relay",
+    "rsnotify_client.sender": "Counters RefusedChange",
 }
+_PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_PLACES)  # noqa: PLE0605
 
 

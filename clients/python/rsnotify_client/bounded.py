@@ -18,7 +18,6 @@ from time import monotonic
 from typing import Any
 
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import HTTPError
 
 from rsnotify_client.answer import TooSlow
 from rsnotify_client.network import OutOfReach, Proxy, Reach, connected_by
@@ -219,6 +218,26 @@ class BoundedResponse(HTTPResponse):
             socket.socket.shutdown(getattr(self._sock, "socket", self._sock), socket.SHUT_RDWR)
 
 
+def reached(reach: Reach, name: str, port: int | None, seconds: float | None) -> socket.socket:
+    """Resolved once; each address is judged, and only those that may be are connected to."""
+    problem = OSError("no address was found")
+    for family, kind, number, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
+        if (why := reach.refusal(name, str(address[0]))) is not None:
+            problem = OutOfReach(why)
+            continue
+        made = socket.socket(family, kind, number)
+        try:
+            made.settimeout(seconds)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.connect(address)
+        except OSError as error:
+            made.close()
+            problem = error
+        else:
+            return made
+    raise problem
+
+
 class _Bounded:
     """What both kinds of connection have."""
 
@@ -229,31 +248,11 @@ class _Bounded:
 
     def _new_conn(self) -> socket.socket:
         if self.socks is None and self.reach is not None:
-            return self._reached(self.reach)
+            return reached(self.reach, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
         if self.socks is None:
             found: socket.socket = super()._new_conn()  # type: ignore[misc]
             return found
         return connected_by(self.socks, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
-
-    def _reached(self, reach: Reach) -> socket.socket:
-        """Resolved once; each address is judged, and only those that may be are connected to."""
-        name, problem = self._dns_host, OSError("no address was found")  # type: ignore[has-type]
-        resolved = socket.getaddrinfo(name, self.port, type=socket.SOCK_STREAM)  # type: ignore[attr-defined]
-        try:
-            for address in dict.fromkeys(str(each[4][0]) for each in resolved):
-                if (why := reach.refusal(name, address)) is not None:
-                    problem = OutOfReach(why)
-                    continue
-                self._dns_host = address
-                try:
-                    found: socket.socket = super()._new_conn()  # type: ignore[misc]
-                except (OSError, HTTPError) as error:
-                    problem = error  # type: ignore[assignment]
-                else:
-                    return found
-        finally:
-            self._dns_host = name
-        raise problem
 
     def connect(self) -> None:
         self.served = 0

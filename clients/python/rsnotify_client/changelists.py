@@ -8,7 +8,6 @@ costs one 304.
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import Malformed, RemoteDocument
 from rsnotify_client.notification import Received, position_of, timed_changes
-from rsnotify_client.web import Tag, Unchanged, Web
+from rsnotify_client.web import Tag, Unchanged, Web, date_seconds
 
 log = logging.getLogger(__name__)
 
@@ -97,10 +96,7 @@ def is_untimed(entries: Sequence[Entry]) -> bool:
 
 def written_at(modified: str | None) -> Position | None:
     """The latest that `Last-Modified` can mean: it has whole seconds."""
-    try:
-        seconds = modified and parsedate_to_datetime(modified).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
+    seconds = date_seconds(modified)
     return Position(int(seconds) * MICROSECONDS + MICROSECONDS - 1) if seconds else None
 
 

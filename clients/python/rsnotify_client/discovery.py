@@ -177,20 +177,25 @@ async def discover(web: Web, url: str) -> Source:
 
 
 async def _walk(web: Web, url: str, seen: int = 0) -> Source:
-    missing = None
-    for _ in range(STEPS - seen):
-        found = await _look(web, url)
-        missing = missing or found.missing
-        if found.source is not None:
-            if missing is not None:
-                said = f"{missing}; taking {found.source.url}, to which its site leads"
-                log.warning("%s", without_tokens(said))
-            return found.source
-        if found.sets:
-            raise _several(url, found.sets)
-        assert found.next is not None  # noqa: S101
-        url = found.next
-    raise Refused(f"the links from {url} lead in a circle, never to a Capability List")
+    step = await _last_step(web, url, STEPS - seen)
+    if step.source is None:
+        raise _several(url, step.sets)
+    if step.missing is not None:
+        said = f"{step.missing}; taking {step.source.url}, to which its site leads"
+        log.warning("%s", without_tokens(said))
+    return step.source
+
+
+async def _last_step(web: Web, url: str, steps: int = STEPS) -> DiscoveryStep:
+    """Where the links from an address lead in the end: to a Source, or to several sets."""
+    begun, missing = url, None
+    for _ in range(steps):
+        step = await _look(web, url)
+        missing = missing or step.missing
+        if step.next is None:
+            return msgspec.structs.replace(step, missing=missing)
+        url = step.next
+    raise Refused(f"the links from {begun} lead in a circle, never to a Capability List")
 
 
 async def discover_sets(web: Web, url: str) -> list[str]:
@@ -205,7 +210,8 @@ async def discover_sets(web: Web, url: str) -> list[str]:
             continue
         seen.add(each)
         try:
-            inside = await _look_for_sets(web, each)
+            step = await _last_step(web, each)
+            inside = list(step.sets) if step.source is None else [step.source.url]
         except (Rejected, TryAgain):
             if each == url:
                 raise
@@ -217,19 +223,6 @@ async def discover_sets(web: Web, url: str) -> list[str]:
         if len(found) + len(waiting) > MAX_SETS:
             raise Refused(f"{url} offers more than {MAX_SETS} sets: mirror some by their addresses")
     return list(found)
-
-
-async def _look_for_sets(web: Web, url: str) -> list[str]:
-    """The address itself, if it is a Capability List; else what it leads to."""
-    for _ in range(STEPS):
-        step = await _look(web, url)
-        if step.source is not None:
-            return [step.source.url]
-        if step.sets:
-            return list(step.sets)
-        assert step.next is not None  # noqa: S101
-        url = step.next
-    raise Refused(f"the links from {url} lead in a circle, never to a Capability List")
 
 
 async def _look(web: Web, url: str) -> DiscoveryStep:

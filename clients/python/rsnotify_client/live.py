@@ -6,7 +6,6 @@ known before anything else comes. A channel leads no further than any other addr
 """
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -27,6 +26,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.address import joined
 from rsnotify_client.answer import cause_of, untrusted
+from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.follower import (
     PONG_SECONDS,
@@ -37,7 +37,7 @@ from rsnotify_client.follower import (
     TooOld,
     resumed,
 )
-from rsnotify_client.network import OutOfReach, Proxy, Reach, without_login
+from rsnotify_client.network import OutOfReach, Proxy, without_login
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (
     AGAIN,
@@ -125,9 +125,11 @@ async def _connected(web: Web, url: str, proxy: Proxy | None) -> ClientConnectio
     options: dict[str, Any] = {"ssl": web.tls} if url.startswith("wss:") else {}
     if proxy is not None and proxy.scheme == "https":
         options["proxy_ssl"] = web.tls
-    async with asyncio.timeout(web.network.timeout_seconds or CONNECT_SECONDS):
+    seconds = web.network.timeout_seconds or CONNECT_SECONDS
+    async with asyncio.timeout(seconds):
         if proxy is None and web.reach is not None:
-            options["sock"] = await _reached(web.reach, url)
+            _, host, port = origin_of(url)
+            options["sock"] = await web.threads.run(reached, web.reach, host, port, seconds)
         return await _Once(
             without_login(url),
             additional_headers=web.headers(url),
@@ -141,31 +143,6 @@ async def _connected(web: Web, url: str, proxy: Proxy | None) -> ClientConnectio
             max_queue=2,
             **options,
         )
-
-
-async def _reached(reach: Reach, url: str) -> socket.socket:
-    """Resolved once; each address is judged, and only those that may be are connected to."""
-    _, host, port = origin_of(url)
-    loop, problem = asyncio.get_running_loop(), OSError("no address was found")
-    for family, kind, number, _, address in await loop.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
-        if (why := reach.refusal(host, str(address[0]))) is not None:
-            problem = OutOfReach(why)
-            continue
-        made = socket.socket(family, kind, number)
-        made.setblocking(False)
-        try:
-            await loop.sock_connect(made, address)
-        except OSError as error:
-            made.close()
-            problem = error
-        except BaseException:
-            made.close()
-            raise
-        else:
-            return made
-    raise problem
 
 
 def _out_of_reach(asked: str, url: str, why: str) -> Refused:

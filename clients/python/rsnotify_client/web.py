@@ -8,8 +8,9 @@ import os
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from time import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -115,20 +116,14 @@ class Reply:
 
     async def next_piece(self) -> bytes:
         """What is sent next of a body that may have no end, however slowly it comes."""
-        return await self._threads.run(_piece, self._answer, abort=self._answer.abort)
+        piece = partial(read, self._answer, CHUNK_BYTES, is_piece=True)
+        return await self._threads.run(piece, abort=self._answer.abort)
 
 
-def _piece(answer: Answer) -> bytes:
+def read(answer: Answer, size: int, *, is_piece: bool = False) -> bytes:
+    """So many bytes of the body, or a piece of it; what goes wrong is `Unreachable`."""
     try:
-        return answer.piece(CHUNK_BYTES)
-    except OSError as error:
-        raise Unreachable(answer.url, cause_of(error)) from None
-
-
-def read(answer: Answer, size: int) -> bytes:
-    """So many bytes of the body; what goes wrong is `Unreachable`."""
-    try:
-        return answer.read(size)
+        return answer.piece(size) if is_piece else answer.read(size)
     except OSError as error:
         raise Unreachable(answer.url, cause_of(error)) from None
 
@@ -237,17 +232,7 @@ class Web:
             return FetchedPage(answer.url, answer.status, answer.headers, bytes(body[:cap]))
 
 
-class HasHead(Protocol):
-    """An answer of whichever client."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-
-def check_status(url: str, answer: HasHead) -> None:
+def check_status(url: str, answer: Reply | Answer) -> None:
     """Whether there is something to read."""
     if answer.status == 304:
         raise Unchanged
@@ -257,7 +242,7 @@ def check_status(url: str, answer: HasHead) -> None:
         raise refused(url, answer.status, challenge=answer.headers.get("www-authenticate"))
 
 
-def again(url: str, answer: HasHead) -> TryAgain:
+def again(url: str, answer: Reply | Answer) -> TryAgain:
     return TryAgain(
         f"{without_tokens(url)} cannot be served now ({answer.status})",
         retry_after_seconds=retry_after(answer.headers.get("retry-after")),
@@ -312,13 +297,23 @@ def retry_after(text: str | None, now: float | None = None) -> int:
         return 0
     if text.strip().isdecimal():
         return capped_seconds(text.strip(), RETRY_AFTER_SECONDS)
+    if (until := date_seconds(text)) is None:
+        return 0
+    return min(max(0, int(until - (time() if now is None else now))), RETRY_AFTER_SECONDS)
+
+
+def date_seconds(text: str | None) -> float | None:
+    """A date of HTTP in seconds since 1970; None for what is no date.
+
+    >>> date_seconds("Thu, 01 Jan 1970 00:01:00 GMT"), date_seconds("tomorrow")
+    (60.0, None)
+    """
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
 
     try:
-        seconds = parsedate_to_datetime(text).timestamp() - (time() if now is None else now)
+        return None if text is None else parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError, OverflowError):
-        return 0
-    return min(max(0, int(seconds)), RETRY_AFTER_SECONDS)
+        return None
 
 
 def _can_be_fetched(url: str) -> bool:

@@ -9,10 +9,10 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -33,7 +33,6 @@ from rsnotify_mirror.planning import Baseline, record
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import FILE, Row, State
 
-READ_BYTES = 1024 * 1024
 ASKED_AT_ONCE = 8
 
 Kind = Literal["missing", "length", "hash", "older", "extra"]
@@ -178,7 +177,7 @@ async def _ask_one(found: Audit, web: Web, disk: Disk, wanted: SourceResource, r
                 check_status(wanted.loc, answer)
                 async for piece in answer.pieces():
                     now.update(piece)
-            held = await asyncio.to_thread(_digest, file, hashlib.sha256())
+            held = await asyncio.to_thread(_digest, file, hashlib.sha256)
     except Unchanged:
         return
     except (Rejected, TryAgain) as error:
@@ -198,7 +197,7 @@ async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Di
     finding = judged(wanted, row, status.st_size if status else None)
     if finding is None and (checking := checker(wanted.hash)) and row and row.path:
         with disk.open_file(row.path) as file:
-            digest = await asyncio.to_thread(_digest, file, checking[1])
+            digest = await asyncio.to_thread(_digest, file, lambda: checking[1])
         found.by_hash += 1
         if digest != checking[2]:
             finding = Finding("hash", wanted.loc, row.path, f"{checking[0]} is {digest}")
@@ -208,10 +207,8 @@ async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Di
     return finding is None
 
 
-def _digest(file: BinaryIO, digest: Any) -> str:
-    while piece := file.read(READ_BYTES):
-        digest.update(piece)
-    return str(digest.hexdigest())
+def _digest(file: Any, digest: Callable[[], Any]) -> str:
+    return hashlib.file_digest(file, digest).hexdigest()
 
 
 def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:

@@ -11,7 +11,6 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from mimetypes import guess_type
 from typing import Any, BinaryIO, NamedTuple
@@ -30,6 +29,7 @@ from rsnotify_client.web import (
     Unreachable,
     Web,
     again,
+    date_seconds,
     read,
     refused,
 )
@@ -368,10 +368,8 @@ def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
 @lru_cache(maxsize=100)
 def _date(text: str | None) -> int | None:
     """Seconds since 1970; many answers come in one second."""
-    try:
-        return None if text is None else int(parsedate_to_datetime(text).timestamp())
-    except (TypeError, ValueError, OverflowError):
-        return None
+    seconds = date_seconds(text)
+    return None if seconds is None else int(seconds)
 
 
 def _resumable(answer: Answer) -> Have | None:

@@ -81,7 +81,6 @@ def percentile(values: Sequence[float], part: float) -> float | None:
 
 
 LOOK_SECONDS = 10.0
-MAX_BEHIND_SECONDS = 7_200.0  # where there is nothing to follow, a Source is read once an hour
 PROBLEM_CHARACTERS = 1_000
 NOT_READ = "the Source has not been read yet"
 NOT_WHOLE = "not all of the Source could be read"

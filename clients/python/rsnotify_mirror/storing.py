@@ -22,7 +22,7 @@ from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, checker
-from rsnotify_client.web import Refused, Web
+from rsnotify_client.web import Refused, Web, date_seconds
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_mirror.hooks import Hook
@@ -237,14 +237,7 @@ def _modified(wanted: SourceResource, have: Have) -> float | None:
     """The file's time is the resource's, as far as anybody tells it."""
     if (seconds := _seconds(wanted.lastmod)) is not None:
         return seconds
-    if have.modified is None:
-        return None
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
-
-    try:
-        return parsedate_to_datetime(have.modified).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
+    return date_seconds(have.modified)
 
 
 @lru_cache(maxsize=1_000)
