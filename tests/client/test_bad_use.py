@@ -1,5 +1,6 @@
 """Wrong use of the commands of Sources and Destinations: one sentence, the mend, status 2."""
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from rsnotify_client import FileCursor, Outbox, Position, Publisher, channel_url
 from tests.client.hubs import HubProcess, eventually, no_hub, python
+from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
 
 UTF8 = {"LC_ALL": "C.UTF-8"}
@@ -16,17 +18,12 @@ UTF8 = {"LC_ALL": "C.UTF-8"}
 
 def run(*words: str | bytes, **environ: str) -> str:
     """What a command that is refused says."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "rsnotify", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        env=clean_environment() | UTF8 | environ,
-        timeout=200,
-    )
-    errors = ended.stderr.decode()
-    assert ended.returncode == 2, errors
-    (line,) = errors.splitlines()
+    texts = [
+        word if isinstance(word, str) else word.decode(errors="surrogateescape") for word in words
+    ]
+    ended = asyncio.run(forks.run(texts, clean_environment() | UTF8 | environ))
+    assert ended.status == 2, ended.err
+    (line,) = ended.err.splitlines()
     assert line.startswith("error: ")
     return line.removeprefix("error: ")
 

@@ -8,7 +8,7 @@ import pytest
 from tests.simulation.known import FAULTS, Fault
 from tests.support.needs import COMPILER, need
 
-SEEDS = 3
+SEEDS = 2
 SCENARIOS = (
     "lost_and_repeated",
     "cut_answers",
