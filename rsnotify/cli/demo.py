@@ -19,6 +19,7 @@ import msgspec
 import typer
 from aiohttp import web
 
+from rsnotify.cli.hub_request import Connection
 from rsnotify.cli.mirror import until_ended
 from rsnotify.cli.target import (
     DATA,
@@ -32,7 +33,6 @@ from rsnotify.cli.target import (
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify_client.connection import Connection
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.web import Web
 

@@ -17,12 +17,11 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import ask, with_token
+from rsnotify.cli.hub_request import Connection, ask, with_token
 from rsnotify.cli.output import print_fields
 from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, TryAgain
-from rsnotify_client.connection import PATIENCE_SECONDS, Connection
 from rsnotify_client.hub import HubClient
 
 commands = typer.Typer()
@@ -49,6 +48,7 @@ Tell = Annotated[
     typer.Option("--tell/--no-tell", help="Publish the differences. [unless the set is empty]"),
 ]
 Key = Annotated[str | None, typer.Option(help="Idempotency key, to repeat a load that broke off.")]
+PATIENCE_SECONDS = 60.0  # a load takes long already
 
 
 @resources.command("load")
@@ -232,7 +232,7 @@ async def _sent(
 
 async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:
     """What became of a load that takes long."""
-    async with Connection(url, token) as hub:
+    async with Connection(url, token, patience_seconds=PATIENCE_SECONDS) as hub:
         while True:
             standing = await hub.ask("GET", path_of_resources(set_name))
             if standing["load"] is None:

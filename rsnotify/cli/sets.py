@@ -8,11 +8,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import PATIENCE_SECONDS, ask, with_token
+from rsnotify.cli.hub_request import Connection, ask, with_token
 from rsnotify.cli.output import print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import Rejected
-from rsnotify_client.connection import Connection
 
 commands = typer.Typer()
 sets = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
@@ -144,7 +143,7 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 async def _add_set(url: str, token: str | None, path: str, private: bool | None) -> str | None:
     """Add a set; returns a remark if it exists already."""
     chosen = {} if private is None else {"private": private}
-    async with Connection(url, token, patience_seconds=PATIENCE_SECONDS) as hub:
+    async with Connection(url, token) as hub:
         status, record = await hub.answer("PUT", path, body=msgspec.json.encode(chosen))
     if status == 201:
         return None

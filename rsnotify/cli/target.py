@@ -132,7 +132,7 @@ def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | N
 
 def sets_of(url: str, token: str | None) -> list[str]:
     """The names of the sets of the hub that this token may see, as far as it says them at once."""
-    from rsnotify_client.connection import Connection
+    from rsnotify.cli.hub_request import Connection
 
     async def names() -> list[str]:
         async with Connection(url, token, patience_seconds=1) as hub:

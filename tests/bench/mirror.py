@@ -21,8 +21,8 @@ import msgspec
 from aiohttp import web
 
 from rsnotify.cli.demo import Collection, Site
+from rsnotify.cli.hub_request import Connection
 from rsnotify.resourcesync.change import Change, render_datetime
-from rsnotify_client.connection import Connection
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.report import Event, percentile
 from tests.support.running import TOKEN, RunningHub

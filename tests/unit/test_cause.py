@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import connect
 
+from rsnotify.cli.hub_request import Connection
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.answer import HubUnreachable, cause_of, untrusted
-from rsnotify_client.connection import Connection
 from rsnotify_client.follower import Follower
 
 CERTIFICATE = (

@@ -1,19 +1,20 @@
 """One hub, asked from threads: a request, and its answer or an error.
 
 Rules that hold here: connections are kept for the next request; a forked process never uses those
-of its parent. Nothing here knows when to try again, but for a kept connection that the hub has
-closed meanwhile.
+of its parent. A request is made once, unless `patiently` makes it.
 """
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import origin, without_tokens, wrong_address, wrong_token
 from rsnotify_client.answer import (
@@ -23,10 +24,18 @@ from rsnotify_client.answer import (
     WrongToken,
     cause_of,
     content_of,
+    delay_seconds,
+    in_short,
+    in_words,
     untrusted,
 )
 from rsnotify_client.network import Credentials, Network, without_login
+from rsnotify_client.threads import waited
 from rsnotify_client.transport import Transport
+
+log = logging.getLogger(__name__)
+
+Answered = TypeVar("Answered")
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
@@ -36,6 +45,22 @@ JSON = "application/json"
 UNAUTHORIZED, FORBIDDEN = 401, 403
 UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
+
+
+def patiently(ask: Callable[[], Answered], seconds: float) -> Answered:
+    """Ask again while the hub cannot answer, so long at most: it must be harmless to repeat."""
+    until, attempt = monotonic() + seconds, 0
+    while True:
+        try:
+            return ask()
+        except TryAgain as error:
+            wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
+            if monotonic() + wait > until:
+                raise
+            log.warning("%s; trying again in %s", in_short(error), in_words(wait))
+            if not waited(wait):
+                raise
+        attempt += 1
 
 
 class Accepted(msgspec.Struct, frozen=True):

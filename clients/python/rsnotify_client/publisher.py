@@ -7,20 +7,19 @@ the queue in memory is full and the caller chose to wait.
 
 import logging
 import os
-import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypedDict
 
 import msgspec
 
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
-from rsnotify_client.answer import delay_seconds, in_short, in_words
 from rsnotify_client.change import ChangeMethods
-from rsnotify_client.hub import JSON, Accepted, HubClient
+from rsnotify_client.hub import JSON, Accepted, HubClient, patiently
 from rsnotify_client.queue import (
     DiscardingQueue,
     MemoryQueue,
@@ -31,7 +30,7 @@ from rsnotify_client.queue import (
     new_key,
 )
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
-from rsnotify_client.threads import is_given_up, waited
+from rsnotify_client.threads import is_given_up
 
 if TYPE_CHECKING:
     from rsnotify_client.outboxfile import OutboxFile
@@ -202,18 +201,8 @@ class Publisher(ChangeMethods[None]):
         channel, key = channel_of(set_name, kind), key or new_key()
         if not self._is_enabled:
             return Accepted(0, "", "")
-        until, attempt = monotonic() + PATIENCE_SECONDS, 0
-        while True:
-            try:
-                return self._hub.publish(channel, body, key, content_type)
-            except TryAgain as error:
-                wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
-                if monotonic() + wait > until:
-                    raise
-                log.warning("%s; trying again in %s", in_short(error), in_words(wait))
-                if not waited(wait):
-                    raise
-            attempt += 1
+        publish = partial(self._hub.publish, channel, body, key, content_type)
+        return patiently(publish, PATIENCE_SECONDS)
 
 
 def _with_more(error: Rejected, more: str) -> Rejected:
