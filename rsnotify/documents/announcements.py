@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.documents.discovery import Offers
+from rsnotify.documents.discovery import Offers, capabilities_of
 from rsnotify.documents.documents import (
+    SetCapabilities,
     capabilities,
     change_list,
     resource_list,
@@ -122,8 +123,9 @@ class DocumentAnnouncer:
         self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
 
     async def begin(self, record: SetRecord) -> None:
-        """A new set: that it was created says all there is to say."""
-        await self._write(record, await self._now(record, 0))
+        """A new set, which offers nothing of the hub yet: that it was created says all there is."""
+        told = Told(0, self._digest_of(capabilities_of(record)), "", record.own_documents)
+        await self._write(record, told)
 
     async def tell(self, record: SetRecord, publish: Publish) -> None:
         told = await self._told.read(record.name)
@@ -157,12 +159,14 @@ class DocumentAnnouncer:
 
     async def _now(self, record: SetRecord, number: int) -> Told:
         offer = await self._offers.of(record, self._base_url)
-        content = render_document(capabilities(self._base_url, offer.capabilities))
-        digest = blake2b(content, digest_size=12).hexdigest()
         (archive,) = await self._archives_of([record])
         if isinstance(archive, Exception):
             raise archive
-        return Told(number, digest, archive, record.own_documents)
+        return Told(number, self._digest_of(offer.capabilities), archive, record.own_documents)
+
+    def _digest_of(self, offered: SetCapabilities) -> str:
+        content = render_document(capabilities(self._base_url, offered))
+        return blake2b(content, digest_size=12).hexdigest()
 
     async def _archives_of(self, records: Sequence[SetRecord]) -> list[str | Exception]:
         """What the hub's own archive of each covers, or why that cannot be seen."""
