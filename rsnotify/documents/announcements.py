@@ -191,6 +191,7 @@ def _digest(told: Told) -> str:
 
 
 GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification
+SHARE = 10  # at most a tenth of the time is spent on that, however many sets there are
 SETS_AT_ONCE = 100  # are announced of it in one go, so that Sources need not wait long
 
 
@@ -209,6 +210,7 @@ class Announcements:
         self._documents = documents
         self._clock = clock
         self._described_last = (-1, Position(0)), DescriptionVersion(-1, "")
+        self._gather_seconds = GATHER_SECONDS
         self._noticed: float | None = None  # when the description was first seen to be another
 
     async def window_closed(self, set_name: str, window: Window) -> None:
@@ -275,13 +277,14 @@ class Announcements:
             return
         if self._noticed is None:
             self._noticed = self._clock()
-        is_due = self._clock() - self._noticed >= GATHER_SECONDS
+        is_due = self._clock() - self._noticed >= self._gather_seconds
         if is_due and await self._announced.claim(GATHER_SECONDS):
+            self._noticed = None
             await self.announce_description()
 
     async def announce_description(self) -> None:
         """Announce it now, to every set."""
-        described, names = self._described(), list(self._hub.sets)
+        began, described, names = self._clock(), self._described(), list(self._hub.sets)
         key = f"description-{described.version}-{described.digest}"
         loc = self._hub.base_url + SOURCE_DESCRIPTION
         changes = [Change(loc, "updated", capability="description")]
@@ -289,6 +292,8 @@ class Announcements:
             some = names[start : start + SETS_AT_ONCE]
             await asyncio.gather(*(self._publish(name, key, changes) for name in some))
         await self._announced.write(described)
+        taken = self._clock() - began
+        self._gather_seconds = max(GATHER_SECONDS, (SHARE - 1) * taken)
 
     def _described(self) -> DescriptionVersion:
         """What the Source Description says of the sets, as of the newest version."""

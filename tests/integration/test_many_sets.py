@@ -216,6 +216,7 @@ class Teller:
     def __init__(self, client: Client) -> None:
         self.hub = hub_on(client)
         self.now = 0.0
+        self.look_seconds = 0.0  # pass with each look at the clock
         windows = Windows(client)
         schedule = DocumentSchedule(HOUR, 30, 365, 60)
         documents = DocumentAnnouncer(
@@ -226,7 +227,11 @@ class Teller:
             "u:",
         )
         announced = AnnouncedDescriptions(client)
-        self._say = Announcements(self.hub, announced, documents, clock=lambda: self.now)
+        self._say = Announcements(self.hub, announced, documents, clock=self._clock)
+
+    def _clock(self) -> float:
+        self.now += self.look_seconds
+        return self.now
 
     async def round(self, now: float) -> None:
         self.now = now
@@ -253,6 +258,23 @@ async def test_what_changes_within_some_seconds_is_one_notification_on_every_set
     await teller.round(GATHER_SECONDS)
     await teller.round(GATHER_SECONDS + 1)
     assert [await told(teller.hub, client, f"set{number}") for number in range(5)] == [1] * 5
+
+
+@pytest.mark.parametrize("over", [-0.01, 0])
+async def test_to_tell_it_takes_a_tenth_of_the_time_at_most(client: Client, over: float) -> None:
+    teller = Teller(client)
+    await teller.hub.add_set("a")
+    await teller.round(0)
+    teller.look_seconds = 1.0
+    await teller.round(GATHER_SECONDS)
+    teller.look_seconds = 0.0
+    await client.delete("rsnotify:sets:told:claim")  # as after some seconds
+    await teller.hub.add_set("b")
+    before = await told(teller.hub, client, "a")
+    await teller.round(100)
+    await teller.round(100 + 9 + over)
+    assert before == 1
+    assert await told(teller.hub, client, "a") == before + (over == 0)
 
 
 async def test_it_is_told_though_the_process_that_changed_it_has_died(client: Client) -> None:
