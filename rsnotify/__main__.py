@@ -45,7 +45,8 @@ def missing(package: str) -> str:
     """How to install what this package belongs to."""
     extra = EXTRA_OF[package]
     what = "The command line" if extra == "cli" else "The hub itself"
-    return f"{what} is not installed ({package} is missing): pip install 'rsnotify[{extra}]'"
+    how = f"in a clone of rsnotify, pip install '.[{extra}]'"
+    return f"{what} is not installed ({package} is missing): {how}"
 
 
 if __name__ == "__main__":

@@ -156,6 +156,6 @@ def test_every_extra_that_is_named_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    named = set(re.findall(r"rsnotify\[(\w+)\]", PAGE))
+    named = set(re.findall(r"\.\[(\w+)\]", PAGE))
     assert named
     assert named <= extras.keys()

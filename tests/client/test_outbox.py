@@ -380,7 +380,7 @@ def test_a_database_that_is_not_known_is_refused_with_those_that_are() -> None:
 
 def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(InvalidSettings, match=r"pip install 'rsnotify\[postgresql\]'"):
+    with pytest.raises(InvalidSettings, match=r"pip install '.\[postgresql\]'"):
         table_of("postgresql://host/name")
 
 
@@ -548,7 +548,7 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
         assert [(row["set_name"], row["kind"], row["changes"]) for row in shown] == [
             ("typo", "change", 3)
         ]
-        assert " changes " in outbox_command(path).stdout
+        assert "\tchanges\t" in outbox_command(path).stdout
         assert outbox_command(path, "--drop", "typo", answer="n\n").exit_code == 1
         assert publisher.counters.waiting == 3
         dropped = outbox_command(path, "--drop", "typo", answer="y\n")

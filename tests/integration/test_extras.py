@@ -18,7 +18,8 @@ def test_without_the_extra_the_command_line_says_how_to_install_it() -> None:
     ended = run("typer", "publish", "dataset1", "http://example.com/res1")
     assert ended.returncode == 2
     assert ended.stderr == (
-        "error: The command line is not installed (typer is missing): pip install 'rsnotify[cli]'\n"
+        "error: The command line is not installed (typer is missing): "
+        "in a clone of rsnotify, pip install '.[cli]'\n"
     )
 
 
@@ -27,7 +28,7 @@ def test_without_the_extra_serve_says_how_to_install_the_hub(package: str) -> No
     ended = run(package, "serve", "--port", "0")
     assert ended.returncode == 2
     assert "The hub itself is not installed" in ended.stderr
-    assert ended.stderr.endswith("pip install 'rsnotify[hub]'\n")
+    assert ended.stderr.endswith("pip install '.[hub]'\n")
 
 
 def test_the_version_is_told_without_any_of_them() -> None:

@@ -59,6 +59,21 @@ def test_every_document_is_linked_from_the_readme() -> None:
 DESIGN_LINES = 400
 
 
+OF_THE_INDEX = re.compile(r"pip install(?: -\w+)* ['\"]?rsnotify\b")
+
+
+def test_nobody_is_sent_to_a_name_that_is_not_ours_yet() -> None:
+    """Until the first release, whoever took the name on PyPI would be installed by our readers."""
+    places = ["README.md", "docs", "rsnotify", "clients"]
+    paths = [each for place in places for each in [ROOT / place, *(ROOT / place).rglob("*")]]
+    kinds = (".md", ".py", ".html", ".js", ".toml", ".service", ".yml")
+    assert not [
+        path
+        for path in paths
+        if path.suffix in kinds and path.is_file() and OF_THE_INDEX.search(path.read_text())
+    ]
+
+
 def test_the_page_on_design_can_be_read_in_one_go() -> None:
     assert DOCS["design.md"].count("\n") <= DESIGN_LINES
 

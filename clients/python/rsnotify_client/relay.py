@@ -181,7 +181,8 @@ def _mysql(url: str) -> Callable[[], Any]:
 
 
 def _missing(driver: str, extra: str) -> InvalidSettings:
-    return InvalidSettings([f"{driver} is not installed: pip install 'rsnotify[{extra}]'"])
+    how = f"in a clone of rsnotify, pip install '.[{extra}]'"
+    return InvalidSettings([f"{driver} is not installed: {how}"])
 
 
 def without_password(url: str) -> str:

