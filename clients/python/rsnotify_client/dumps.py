@@ -36,7 +36,7 @@ from rsnotify_client.changelists import (
 from rsnotify_client.discovery import Source
 from rsnotify_client.documents import Malformed, RemoteDocument, Unpacker
 from rsnotify_client.notification import Received, position_of
-from rsnotify_client.resource import SourceResource, checker
+from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Refused, Tag, Web, check_status
 
 MANIFEST = "manifest.xml"
@@ -250,18 +250,16 @@ class RemotePackages:
 
     @asynccontextmanager
     async def open(self, wanted: SourceResource) -> AsyncIterator[Package]:
-        checking = checker(wanted.hash)
+        check = Check(wanted.length, wanted.hash)
         with TemporaryFile() as file:
             async with self._web.ask(wanted.loc) as answer:
                 check_status(wanted.loc, answer)
                 async for piece in answer.pieces():
                     file.write(piece)
-                    if checking is not None:
-                        checking[1].update(piece)
-                    if file.tell() > PACKAGE_BYTES:
+                    check.update(piece)
+                    if check.length > PACKAGE_BYTES:
                         raise Refused(f"{wanted.loc} is longer than {PACKAGE_BYTES} bytes")
-            is_right = checking is None or checking[1].hexdigest() == checking[2]
-            if not is_right or wanted.length not in (None, file.tell()):
+            if check.problem() is not None:
                 raise Refused(
                     f"{wanted.loc} does not have the length and digest that its list says"
                 )

@@ -51,3 +51,33 @@ def checker(text: str | None) -> tuple[str, Any, str] | None:
     for name, value in digests(text).items():
         return name, CONSTRUCTORS[name](usedforsecurity=False), value
     return None
+
+
+class Check:
+    """The bytes of a resource, as they come, held against the length and the digest it should have.
+
+    >>> check = Check(3, None)
+    >>> check.update(b"ab")
+    >>> check.problem()
+    'it has 2 bytes, 3 were stated'
+    """
+
+    def __init__(self, length: int | None, digest: str | None) -> None:
+        self.length = 0
+        self._stated = length
+        found: tuple[str, Any, str] = checker(digest) or ("", None, "")
+        self._name, self._digest, self._expected = found
+
+    def update(self, piece: bytes) -> None:
+        self.length += len(piece)
+        if self._digest is not None:
+            self._digest.update(piece)
+
+    def problem(self) -> str | None:
+        """How it differs from what was stated."""
+        if self._stated not in (None, self.length):
+            size = f"{self.length} byte{'' if self.length == 1 else 's'}"
+            return f"it has {size}, {self._stated} were stated"
+        if self._digest is not None and (found := self._digest.hexdigest()) != self._expected:
+            return f"its {self._name} is {found}, {self._expected} was stated"
+        return None

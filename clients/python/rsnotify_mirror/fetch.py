@@ -19,7 +19,7 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify_client.answer import cause_of
-from rsnotify_client.resource import SourceResource, checker, digests
+from rsnotify_client.resource import Check, SourceResource, checker, digests
 from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
     AGAIN,
@@ -317,13 +317,9 @@ def unpacked(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def _fits(wanted: SourceResource, content: bytes) -> bool:
-    if wanted.length not in (None, len(content)):
-        return False
-    checking = checker(wanted.hash)
-    if checking is None:
-        return True
-    checking[1].update(content)
-    return bool(checking[1].hexdigest() == checking[2])
+    check = Check(wanted.length, wanted.hash)
+    check.update(content)
+    return check.problem() is None
 
 
 def _check(url: str, wanted: SourceResource, answer: Answer) -> None:

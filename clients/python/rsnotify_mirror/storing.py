@@ -21,7 +21,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
-from rsnotify_client.resource import SourceResource, checker
+from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Refused, Web, date_seconds
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
@@ -224,11 +224,9 @@ def _event(row: Row, have: Have, what: Kind) -> Event:
 
 def _verified(old: bytes, patch: bytes, wanted: SourceResource, is_xml: bool) -> Fetched | None:
     for content in (xml_candidates if is_xml else candidates)(old, patch):
-        _, digest, expected = checker(wanted.hash) or ("", None, "")
-        if digest is None or wanted.length not in (None, len(content)):
-            continue
-        digest.update(content)
-        if digest.hexdigest() == expected:
+        check = Check(wanted.length, wanted.hash)
+        check.update(content)
+        if check.problem() is None:
             return Fetched(Have(wanted.lastmod, len(content), wanted.hash), content, len(content))
     return None
 
@@ -326,16 +324,13 @@ class Unpacking(RemotePackages):
 
     async def _store_one(self, package: Package, packed: Packed, row: Row, held: Have) -> Event:
         wanted = row.wanted
-        checking, length = checker(wanted.hash), 0
+        check = Check(wanted.length, wanted.hash)
         with self._disk.open_part(wanted.loc) as part:
             for piece in package.content(packed):
                 part.write(piece)
-                length += len(piece)
-                if checking is not None:
-                    checking[1].update(piece)
-        is_right = checking is None or checking[1].hexdigest() == checking[2]
-        if not is_right or wanted.length not in (None, length):
+                check.update(piece)
+        if check.problem() is not None:
             self._disk.drop_part(wanted.loc)
             raise Refused(f"{packed.path} in the package is not what the manifest says")
-        have = replace(held, lastmod=wanted.lastmod, length=length, hash=wanted.hash)
-        return await self._store.put(row, Fetched(have, None, length))
+        have = replace(held, lastmod=wanted.lastmod, length=check.length, hash=wanted.hash)
+        return await self._store.put(row, Fetched(have, None, check.length))

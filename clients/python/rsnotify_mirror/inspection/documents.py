@@ -26,7 +26,7 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.discovery import UP, linked
 from rsnotify_client.documents import Unpacker, next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
-from rsnotify_client.resource import checker
+from rsnotify_client.resource import Check
 from rsnotify_client.web import XML_FIRST, FetchedPage, Web, check_status
 from rsnotify_mirror.inspection.checked import PACKAGE, Bounds, Checked
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
@@ -57,7 +57,6 @@ from rsnotify_mirror.inspection.relations import (
 from rsnotify_mirror.inspection.samples import (
     LinkedResource,
     Sample,
-    different,
     linked_from,
     sampled,
 )
@@ -411,7 +410,7 @@ class Packages:
 
     async def _fetch(self, named: NamedPackage, file: BinaryIO) -> list[Violation]:
         """Into the file; in what it is not as the dump tells."""
-        has = checker(named.md.hash)
+        check = Check(named.md.length, named.md.hash)
         async with self._web.ask(named.url) as answer:
             check_status(named.url, answer)
             async for piece in answer.pieces():
@@ -419,9 +418,8 @@ class Packages:
                 if self._left_bytes < 0:
                     raise TooMuch("it was not read to its end: the packages are too long together")
                 file.write(piece)
-                if has is not None:
-                    has[1].update(piece)
-        wrong = different(file.tell(), named.md.length, has)
+                check.update(piece)
+        wrong = check.problem()
         return [_wrong(wrong)] if wrong else []
 
     # What is in it ------------------------------------------------------------------------------
@@ -464,18 +462,16 @@ class Packages:
 
     def _member(self, package: Package, packed: Packed) -> Violation | None:
         md = packed.entry.md or Md()
-        has, length = checker(md.hash), 0
+        check = Check(md.length, md.hash)
         try:
             for piece in package.content(packed):
-                length += len(piece)
                 self._left_unpacked -= len(piece)
                 if self._left_unpacked < 0:
                     raise TooMuch("not all that is in it was unpacked: too many bytes together")
-                if has is not None:
-                    has[1].update(piece)
+                check.update(piece)
         except Rejected as error:
             return _wrong(error.detail)
-        wrong = different(length, md.length, has)
+        wrong = check.problem()
         return _wrong(f"{packed.path}: {wrong}") if wrong else None
 
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
@@ -18,9 +18,9 @@ from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.address import joined
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.notification import position_of
-from rsnotify_client.resource import checker
+from rsnotify_client.resource import Check
 from rsnotify_client.web import Web
-from rsnotify_mirror.inspection.checked import LINKED, RESOURCE, Bounds, Checked, counted
+from rsnotify_mirror.inspection.checked import LINKED, RESOURCE, Bounds, Checked
 from rsnotify_mirror.inspection.relations import capability_of
 
 ROUNDS = 4
@@ -177,7 +177,7 @@ class Samples:
 
     async def _difference(self, sample: Sample) -> Violation | None:
         """How it differs from what was stated."""
-        has, length = checker(sample.hash), 0
+        check = Check(sample.length, sample.hash)
         try:
             async with self._web.ask(sample.loc) as answer:
                 if answer.status in TOKEN_NEEDED:
@@ -185,14 +185,12 @@ class Samples:
                 if answer.status != 200:
                     return _gone(f"the answer is {answer.status}")
                 async for piece in answer.pieces():
-                    length += len(piece)
-                    if length > self._bounds.sample_bytes:
+                    check.update(piece)
+                    if check.length > self._bounds.sample_bytes:
                         raise NotCompared(f"it has more than {self._bounds.sample_bytes} bytes")
-                    if has is not None:
-                        has[1].update(piece)
         except (Rejected, TryAgain) as error:
             return _gone(error.detail)
-        wrong = different(length, sample.length, has)
+        wrong = check.problem()
         return _wrong(wrong) if wrong else None
 
     async def _told_since(self, samples: Iterable[Sample]) -> list[Sample]:
@@ -220,15 +218,6 @@ class Samples:
 
 class NotCompared(Exception):
     """A resource that may not be read, or not to its end."""
-
-
-def different(length: int, stated: int | None, has: tuple[str, Any, str] | None) -> str | None:
-    """How so many bytes differ from what was stated, whose digest is in `has`."""
-    if stated is not None and length != stated:
-        return f"it has {counted(length, 'byte')}, {stated} were stated"
-    if has is not None and has[1].hexdigest() != has[2]:
-        return f"its {has[0]} is {has[1].hexdigest()}, {has[2]} was stated"
-    return None
 
 
 def _dead(link: LinkedResource, why: int | str) -> Violation:
