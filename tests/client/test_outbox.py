@@ -94,6 +94,8 @@ def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_
     path = str(tmp_path / "outbox")
     with scripted_hub(never) as (url, posted):
         process = python("-c", PUBLISH + "publisher.flush()", url, path, "1", "2")
+        assert process.stdout
+        assert process.stdout.readline() == "taken\n"  # or the second may not be on disk
         eventually(lambda: posted)
         process.kill()
         process.communicate()
