@@ -34,8 +34,8 @@ from rsnotify_client.web import (
     refused,
 )
 from rsnotify_mirror.disk import Disk
-from rsnotify_mirror.login_pages import UNTYPED, LoginPages, is_unverified, media_type, unlike
-from rsnotify_mirror.plan import Have, addresses
+from rsnotify_mirror.login_pages import UNTYPED, LoginPages, is_unverified, unlike
+from rsnotify_mirror.plan import Have, addresses, media_type
 from rsnotify_mirror.state import Row
 
 LARGE_AT_ONCE = 3

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from rsnotify_client.network import without_login
 from rsnotify_client.resource import SourceResource, digests
 from rsnotify_client.transport import Answer
+from rsnotify_mirror.plan import media_type
 
 HTML = ("text/html", "application/xhtml+xml")
 UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
@@ -83,12 +84,3 @@ def _ends_elsewhere(url: str, wanted: SourceResource, answer: Answer, came: str)
     if guess_type(urlsplit(url).path)[0] not in (None, *HTML):
         return f"{to}, which is a page in HTML"
     return None
-
-
-def media_type(text: str | None) -> str:
-    """Without its parameters.
-
-    >>> media_type("Text/HTML; charset=utf-8")
-    'text/html'
-    """
-    return (text or "").partition(";")[0].strip().lower()

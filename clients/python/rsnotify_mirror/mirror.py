@@ -52,13 +52,36 @@ class Mirror:
         self.state = State(directory)
         self._report_to = report
         self._watch = Watch(self.state, self.sums, on_status)
-        self._web = self._new_web(token)
+        self._web = Web(
+            token,
+            url,
+            connections=max(64, self._options.jobs + 8),
+            network=self._options.network,
+            same_site=self._options.same_site,
+            per_server=self._options.per_host,
+        )
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
         self._fetcher = Fetcher(self._web, self._disk, self.state.keep_part, self._progress)
         self._has_hook = hook is not None
-        self._store = self._new_store(hook)
-        self._workers = self._new_workers()
+        self._store = Store(
+            self.state,
+            self._disk,
+            self._web,
+            self._fetcher,
+            maps=self._options.maps,
+            kept=self._kept,
+            hook=hook,
+            has_files=self._options.has_files,
+        )
+        self._workers = Workers(
+            self.state,
+            self._store,
+            self._report,
+            jobs=self._options.jobs,
+            per_host=self._options.per_host,
+            first_seconds=self._options.first_retry_seconds,
+        )
         self._planner = Planner(
             url,
             self._web,
@@ -69,38 +92,6 @@ class Mirror:
             ),
             report=self._report,
             wake=self._workers.wake,
-        )
-
-    def _new_web(self, token: str | None) -> Web:
-        return Web(
-            token,
-            self.url,
-            connections=max(64, self._options.jobs + 8),
-            network=self._options.network,
-            same_site=self._options.same_site,
-            per_server=self._options.per_host,
-        )
-
-    def _new_store(self, hook: Hook | None) -> Store:
-        return Store(
-            self.state,
-            self._disk,
-            self._web,
-            self._fetcher,
-            maps=self._options.maps,
-            kept=self._kept,
-            hook=hook,
-            has_files=self._options.has_files,
-        )
-
-    def _new_workers(self) -> Workers:
-        return Workers(
-            self.state,
-            self._store,
-            self._report,
-            jobs=self._options.jobs,
-            per_host=self._options.per_host,
-            first_seconds=self._options.first_retry_seconds,
         )
 
     async def __aenter__(self) -> Self:

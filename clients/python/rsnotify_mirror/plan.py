@@ -158,15 +158,19 @@ def cheaper_patch(wanted: SourceResource, have: Have | None) -> Link | None:
     if have is None or not digests(wanted.hash):
         return None
     for link in wanted.links:
-        is_known = media_type(link) in (*JSON_PATCH, *XML_PATCH)
+        is_known = media_type(link.type) in (*JSON_PATCH, *XML_PATCH)
         if link.rel == PATCH and is_known and (link.length or 0) < (wanted.length or 1 << 60):
             return link
     return None
 
 
-def media_type(link: Link) -> str:
-    """Without parameters."""
-    return (link.type or "").partition(";")[0].strip().lower()
+def media_type(text: str | None) -> str:
+    """Without its parameters.
+
+    >>> media_type("Text/HTML; charset=utf-8")
+    'text/html'
+    """
+    return (text or "").partition(";")[0].strip().lower()
 
 
 def kept_links(links: Sequence[Link]) -> list[Link]:

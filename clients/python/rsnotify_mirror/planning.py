@@ -446,7 +446,17 @@ class Planner:
     async def _baseline(self) -> bool:
         self.state.set_fact("cursor", None)
         self.state.set_fact("incomplete", None)
-        baseline = self._new_baseline()
+        assert self._source is not None  # noqa: S101
+        baseline = Baseline(
+            self._web,
+            self._source,
+            self.state,
+            self._options.selection,
+            self._report,
+            packages=self._packages,
+            fills=self.state.counts()[0] == 0,
+            max_delete=self._options.max_delete,
+        )
         at = await baseline.plan(self._lists)
         lists = self._lists if at is not None and baseline.is_of_resources else None
         if lists is None and self._is_whole:
@@ -459,19 +469,6 @@ class Planner:
         is_whole = baseline.is_complete and self._is_whole
         self._note_whole(None if is_whole else "1")
         return is_whole
-
-    def _new_baseline(self) -> Baseline:
-        assert self._source is not None  # noqa: S101
-        return Baseline(
-            self._web,
-            self._source,
-            self.state,
-            self._options.selection,
-            self._report,
-            packages=self._packages,
-            fills=self.state.counts()[0] == 0,
-            max_delete=self._options.max_delete,
-        )
 
     def _note_whole(self, incomplete: str | None) -> None:
         self.state.set_fact("incomplete", incomplete)

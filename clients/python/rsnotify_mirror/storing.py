@@ -210,7 +210,7 @@ class Store:
         try:
             page = await self._web.page(link.href, accept="*/*", cap=PATCHED_BYTES)
             with self._disk.open_file(row.path) as old:
-                patch = (old.read(), page.body, row.wanted, media_type(link) in XML_PATCH)
+                patch = (old.read(), page.body, row.wanted, media_type(link.type) in XML_PATCH)
                 return await asyncio.to_thread(_verified, *patch)
         except (Rejected, TryAgain, ValueError, OSError):
             return None

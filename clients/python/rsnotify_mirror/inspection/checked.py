@@ -6,6 +6,7 @@ from rsnotify.resourcesync.validation.entry_rules import Violation
 
 RESOURCE = "resource"  # the kind of a resource that was compared
 LINKED = "linked"  # …of what a link `describedby` or `duplicate` leads to
+TOKEN_NEEDED = (401, 403)
 PACKAGE = "package"  # …of a ZIP
 
 

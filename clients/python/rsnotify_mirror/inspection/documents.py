@@ -28,7 +28,7 @@ from rsnotify_client.documents import Unpacker, next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import Check
 from rsnotify_client.web import XML_FIRST, FetchedPage, Web, check_status
-from rsnotify_mirror.inspection.checked import PACKAGE, Bounds, Checked
+from rsnotify_mirror.inspection.checked import PACKAGE, TOKEN_NEEDED, Bounds, Checked
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
 from rsnotify_mirror.inspection.relations import (
     ARCHIVE,
@@ -60,8 +60,8 @@ from rsnotify_mirror.inspection.samples import (
     linked_from,
     sampled,
 )
+from rsnotify_mirror.plan import media_type
 
-TOKEN_NEEDED = (401, 403)
 BELOW = (*LISTS, *ARCHIVES)  # whose `up` is the Capability List
 WHOLES = ("resourcelist", "resourcedump")
 RESOURCES = ("resourcelist", "changelist", "resourcedump-manifest", "changedump-manifest")
@@ -328,10 +328,10 @@ def page_elsewhere(page: FetchedPage, document: Document) -> Violations:
 
 def served_as(page: FetchedPage, document: Document) -> Violations:
     """Whether a document is served as something else; what says nothing is not wrong."""
-    media_type = page.headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_xml = media_type.endswith(("/xml", "+xml")) and media_type != "application/xhtml+xml"
-    if not is_xml and media_type not in (*UNTYPED, *PACKED):
-        message = f"it is served as {media_type}"
+    kind = media_type(page.headers.get("content-type"))
+    is_xml = kind.endswith(("/xml", "+xml")) and kind != "application/xhtml+xml"
+    if not is_xml and kind not in (*UNTYPED, *PACKED):
+        message = f"it is served as {kind}"
         yield Violation("Core 7", f"/{document.root}", message, "Serve it as application/xml.")
 
 

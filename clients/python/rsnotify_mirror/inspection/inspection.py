@@ -32,7 +32,7 @@ from rsnotify_client.documents import Unpacker
 from rsnotify_client.follower import Channel, Lost
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Web
-from rsnotify_mirror.inspection.checked import Bounds, Checked, counted
+from rsnotify_mirror.inspection.checked import TOKEN_NEEDED, Bounds, Checked, counted
 from rsnotify_mirror.inspection.contents import Contents, Found
 from rsnotify_mirror.inspection.documents import Documents, Packages
 from rsnotify_mirror.inspection.relations import (
@@ -46,7 +46,6 @@ from rsnotify_mirror.inspection.samples import Samples, chosen
 from rsnotify_mirror.inspection.samples import linked as linked_resources
 
 SOCKETS = ("ws://", "wss://")
-TOKEN_NEEDED = (401, 403)
 
 
 async def checked_channel(web: Web, named: NamedChannel, bounds: Bounds) -> Checked:

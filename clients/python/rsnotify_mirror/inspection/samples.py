@@ -20,11 +20,10 @@ from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check
 from rsnotify_client.web import Web
-from rsnotify_mirror.inspection.checked import LINKED, RESOURCE, Bounds, Checked
+from rsnotify_mirror.inspection.checked import LINKED, RESOURCE, TOKEN_NEEDED, Bounds, Checked
 from rsnotify_mirror.inspection.relations import capability_of
 
 ROUNDS = 4
-TOKEN_NEEDED = (401, 403)
 LINKED_RELATIONS = {"describedby": "Core 14.5", "duplicate": "Core 14.2"}
 
 
