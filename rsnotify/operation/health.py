@@ -36,6 +36,7 @@ class Writable:
         self._client = client
         self._asking: SingleFlight[str, str | None] = SingleFlight("write to Redis")
         self.seconds = 0.0  # that Redis took to write at last
+        self.memory: Mapping[str, Any] = {}  # what it said of it at last
         self._known: tuple[float, str | None] = (float("-inf"), None)
 
     async def why_not(self) -> str | None:
@@ -50,7 +51,8 @@ class Writable:
         try:
             await self._client.set(keys.WRITABLE, 1, ex=KEPT_SECONDS)
             if not self._client.is_cluster:
-                answer = why_full(await self._client.info("memory"))
+                self.memory = await self._client.info("memory")
+                answer = why_full(self.memory)
         except TryAgain as error:
             answer = error.detail
         else:
@@ -146,6 +148,7 @@ class Health:
         self._parts = parts
         self._away: Mapping[str, Sequence[str]] = {}  # why -> sets that nothing is stored for
         self._disk = disk  # where the embedded Redis writes
+        self._free: int | None = None
         self._clock = clock
         self._trouble = ""
         self._since = 0.0
@@ -154,6 +157,16 @@ class Health:
     def write_seconds(self) -> float:
         """What the newest small write to Redis took."""
         return self._writable.seconds
+
+    def numbers(self) -> dict[str, float]:
+        """What fills, as it was at the last look."""
+        memory, found = self._writable.memory, dict[str, float]()
+        if memory:
+            found["rsnotify_redis_memory_bytes"] = memory["used_memory"]
+            found["rsnotify_redis_memory_limit_bytes"] = memory["maxmemory"]
+        if self._free is not None:
+            found["rsnotify_disk_free_bytes"] = self._free
+        return found
 
     def not_ready(self) -> str:
         """The reason, or nothing."""
@@ -202,7 +215,7 @@ class Health:
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
-        free = None if self._disk is None else _free_bytes(self._disk)
+        free = self._free = None if self._disk is None else _free_bytes(self._disk)
         if free is not None and free < FREE_MIB * MIB:  # even if Redis has stopped because of it
             return f"less than {FREE_MIB} MiB are left on the disk of {self._disk}: make room"
         reason = await self._writable.why_not()

@@ -46,6 +46,15 @@ class Metric(NamedTuple):
 CHANNEL = ("set", "kind")
 
 OF_A_PROCESS: dict[str, Metric] = {
+    "rsnotify_build_info": Metric("gauge", "1, with the version of the hub.", ("version",)),
+    "rsnotify_cpu_seconds": Metric("counter", "Processor time, of user and system."),
+    "rsnotify_resident_memory_bytes": Metric("gauge", "Memory of the process; on Linux."),
+    "rsnotify_open_files": Metric("gauge", "Descriptors that the process has open; on Linux."),
+    "rsnotify_redis_memory_bytes": Metric("gauge", "What Redis uses; not told of a Cluster."),
+    "rsnotify_redis_memory_limit_bytes": Metric(
+        "gauge", "What Redis may use (`maxmemory`); 0 if it has no limit."
+    ),
+    "rsnotify_disk_free_bytes": Metric("gauge", "Left on the disk of the embedded Redis."),
     "rsnotify_start_time_seconds": Metric(
         "gauge", "When the process was started, in Unix time: it changes with every restart."
     ),

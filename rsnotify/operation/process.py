@@ -1,12 +1,17 @@
 """What this process knows of itself, as a report."""
 
 import asyncio
+import os
+import resource
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from time import monotonic, time
 from typing import Any, NamedTuple
 
 import msgspec
 
+from rsnotify import __version__
 from rsnotify.channels.admission import Channels
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.histogram import Histogram
@@ -122,7 +127,12 @@ class ThisProcess:
             self._survey = await self.ownership.survey()
 
     def _own(self) -> Numbers:
+        used = resource.getrusage(resource.RUSAGE_SELF)
         return {
+            "rsnotify_build_info": [((__version__,), 1)],
+            "rsnotify_cpu_seconds": _one(used.ru_utime + used.ru_stime),
+            **_of_proc(),
+            **{name: _one(number) for name, number in self._health.numbers().items()},
             "rsnotify_start_time_seconds": _one(self.identity.started),
             "rsnotify_ready": _one(not self._health.not_ready()),
             "rsnotify_follow_age_seconds": _one(self._hub.follow_age),
@@ -166,6 +176,17 @@ class ThisProcess:
             "rsnotify_websub_sent_bytes": _one(deliverer.sent_bytes),
             "rsnotify_websub_calls": _one(self.ownership.calls),
         }
+
+
+def _of_proc() -> Numbers:
+    """What Linux says of this process; other systems have no `/proc`."""
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return {
+            "rsnotify_resident_memory_bytes": _one(pages * resource.getpagesize()),
+            "rsnotify_open_files": _one(len(os.listdir("/proc/self/fd"))),
+        }
+    return {}
 
 
 def _longest_wait(feed: Feed, behind: Iterable[Position]) -> float:

@@ -33,7 +33,7 @@ class RefusedCounts:
     """Requests to publish that were refused, counted by their status."""
 
     def __init__(self) -> None:
-        self.by_status: dict[int, int] = {}
+        self.by_status = dict.fromkeys((400, 401, 403, 404, 409, 413, 415, 429, 503, 507), 0)
 
     def count(self, status: int) -> None:
         self.by_status[status] = self.by_status.get(status, 0) + 1

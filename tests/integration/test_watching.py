@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
+from rsnotify import __version__
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
@@ -233,3 +235,22 @@ async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_pa
     assert re.fullmatch(r"127\.0\.0\.1 WEBSOCKET /channels/\S+ 101 [\d.]+ ms", told[1])
     assert "secret" not in log
     assert TOKEN not in log
+
+
+async def test_what_an_operator_sizes_by_is_told_of_a_hub_that_was_just_started(
+    hub: RunningHub,
+) -> None:
+    async def known() -> Numbers:
+        _, numbers = await metrics(hub, TOKEN)
+        return numbers if total(numbers, "rsnotify_redis_memory_bytes") else {}
+
+    found = await until(known)  # as soon as Redis was looked at
+    assert total(found, "rsnotify_build_info", version=__version__) == 1
+    assert total(found, "rsnotify_cpu_seconds_total") > 0.1
+    assert total(found, "rsnotify_redis_memory_limit_bytes") == 0
+    assert total(found, "rsnotify_disk_free_bytes") > 0
+    refused = [dict(labels) for name, labels in found if name == "rsnotify_publishes_refused_total"]
+    assert {"status": "401", "worker": "1"} in refused
+    if sys.platform == "linux":
+        assert total(found, "rsnotify_resident_memory_bytes") > 20_000_000
+        assert total(found, "rsnotify_open_files") > 5
