@@ -1,7 +1,8 @@
 """`POST /api/validate`: what is wrong with a ResourceSync document, sent or named.
 
-Anybody may send one, so one document is checked at a time, in a thread, and few may wait. A named
-one is fetched as a callback is called: only from addresses that strangers may name.
+Anybody may send one, so one document is checked at a time, in a thread, and few may be sent or
+wait meanwhile: each is in memory. A named one is fetched as a callback is called: only from
+addresses that strangers may name.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.rules import checked_url
 
 DOCUMENT_BYTES = 2 * 1024 * 1024
-WAITING = 8  # documents that wait, or are being checked
+WAITING = 16  # documents that come, wait, or are being checked
 SHOWN = 1_000  # violations that an answer names
 
 
@@ -49,18 +50,18 @@ class Validation:
         named = request.headers.get("content-type", "").startswith("application/json")
         if named and not self._for_everybody:
             await self._access.require_admin(request)
-        body = await _read(request)
-        violations = await self._checked(body, named=named)
+        violations = await self._checked(request, named=named)
         shown = violations[:SHOWN]
         return JsonResponse(
             {"valid": not violations, "count": len(violations), "violations": shown}
         )
 
-    async def _checked(self, body: bytes, *, named: bool) -> Sequence[Violation]:
+    async def _checked(self, request: Request, *, named: bool) -> Sequence[Violation]:
         if self._waiting >= WAITING:
             raise TooMany("other documents are being checked: try again in a moment")
         self._waiting += 1
         try:
+            body = await _read(request)
             document = await self._fetched(body) if named else body
             async with self._turn:
                 return await asyncio.to_thread(check, document)

@@ -11,7 +11,7 @@ import pytest
 from rsnotify.web.validation import DOCUMENT_BYTES, SHOWN, WAITING
 from rsnotify_client.discovery import linked_in_html
 from tests.support.receivers import Receiver, answers
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub, until
 
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
@@ -142,6 +142,30 @@ async def test_when_too_many_documents_wait_the_others_are_to_come_again(
     statuses = [status for status, _ in await asyncio.gather(*asked)]
     assert set(statuses) == {200, 429}
     assert statuses.count(200) >= WAITING
+
+
+async def test_documents_that_do_not_come_whole_are_not_kept_without_end(
+    websub_hub: RunningHub,
+) -> None:
+    sent = EMPTY.ljust(DOCUMENT_BYTES)
+    head = b"POST /api/validate HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(sent)
+    opened = [await asyncio.open_connection("127.0.0.1", websub_hub.port) for _ in range(WAITING)]
+    for _, writer in opened:
+        writer.write(head + sent[:-1])
+        await writer.drain()
+    try:
+
+        async def is_refused() -> bool:
+            return (await websub_hub.ask("POST", "/api/validate", data=EMPTY))[0] == 429
+
+        await until(is_refused)
+        reader, writer = opened[0]
+        writer.write(sent[-1:])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert not await is_refused()
+    finally:
+        for _, writer in opened:
+            writer.close()
 
 
 # A document that is named -------------------------------------------------------------------------

@@ -164,7 +164,7 @@ LIMITS: dict[str, float] = {
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
     "bytes of a document that `/api/validate` reads": validation.DOCUMENT_BYTES,
     "pages of Change Lists that are made at once (`limit`, `until`)": pages.PAGES_AT_ONCE,
-    "documents that wait for `/api/validate`, the one being checked included": validation.WAITING,
+    "documents that come or wait for `/api/validate`, or are checked": validation.WAITING,
     "violations that `/api/validate` names": validation.SHOWN,
     "entries of a document that is valid": tables.MAX_ENTRIES,
     "characters of a callback or topic": protocol.URL_CHARACTERS,
