@@ -312,12 +312,12 @@ class Follower(BaseFollower[Received]):
         return self.cursor
 
     def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:
-        """After a lost notification only if to ask again did not help."""
-        helped_not = times > 1 and self._lists is not None
-        self._must_catch_up |= isinstance(error, TooOld) or helped_not
+        """After a lost notification only if asking again did not help."""
+        is_again = times > 1 and self._lists is not None
+        self._must_catch_up |= isinstance(error, TooOld) or is_again
 
     async def _one_round(self) -> AsyncGenerator[Received, None]:
-        """Or one poll and a pause."""
+        """Catch up if need be, then live; or one poll and a pause, where there is no channel."""
         address = await self._address()
         if self._must_catch_up or address is None:
             await self._prepare_lists()

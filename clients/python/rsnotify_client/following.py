@@ -242,7 +242,7 @@ Cursors = str | Path | Mapping[str, Cursor]
 """The path of one SQLite file for all sets, or a cursor for each set."""
 
 
-async def _awaited(
+async def _handed_on(
     follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
 ) -> AsyncGenerator[FollowedChange, None]:
     async with ReadingTask(follower) as pieces:
@@ -251,7 +251,7 @@ async def _awaited(
                 yield change
 
 
-def _waited_for(
+def _handed_on_sync(
     follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
 ) -> Iterator[FollowedChange]:
     reading = ReadingThread(follower)
@@ -275,7 +275,7 @@ def follow(
     `cursor` keeps the place: a path, a store, or two functions. Without one, and on a first start
     without `after`, it begins now.
     """
-    return _awaited(*_one(url, cursor, after, token, poll_seconds))
+    return _handed_on(*_one(url, cursor, after, token, poll_seconds))
 
 
 def follow_sync(
@@ -287,7 +287,7 @@ def follow_sync(
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[FollowedChange]:
     """As `follow`: `with change:` or `change.done()` says that the caller has dealt with it."""
-    return _waited_for(*_one(url, cursor, after, token, poll_seconds))
+    return _handed_on_sync(*_one(url, cursor, after, token, poll_seconds))
 
 
 def _one(
@@ -316,7 +316,7 @@ def follow_sets(
     `cursor` keeps a place in each set: the path of a SQLite file for all, or a cursor for each.
     Where there is none, and no `after`, it begins now.
     """
-    return _awaited(*_several(url, sets, cursor, after, token))
+    return _handed_on(*_several(url, sets, cursor, after, token))
 
 
 def follow_sets_sync(
@@ -328,7 +328,7 @@ def follow_sets_sync(
     token: str | None = None,
 ) -> Iterator[FollowedChange]:
     """As `follow_sets`, for programs without an event loop."""
-    return _waited_for(*_several(url, sets, cursor, after, token))
+    return _handed_on_sync(*_several(url, sets, cursor, after, token))
 
 
 def _several(
