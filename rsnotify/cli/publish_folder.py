@@ -7,9 +7,7 @@ read, is held back or still being written is named, and is no success.
 
 import asyncio
 import logging
-import signal
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +20,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.publish import NDJSON
+from rsnotify.cli.relay import rung_by_signals
 from rsnotify.cli.resources import LoadBody, LoadRequest, load
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.folder import Folder, Look
@@ -149,11 +148,10 @@ class Publishing:
         return look
 
     def watch(self, relay: Relay) -> None:
-        ended = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: ended.set())
+        ended = rung_by_signals()
         typer.echo(f"rsnotify publish ready, watching {self._options.folder}")
-        while not ended.is_set():
+        pause = 0.0
+        while not ended.wait(pause):
             began = time.monotonic()
             look = self._looked(is_loaded=True)
             if look.found.total():
@@ -162,7 +160,7 @@ class Publishing:
             for problem in _problems(look._replace(unsettled=[])):
                 self._say(problem)
             self._said &= {*_problems(look), *(f"left out: {each}" for each in look.left_out)}
-            ended.wait(max(PAUSE_SECONDS, 5 * (time.monotonic() - began)))
+            pause = max(PAUSE_SECONDS, 5 * (time.monotonic() - began))
 
     def _say(self, text: str) -> None:
         """Once, as long as it stays so."""

@@ -5,7 +5,6 @@ Rules that hold here: `outbox` may be run beside whatever publishes the outbox.
 
 import logging
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -33,6 +32,7 @@ from rsnotify_client.answer import NotAHub, in_short
 from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, WaitingChanges
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay, database_of, table_of, without_password
+from rsnotify_client.sender import ThreadBell
 from rsnotify_client.textfile import exposition, write
 
 commands = typer.Typer()
@@ -188,9 +188,7 @@ def run(relay: Relay, metrics: Path | None = None) -> None:
         waiting = relay.table.waiting()
     except OutboxError as error:
         raise InvalidSettings([str(error)]) from None
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    ended = rung_by_signals()
     with relay:
         if metrics is not None:
             write_metrics(metrics, relay)  # what cannot be written is said at once
@@ -199,6 +197,18 @@ def run(relay: Relay, metrics: Path | None = None) -> None:
         while not ended.wait(LOOK_SECONDS):
             _look(relay, metrics)
         notify(STOPPING)
+
+
+def rung_by_signals() -> ThreadBell:
+    """Rung by SIGTERM and Ctrl-C.
+
+    An Event's lock is held by the thread that begins to wait; a handler that runs in this very
+    thread just then would wait for it for ever.
+    """
+    ended = ThreadBell()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.ring())
+    return ended
 
 
 def _look(relay: Relay, metrics: Path | None) -> None:

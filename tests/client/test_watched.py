@@ -244,3 +244,23 @@ async def test_a_relay_tells_systemd_and_prometheus(database: Path, tmp_path: Pa
             assert await asyncio.to_thread(heard.recv, 1000) == b"STOPPING=1"
     assert "rsnotify_relay_waiting 0\n" in metrics.read_text()
     assert time() - os.stat(metrics).st_mtime < 600
+
+
+ENDED_OFTEN = """
+import os, signal, sys, threading
+from rsnotify.cli.relay import rung_by_signals
+for _ in range(3_000):
+    ended = rung_by_signals()
+    threading.Timer(0.0005, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    while not ended.wait(0):
+        pass
+"""
+
+
+async def test_a_signal_that_comes_as_the_wait_begins_ends_it() -> None:
+    ending = await asyncio.create_subprocess_exec(sys.executable, "-c", ENDED_OFTEN)
+    try:
+        assert await asyncio.wait_for(ending.wait(), 60) == 0
+    finally:
+        if ending.returncode is None:
+            ending.kill()
