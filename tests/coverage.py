@@ -21,7 +21,6 @@ PURE = (
     "rsnotify/journal/clock_history.py",
     "rsnotify/journal/gzip_parts.py",
     "rsnotify/journal/healing.py",
-    "rsnotify/journal/histogram.py",
     "rsnotify/journal/query.py",
     "rsnotify/journal/recall.py",
     "rsnotify/journal/set_options.py",

@@ -5,6 +5,7 @@ cannot be served gets a close code. Nothing here writes a notification.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from functools import partial
 from time import time
@@ -17,7 +18,6 @@ from rsnotify.channels.channel import ChannelReaders, Sent
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader, ReaderInput
 from rsnotify.channels.reader_limits import ReaderLimits
-from rsnotify.channels.revocations import Revocations
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TryAgain
 from rsnotify.http.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
@@ -36,9 +36,46 @@ from rsnotify.journal.query import (
     render_cursors,
 )
 from rsnotify.journal.set_options import SetRecord
+from rsnotify.loops import repeat
 from rsnotify.registry.access import Access, origins_that_read
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 1.0
+REVOKED = "the token has been revoked or has expired"
+
+
+class Revocations:
+    """Which readers use which token."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._readers: dict[str, set[Reader]] = {}
+
+    def add(self, reader: Reader, token: str) -> None:
+        """`token` is the key of a token, empty for a reader that needed none."""
+        if token:
+            self._readers.setdefault(token, set()).add(reader)
+
+    async def run(self) -> None:
+        """Check for as long as the hub runs."""
+        await repeat(self.check, CHECK_SECONDS)
+
+    async def check(self) -> None:
+        """Close the readers of revoked tokens."""
+        self._forget_closed()
+        for token in await self._access.revoked(list(self._readers)):
+            for reader in self._readers.pop(token, ()):
+                reader.close(1008, REVOKED)
+
+    def _forget_closed(self) -> None:
+        for token, readers in list(self._readers.items()):
+            readers -= {reader for reader in readers if not reader.is_open}
+            if not readers:
+                del self._readers[token]
+
 
 JSON_SUBPROTOCOL = "rsnotify.json"
 

@@ -10,6 +10,7 @@ append has an answer of its own, and none may join a round that has begun.)
 import asyncio
 import logging
 import secrets
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -28,7 +29,6 @@ from rsnotify.errors import (
     Unanswered,
 )
 from rsnotify.journal import keys
-from rsnotify.journal.histogram import Histogram
 from rsnotify.journal.journal_format import (
     KEY_SECONDS,
     change_arguments,
@@ -41,6 +41,22 @@ from rsnotify.redis_client.connection import Client
 from rsnotify.redis_client.script import Command, Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Interval, Row
+
+
+class Histogram:
+    """Counts of numbers; the last count is of those above every bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def add(self, number: float) -> None:
+        self.counts[bisect_left(self.bounds, number)] += 1
+        self.total += number
+
 
 log = logging.getLogger(__name__)
 

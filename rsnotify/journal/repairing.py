@@ -4,13 +4,14 @@ A loss shows in four ways: an append is told that the journal is behind; what is
 join; a journal ends before a position that was seen; Redis is another one, or was started again.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import product, starmap
 from math import inf
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, Rejected, TryAgain
@@ -19,12 +20,29 @@ from rsnotify.journal.feed import Feed
 from rsnotify.journal.feeds import Feeds, log_unreadable
 from rsnotify.journal.healing import Repair, lost_rows, lost_until, plan_repair
 from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.moving import when_moved
 from rsnotify.journal.repairs import Lineage, Repairs
 from rsnotify.journal.submission import Submission
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Row
 from rsnotify.single_flight import SingleFlight
+
+MOVING_SECONDS = 2.0  # then whoever asked hears 503, before three seconds have passed
+AGAIN_SECONDS = 0.05
+
+Done = TypeVar("Done")
+
+
+async def when_moved(act: Callable[[], Awaitable[Done]]) -> Done:
+    """Do it; again, as long as nothing could be done because the keys are being moved."""
+    until = monotonic() + MOVING_SECONDS
+    while True:
+        try:
+            return await act()
+        except KeysMoving:
+            if monotonic() > until:
+                raise
+        await asyncio.sleep(AGAIN_SECONDS)
+
 
 ORDER_SECONDS = 1.0  # for others to put back first what was before: they notice within a second
 OTHERS_SECONDS = 30.0  # what nobody has put back by then, also who was busy, nobody remembers

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
 from rsnotify.journal.clock_watch import redis_now
-from rsnotify.journal.data_id import new_data_id
 from rsnotify.journal.healing import Repair, Repaired, StoredKeys, UsedKey
 from rsnotify.journal.journal_format import (
     KEY_SECONDS,
@@ -25,6 +24,7 @@ from rsnotify.journal.journal_format import (
     remembered_key,
     rows_of,
 )
+from rsnotify.journal.sets import new_data_id
 from rsnotify.journal.submission import Fragment
 from rsnotify.redis_client.cluster.slots import slot_of
 from rsnotify.redis_client.connection import Client

@@ -6,6 +6,7 @@ and repeating the whole completes what a crash has left between them.
 """
 
 import logging
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -14,12 +15,19 @@ import msgspec
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.clock_watch import redis_now
-from rsnotify.journal.data_id import new_data_id
 from rsnotify.journal.set_options import TOPICS, SetOptions, SetRecord, check_name, check_together
 from rsnotify.redis_client.connection import Client, each
 from rsnotify.redis_client.script import Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
+
+
+async def new_data_id(client: Client) -> bytes:
+    """Name the data of an empty Redis, unless another process has done it just now."""
+    await client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
+    found: bytes = await client.get(keys.DATA_ID)
+    return found
+
 
 log = logging.getLogger(__name__)
 

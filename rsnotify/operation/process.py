@@ -13,8 +13,8 @@ import msgspec
 
 from rsnotify import __version__
 from rsnotify.channels.admission import Channels
+from rsnotify.journal.appends import Histogram
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.histogram import Histogram
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.operation.health import Health

@@ -22,7 +22,7 @@ from rsnotify.redis_client.connection import Client, connect
 from rsnotify.redis_client.script import Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.heartbeats import Heartbeats
-from rsnotify.websub.rules import authority
+from rsnotify.websub.rules import LEASE_MAX_SECONDS, authority
 from rsnotify.websub.subscription import (
     SHARES,
     Order,
@@ -32,7 +32,87 @@ from rsnotify.websub.subscription import (
     share_of,
     subscription_id,
 )
-from rsnotify.websub.subscription_counts import UNLIMITED, SubscriptionCounts
+
+_COUNTED = Script("websub/counted.lua")
+
+PENDING_SECONDS = 600  # a request counts no longer than this if nobody says what became of it
+AGAIN_SECONDS = 600
+UNLIMITED = 1_000_000_000
+MOST_OVER = 100_000  # kept while Redis does not answer
+_KNOWN = 1  # an answer of the script
+
+
+class SubscriptionCounts:
+    """The limits for strangers: a subscription makes the hub call somebody at each change."""
+
+    def __init__(self, client: Client, *, per_host: int, per_asker: int) -> None:
+        self._client = client
+        self._per_host = per_host
+        self._per_asker = per_asker
+        self._over: list[tuple[str, str]] = []  # keys and ids of those that have ended
+
+    async def admit(self, request: PendingRequest) -> bool:
+        """Count a request to subscribe; False if it counts already, as a renewal does.
+
+        `TooMany` if its host or its asker has too many.
+        """
+        id_, host, asker = request.subscription_id, authority(request.callback), request.asker
+        of_host = keys.counted("host", host)
+        known = await self._count(of_host, id_, self._per_host, PENDING_SECONDS)
+        if not known:
+            raise _too_many(f"{host} has {self._per_host}", "HOST")
+        of_asker = keys.counted("asker", asker)
+        if not await self._count(of_asker, id_, self._per_asker, PENDING_SECONDS):
+            if known != _KNOWN:
+                self._over.append((of_host, id_))
+            raise _too_many(f"your address has {self._per_asker}", "ASKER")
+        return known != _KNOWN
+
+    async def confirm(self, id_: str, subscription: Subscription, seconds: int) -> None:
+        """It counts for as long as its lease; if this is not written, until `PENDING_SECONDS`."""
+        with suppress(TryAgain):
+            for key in _keys(subscription.callback, subscription.asker):
+                await self._count(key, id_, UNLIMITED, seconds, is_confirmed=True)
+
+    def end(self, id_: str, callback: str, asker: str) -> None:
+        """It counts no longer; written by `settle`."""
+        self._over += [(key, id_) for key in _keys(callback, asker)]
+
+    async def settle(self) -> None:
+        """Write down which ones count no longer."""
+        over, self._over = self._over, []
+        if not over:
+            return
+        pipeline = self._client.pipeline(transaction=False)
+        for key, id_ in over:
+            pipeline.zrem(key, id_)
+        try:
+            await pipeline.execute()
+        except TryAgain:
+            self._over = [*over, *self._over][-MOST_OVER:]
+            raise
+
+    async def _count(
+        self, key: str, id_: str, limit: int, seconds: int, *, is_confirmed: bool = False
+    ) -> int:
+        self._over = [each for each in self._over if each != (key, id_)]
+        told = (id_, limit, seconds, LEASE_MAX_SECONDS, int(is_confirmed))
+        return int(await _COUNTED.run(self._client, [key], *told))
+
+
+def _keys(callback: str, asker: str) -> Iterator[str]:
+    yield keys.counted("host", authority(callback))
+    if asker:
+        yield keys.counted("asker", asker)
+
+
+def _too_many(who: str, setting: str) -> TooMany:
+    return TooMany(
+        f"{who} subscriptions, as many as this hub allows: end some, or ask its operator to raise "
+        f"RSNOTIFY_SUBSCRIPTIONS_PER_{setting}",
+        retry_after_seconds=AGAIN_SECONDS,
+    )
+
 
 RECORDED_AT_ONCE = 2_000  # Lua's unpack takes no more than some 8,000 values
 

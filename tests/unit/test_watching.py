@@ -9,8 +9,8 @@ from weakref import ref
 import pytest
 
 from rsnotify.errors import TryAgain
+from rsnotify.journal.appends import Histogram
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.histogram import Histogram
 from rsnotify.operation import health as watched
 from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.peers import GONE_SECONDS, Peers
