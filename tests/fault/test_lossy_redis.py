@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.journal import keys
 from rsnotify_client.notification import read_notification
 from tests.support.faults import OwnRedis
 from tests.support.lossy_failover import LOC, Reader, channel_of, published
@@ -21,10 +22,17 @@ PUBLISH = ("POST", "/api/sets/dataset1/changes")
 
 @pytest.fixture
 async def hubs(own_redis: OwnRedis, tmp_path: Path) -> AsyncIterator[list[RunningHub]]:
-    """Three hubs on one Redis."""
+    """Three hubs on one Redis, which hear each other."""
     hubs = [RunningHub(tmp_path / f"data{n}", "--redis", own_redis.url) for n in range(3)]
+
+    async def all_listen() -> bool:  # a little later than they are ready
+        ((_, count),) = await own_redis.client.pubsub_numsub(keys.BELL)
+        return bool(count == len(hubs))
+
     async with AsyncExitStack() as stack:
-        yield await asyncio.gather(*map(stack.enter_async_context, hubs))
+        started = await asyncio.gather(*map(stack.enter_async_context, hubs))
+        await until(all_listen)
+        yield started
 
 
 async def in_the_change_list(hub: RunningHub) -> list[str]:
@@ -160,8 +168,7 @@ async def test_a_token_whose_revocation_is_lost_is_accepted_by_no_hub(
     async def is_refused() -> bool:
         return {await publishes(hub) for hub in hubs} == {401}
 
-    await until(is_refused)  # by what Redis says, or by the bell, which may come later
-    await asyncio.sleep(BUSY_SECONDS)
+    await until(is_refused)
     await own_redis.go_back(copy)
     answers.clear()
     await published(hubs[1], ["after"])
