@@ -1,7 +1,6 @@
 """What this process knows of itself, as a report."""
 
 import asyncio
-import os
 import resource
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -178,14 +177,17 @@ class ThisProcess:
         }
 
 
+FILES = Path("/proc/self/fd")  # its size is their number since Linux 6.2: to list them takes long
+
+
 def _of_proc() -> Numbers:
     """What Linux says of this process; other systems have no `/proc`."""
     with suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return {
-            "rsnotify_resident_memory_bytes": _one(pages * resource.getpagesize()),
-            "rsnotify_open_files": _one(len(os.listdir("/proc/self/fd"))),
-        }
+        found = {"rsnotify_resident_memory_bytes": _one(pages * resource.getpagesize())}
+        if files := FILES.stat().st_size:
+            found["rsnotify_open_files"] = _one(files)
+        return found
     return {}
 
 
