@@ -60,5 +60,5 @@ def test_a_planted_fault_changes_the_code_as_it_is(fault: Fault) -> None:
 @pytest.mark.parametrize("name", ["forgotten_key", "refusal_taken_for_success"])
 def test_a_planted_fault_is_found(name: str) -> None:
     done = simulate("--fault", name, "--first", "1", "--count", "4")
-    assert done.returncode == 1
+    assert done.returncode == 1, done.stdout + done.stderr
     assert "again: make simulate" in done.stdout

@@ -58,7 +58,10 @@ class OwnRedis:
         await self.kill()
 
     async def start(self, *options: str) -> None:
-        """Start it; what it was told before a kill is in its append-only file."""
+        """Start it; what it answered before a kill is in its append-only file.
+
+        With `everysec`, Redis keeps writes back for as long as a slow disk is at its fsync.
+        """
         await self.launch(*options)
         await until(self._answers)
         if self._clock is not None:
@@ -73,7 +76,8 @@ class OwnRedis:
         with (self.folder / "log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(binary.path, "--port", "0", "--unixsocket", "s", "--save", ""),
-                *("--appendonly", "yes", "--enable-debug-command", "yes"),
+                *("--appendonly", "yes", "--appendfsync", "always"),
+                *("--enable-debug-command", "yes"),
                 *(*self._options, *options),
                 cwd=self.folder,
                 env=dict(os.environ) | (self._clock.environment if self._clock else {}),
