@@ -60,7 +60,7 @@ async def _serve(
     is_worker = inherited_socket is not None
     check_open_files()
     redis_url = redis_url_of(settings)
-    with bound_socket(settings, inherited_socket) as bound:
+    with await bound_socket(settings, inherited_socket) as bound:
         token = admin_token(settings)  # not written by a hub that cannot begin
         address = address_of(bound)
         message = warning(bound.getsockname()[0], address, settings.public_url)

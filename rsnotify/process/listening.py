@@ -6,10 +6,12 @@ kernel would reset them, and a proxy may have sent a publish by then.
 
 import asyncio
 import ctypes
+import errno
 import select
 import socket
 import struct
 import sys
+import time
 from contextlib import suppress
 
 from rsnotify.errors import InvalidSettings
@@ -17,6 +19,7 @@ from rsnotify.process.reachable import reachable
 from rsnotify.process.settings import Settings
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
+TAKEN_SECONDS = 5.0  # that a port may still be held by what is left of a killed hub
 ACCEPT_SECONDS = 0.1  # for handshakes that are under way
 ACCEPT_LOOP_PASSES = 3  # until the protocol of who was accepted last knows of it
 
@@ -33,7 +36,7 @@ NO_NEW_CONNECTION = (
 )
 
 
-def bound_socket(settings: Settings, inherited: int | None) -> socket.socket:
+async def bound_socket(settings: Settings, inherited: int | None) -> socket.socket:
     """Bound, but not listening yet; a worker has its parent's."""
     if inherited is not None:
         return socket.socket(fileno=inherited)
@@ -41,13 +44,26 @@ def bound_socket(settings: Settings, inherited: int | None) -> socket.socket:
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
+        await _bind(made, (host, port))
     except OSError as error:
         made.close()
         raise InvalidSettings(
             [f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"]
         ) from None
     return made
+
+
+async def _bind(made: socket.socket, address: tuple[str, int]) -> None:
+    """A hub that was killed leaves its port when its workers have noticed; one that was just
+    starting does so last."""
+    until = time.monotonic() + TAKEN_SECONDS
+    while True:
+        try:
+            return made.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+        await asyncio.sleep(0.1)
 
 
 async def accept_the_last(bound: socket.socket) -> None:

@@ -1,12 +1,14 @@
 """The end of a hub: it comes, whatever swallows a cancellation, and takes its Redis with it."""
 
+import asyncio
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from rsnotify.process import workers
+from rsnotify.errors import InvalidSettings
+from rsnotify.process import listening, workers
 from rsnotify.process.listening import bound_socket
 from rsnotify.process.settings import Settings
 from tests.support.running import RunningHub
@@ -68,7 +70,24 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(
         ready.append("ready")
         signal.raise_signal(signal.SIGTERM)
 
-    with bound_socket(Settings(port=0), None) as bound:
+    with await bound_socket(Settings(port=0), None) as bound:
         await workers.run_workers(settings, [], "redis://nowhere", bound, end)
     assert ready == ["ready"]
     assert len([text for text in caplog.messages if "does not end" in text]) == 2
+
+
+async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that was just starting notices late that its parent was killed."""
+    with await bound_socket(Settings(port=0), None) as held:
+        held.listen()
+        settings = Settings(port=held.getsockname()[1])
+        monkeypatch.setattr(listening, "TAKEN_SECONDS", 0.2)
+        with pytest.raises(InvalidSettings, match="already in use; choose another"):
+            await bound_socket(settings, None)
+        monkeypatch.undo()
+        waiting = asyncio.create_task(bound_socket(settings, None))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+    (await waiting).close()
