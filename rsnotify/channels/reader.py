@@ -95,7 +95,7 @@ def write_to_all(readers: Collection[Reader], data: bytes) -> None:
 
 
 TURN_BYTES = 4 * 1024  # of all readers, in a turn of the event loop
-LEAST_BYTES = 128  # a pong
+LEAST_BYTES = 32  # a ping or a pong of most clients
 BYTES_PER_SECOND = 16 * 1024  # four of the longest messages
 FRAMES_PER_SECOND = 100  # pings of a minute and more, if the hub could read none of them meanwhile
 SECOND = 1.0
@@ -111,34 +111,39 @@ class ReaderInput:
         self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
         self._clock = clock
         self._second_ends = 0.0
-        self._bytes: dict[Reader, int] = {}  # in this second
-        self._frames: dict[Reader, int] = {}
+        self._bytes: dict[TransportReader, int] = {}  # in this second
+        self._frames: dict[TransportReader, int] = {}
 
-    def takes_bytes(self, reader: Reader, count: int) -> bool:
+    def takes_bytes(self, reader: "TransportReader", count: int) -> bool:
         """Count what a WebSocket has sent; false if it is more than it may send."""
         self.received.bytes[WEBSOCKET] += count
         now = self._clock()
         if now >= self._second_ends:
             self._second_ends = now + SECOND
-            self._bytes.clear()
-            self._frames.clear()
+            self._bytes = self._of_the_unread(self._bytes)
+            self._frames = self._of_the_unread(self._frames)
         total = self._bytes[reader] = self._bytes.get(reader, 0) + count
         return total <= BYTES_PER_SECOND
 
-    def takes_frames(self, reader: Reader, count: int) -> bool:
+    def takes_frames(self, reader: "TransportReader", count: int) -> bool:
         """The same for the frames in these bytes."""
         self.received.frames += count
         total = self._frames[reader] = self._frames.get(reader, 0) + count
         return total <= FRAMES_PER_SECOND
 
-    def forget(self, reader: Reader) -> None:
+    def _of_the_unread(self, counts: "dict[TransportReader, int]") -> "dict[TransportReader, int]":
+        """Of readers who have sent more than could be read yet: among many floods a second may be
+        too short to read what each may send."""
+        return {reader: n for reader, n in counts.items() if self.turns.is_waiting(reader)}
+
+    def forget(self, reader: "TransportReader") -> None:
         """It has gone."""
         self._bytes.pop(reader, None)
         self._frames.pop(reader, None)
 
 
 CLOSE_SECONDS = 5.0  # how long the other side may take to read the end, or to answer it
-FLOOD_CLOSE_SECONDS = 1.0  # …if it sends so much that it is not read any more
+FLOOD_CLOSE_SECONDS = 0.5  # …if it sends so much that it is not read any more
 
 
 class TransportReader(Reader, BoundedInput):

@@ -26,8 +26,8 @@ from rsnotify.http.unread_output import UnreadOutput
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
 LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
-PIPELINED = 8  # requests that may wait for earlier responses…
-PIPELINED_A_TURN = 8  # …of which so many begin in a turn of the event loop, on all connections
+PIPELINED = 8  # requests that may wait for earlier responses
+STARTED_A_TURN = 8  # of these and of handshakes, on all connections, in a turn of the event loop
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
 LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
@@ -36,16 +36,16 @@ TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
 LEAST_BYTES = 512  # many a request
 
 
-class PipelinedRequests:
-    """Begins requests that waited for the response before them, a few in a turn of the event loop:
-    whoever asks once does not wait for all that others have asked ahead."""
+class StartQueue:
+    """Starts requests that waited for the response before them, and handshakes of WebSockets, a few
+    in a turn of the event loop: whoever asks once does not wait for hundreds of others."""
 
     def __init__(self) -> None:
-        self._left = PIPELINED_A_TURN
+        self._left = STARTED_A_TURN
         self._line: deque[Callable[[], None]] = deque()
         self._is_turning = False
 
-    def begin(self, run: Callable[[], None]) -> None:
+    def start(self, run: Callable[[], None]) -> None:
         """Now, or when its turn comes."""
         if self._left:
             self._left -= 1
@@ -60,7 +60,7 @@ class PipelinedRequests:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_turning, self._left = False, PIPELINED_A_TURN
+        self._is_turning, self._left = False, STARTED_A_TURN
         while self._line and self._left:
             self._left -= 1
             self._line.popleft()()
@@ -76,7 +76,7 @@ class HttpInput:
     ) -> None:
         self.received = ReceivedCounts() if received is None else received
         self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
-        self.pipelined = PipelinedRequests()
+        self.starts = StartQueue()
         self._clock = clock
         self._lingering_bytes = 0  # of all together, in this second
         self._second_ends = 0.0
@@ -263,7 +263,7 @@ class HttpProtocol(BoundedInput):
 
     def _serve_waiting(self) -> None:
         exchange = self._serving = self._waiting.pop(0)
-        self._input.pipelined.begin(partial(self._run, exchange))
+        self._input.starts.start(partial(self._run, exchange))
 
     def _run(self, exchange: Exchange) -> None:
         if exchange.is_disconnected:
@@ -313,10 +313,9 @@ class HttpProtocol(BoundedInput):
             config=self._config, server_state=self._server_state, app_state=self._app_state
         )
         handshake.connection_made(self.transport)
+        self.transport.pause_reading()  # until its turn comes
         self.transport.set_protocol(handshake)
-        if self._is_paused:
-            self.transport.resume_reading()
-        handshake.data_received(request)
+        self._input.starts.start(partial(_begin_handshake, self.transport, handshake, request))
 
     # --- how it ends -----------------------------------------------------------------------------
 
@@ -427,6 +426,12 @@ class HttpProtocol(BoundedInput):
 
     def resume_writing(self) -> None:
         self.output.resume()
+
+
+def _begin_handshake(transport: asyncio.Transport, handshake: BoundedInput, request: bytes) -> None:
+    if not transport.is_closing():
+        transport.resume_reading()
+        handshake.data_received(request)
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:

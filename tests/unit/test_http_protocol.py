@@ -24,7 +24,7 @@ from rsnotify.http.protocol import (
     LINGER_REQUESTS_BYTES,
     LINGER_SECONDS,
     PIPELINED,
-    PIPELINED_A_TURN,
+    STARTED_A_TURN,
     HttpInput,
     HttpProtocol,
 )
@@ -451,7 +451,7 @@ async def test_beyond_that_the_last_answer_ends_the_connection(peer: Peer) -> No
 @pytest.mark.parametrize("over", [0, 1])
 async def test_8_requests_that_waited_begin_in_a_turn_whoever_sent_them(over: int) -> None:
     shared = HttpInput()
-    peers = [Peer(http_input=shared) for _ in range(PIPELINED_A_TURN + over)]
+    peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN + over)]
     for peer in peers:
         await peer.sends(SLOW + GET)
     for peer in peers:
@@ -464,14 +464,14 @@ async def test_8_requests_that_waited_begin_in_a_turn_whoever_sent_them(over: in
     while begun() < len(peers):
         await asyncio.sleep(0)
         rising.append(begun())
-    assert max(now - before for before, now in pairwise([0, *rising])) == PIPELINED_A_TURN
+    assert max(now - before for before, now in pairwise([0, *rising])) == STARTED_A_TURN
     await settled()
     assert all(peer.transport.statuses == [200, 200] for peer in peers)
 
 
 async def test_of_one_who_has_gone_no_request_begins() -> None:
     shared = HttpInput()
-    peers = [Peer(http_input=shared) for _ in range(3 * PIPELINED_A_TURN)]
+    peers = [Peer(http_input=shared) for _ in range(3 * STARTED_A_TURN)]
     for peer in peers:
         await peer.sends(SLOW + GET)
     for peer in peers:
@@ -482,6 +482,40 @@ async def test_of_one_who_has_gone_no_request_begins() -> None:
     gone.protocol.connection_lost(None)
     await settled()
     assert [peer for peer in peers if len(peer.scopes) == 1] == [gone]
+
+
+class Asked(asyncio.Protocol):
+    """A handshake that keeps what it was asked."""
+
+    def __init__(self, **_: Any) -> None:
+        self.request = b""
+
+    def connection_made(self, transport: Any) -> None:
+        transport.asked = self
+
+    def data_received(self, data: bytes) -> None:
+        assert not self.request
+        self.request = data
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_8_handshakes_begin_in_a_turn_but_none_of_one_who_has_gone(over: int) -> None:
+    shared = HttpInput()
+    peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN + over)]
+    for peer in peers:
+        peer.config.ws_protocol_class = Asked
+        peer.protocol.data_received(UPGRADE)
+    begun = [bool(peer.transport.asked.request) for peer in peers]
+    assert begun == [True] * STARTED_A_TURN + [False] * over
+    assert [peer.transport.is_paused for peer in peers] == [not each for each in begun]
+    gone = Peer(http_input=shared)
+    gone.config.ws_protocol_class = Asked
+    gone.protocol.data_received(UPGRADE)
+    gone.transport.close()
+    await settled()
+    assert all(peer.transport.asked.request.startswith(b"GET / ") for peer in peers)
+    assert not any(peer.transport.is_paused for peer in peers)
+    assert not gone.transport.asked.request
 
 
 # --- how it ends ---------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ LIMITS: dict[str, float] = {
         turns.TURN_BYTES
     ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
-    "bytes from a reader in a second": reader_input.BYTES_PER_SECOND,
+    "bytes from a reader in a second, or without a pause": reader_input.BYTES_PER_SECOND,
     "WebSocket frames from a reader in a second, pings and pongs included": (
         reader_input.FRAMES_PER_SECOND
     ),

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from unittest.mock import Mock
 
 import pytest
 import uvloop
@@ -196,6 +197,24 @@ def test_the_limit_is_each_readers_own() -> None:
     assert counted.takes_frames(many, FRAMES_PER_SECOND)  # type: ignore[arg-type]
     assert counted.takes_frames(one, FRAMES_PER_SECOND)  # type: ignore[arg-type]
     assert not counted.takes_frames(many, 1)  # type: ignore[arg-type]
+
+
+async def test_who_always_has_more_to_say_is_cut_off_however_slowly_it_is_read() -> None:
+    """Among hundreds of floods each may be read less than once in a second."""
+    now = 0.0
+    counted = ReaderInput(clock=lambda: now)
+    flooding, pausing = Mock(), Mock()
+
+    def is_taken() -> bool:
+        counted.turns.take(flooding, TURN_BYTES)
+        return counted.takes_bytes(flooding, TURN_BYTES)
+
+    for _ in range(BYTES_PER_SECOND // TURN_BYTES):
+        assert is_taken()
+        assert counted.takes_bytes(pausing, BYTES_PER_SECOND)
+        now += SECOND
+        await asyncio.sleep(0)  # its turn comes
+    assert not is_taken()
 
 
 # --- floods -------------------------------------------------------------------------------------
