@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from binascii import crc32
 from pathlib import Path
 from typing import Literal
 
@@ -338,6 +339,28 @@ async def test_a_tar_is_read_as_a_zip_is(
     assert ran.is_whole, ran.problems()
     assert files(copy) == {name: name.encode() for name in (*names, long)}
     assert (await audit(source.url + CAPABILITIES, copy)).is_in_sync
+
+
+def with_dictionary(packed: bytes, size_code: int) -> bytes:
+    """The same xz, whose header asks for a dictionary of this size; the code is of its format."""
+    size = 4 * (packed[12] + 1)  # of the block's header
+    header = bytearray(packed[12 : 12 + size - 4])
+    assert header[2:4] == b"\x21\x01"  # LZMA2, with one byte of properties
+    header[4] = size_code
+    return packed[:12] + header + crc32(header).to_bytes(4, "little") + packed[12 + size :]
+
+
+@pytest.mark.parametrize(("size_code", "said"), [(28, ""), (29, "Memory usage limit")])
+async def test_an_xz_may_ask_for_the_dictionary_of_its_best_level_and_no_more(
+    source: Source, copy: Path, size_code: int, said: str
+) -> None:
+    """64 MiB and 96; up to 4 GiB can be said in it."""
+    packed = tarred(manifest_of(source, "a"), member("a", b"a"))
+    dumped(source, with_dictionary(packed, size_code))
+    ran = await once(source, copy)
+    assert ran.is_whole is not bool(said), ran.problems()
+    assert said in ran.problems()
+    assert files(copy) == ({} if said else {"a": b"a"})
 
 
 HOSTILE = {
