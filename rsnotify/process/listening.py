@@ -7,6 +7,7 @@ kernel would reset them, and a proxy may have sent a publish by then.
 import asyncio
 import ctypes
 import errno
+import logging
 import select
 import socket
 import struct
@@ -17,6 +18,8 @@ from contextlib import suppress
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.reachable import reachable
 from rsnotify.process.settings import Settings
+
+log = logging.getLogger(__name__)
 
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 TAKEN_SECONDS = 5.0  # that a port may still be held by what is left of a killed hub
@@ -56,13 +59,16 @@ async def bound_socket(settings: Settings, inherited: int | None) -> socket.sock
 async def _bind(made: socket.socket, address: tuple[str, int]) -> None:
     """A hub that was killed leaves its port when its workers have noticed; one that was just
     starting does so last."""
-    until = time.monotonic() + TAKEN_SECONDS
+    until, is_told = time.monotonic() + TAKEN_SECONDS, False
     while True:
         try:
             return made.bind(address)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
                 raise
+        if not is_told:
+            log.warning("port %d is in use; waiting up to %.0f s for it", address[1], TAKEN_SECONDS)
+            is_told = True
         await asyncio.sleep(0.1)
 
 

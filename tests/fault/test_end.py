@@ -77,7 +77,7 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(
 
 
 async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A worker that was just starting notices late that its parent was killed."""
     with await bound_socket(Settings(port=0), None) as held:
@@ -86,6 +86,8 @@ async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(
         monkeypatch.setattr(listening, "TAKEN_SECONDS", 0.2)
         with pytest.raises(InvalidSettings, match="already in use; choose another"):
             await bound_socket(settings, None)
+        assert len(caplog.messages) == 1
+        assert "is in use; waiting up to" in caplog.text
         monkeypatch.undo()
         waiting = asyncio.create_task(bound_socket(settings, None))
         await asyncio.sleep(0.2)
