@@ -33,6 +33,7 @@ from rsnotify.cli.target import (
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
+from rsnotify.resourcesync.values import CHANGE_TYPES
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.asyncpublisher import AsyncPublisher
@@ -141,6 +142,8 @@ def publish(
             raise typer.BadParameter("--max-delete goes with --between and --dir")
         fields = {"capability": capability, "index": index}
         _check_framework(framework, fields, has_file=file is not None)
+        if change not in CHANGE_TYPES:
+            raise typer.BadParameter(f"--change {change}: choose one of {', '.join(CHANGE_TYPES)}")
         fields |= {"change": change, "lastmod": lastmod}
         source = of_locs(locs or [], **fields) if file is None else of_file(file, format_)
     elif framework or key or json:

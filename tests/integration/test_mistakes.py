@@ -20,7 +20,7 @@ MISTAKES = [
     ("publish zzz LOC", USE, "make it with: rsnotify sets add zzz"),
     ("publish LOC dataset1", USE, "is an address: name the set"),
     ("publish dataset1 example.com/a", NO, "an absolute URI such as http://example.com/res1"),
-    ("publish dataset1 LOC --change changed", NO, "one of created, updated, deleted"),
+    ("publish dataset1 LOC --change changed", USE, "one of created, updated, deleted"),
     ("publish dataset1 LOC --lastmod yesterday", NO, "such as 2026-11-20T21:34:00Z"),
     ("publish dataset1 LOC/é", NO, "publish 'http://example.com/a/%C3%A9'"),
     ("publish dataset1 --file DIR/none.json", USE, "none.json: No such file"),
