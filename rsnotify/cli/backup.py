@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rsnotify.cli.target import DATA
+from rsnotify.errors import InvalidSettings
 from rsnotify.process.embedded_redis.backup import back_up
 from rsnotify.process.embedded_redis.backup import restore as put_back
 
@@ -35,6 +36,8 @@ def restore(file: Source, data: Data = DATA) -> None:
 
     The next `rsnotify serve` with this directory goes on from there.
     """
+    if not file.is_file():
+        raise InvalidSettings([f"no file {file}: name one that `rsnotify backup` has written"])
     if not put_back(file, data):
         typer.echo("not checked for damage: no redis-server or valkey-server is here", err=True)
     typer.echo(f"{data} is restored: start the hub with --data {data}", err=True)

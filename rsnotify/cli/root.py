@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -130,10 +131,12 @@ def main() -> None:
 
 def _with_advice(error: Any) -> str:
     """A wrong use of the command line, in words; and where to read how it is used."""
-    if getattr(error, "option_name", None) == "--token":
+    if get_close_matches(getattr(error, "option_name", ""), ["--token"]):
         return "a token is not given on the command line, where others see it: set RSNOTIFY_TOKEN"
     message = error.format_message().rstrip(".").removeprefix("Invalid value: ")
     path = error.ctx.command_path if error.ctx else "rsnotify"
+    if message.startswith("No such command") and not message.endswith("?"):
+        message += f": the commands are {', '.join(error.ctx.command.list_commands(error.ctx))}"
     see = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{see} {path} --help"
 
