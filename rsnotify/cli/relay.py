@@ -76,8 +76,8 @@ def relay(
     """Publish the outbox table of an application's database.
 
     It runs until SIGTERM or Ctrl-C. The application writes its changes to the table
-    `rsnotify_outbox` in its own transactions; see `docs/client.md`. Any number of relays may run
-    for one table: one of them works.
+    `rsnotify_outbox` in its own transactions; see `docs/applications.md`. Any number of relays may
+    run for one table: one of them works.
     """
     if print_sql:
         typer.echo(Outbox.sql(database_of(database)), nl=False)

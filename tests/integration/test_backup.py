@@ -167,7 +167,7 @@ async def lay_out(file: str, folder: Path) -> None:
 async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_commands(
     tmp_path: Path, own_redis: OwnRedis
 ) -> None:
-    """As docs/operations.md says it."""
+    """As docs/operations/backup.md says it."""
     async with RunningHub(tmp_path / "data", "--redis", own_redis.url) as hub:
         cursor = (await hub.publish("http://example.com/read"))["until"]
         await hub.publish(BEFORE)
@@ -182,7 +182,7 @@ async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_com
 
 @pytest.mark.timeout(120)
 async def test_a_cluster_is_backed_up_and_put_back_master_by_master(tmp_path: Path) -> None:
-    """As docs/operations.md says it; the replicas copy their masters again."""
+    """As docs/operations/backup.md says it; the replicas copy their masters again."""
     sets = ("dataset1", "two", "three", "four")
     async with cluster(tmp_path) as redis:
         masters = redis.servers[:MASTERS]

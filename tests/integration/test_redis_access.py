@@ -19,7 +19,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.redis_tls import AUTHORITY, TRUSTING, WITH_CERTIFICATE, refusing, tls_before
 from tests.support.running import TOKEN, RunningHub, until
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+OPERATIONS = Path(__file__).parents[2] / "docs/operations/redis.md"
 
 
 @pytest.fixture
