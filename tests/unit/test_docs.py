@@ -49,11 +49,17 @@ def test_every_close_code_stands_in_the_docs_and_nothing_else_does() -> None:
 
 
 def test_every_document_is_linked_from_the_readme() -> None:
-    """Those of decisions from the page on design, which the README names."""
+    """Those of decisions from the page on design, which the README names; the index aside."""
     readme = (ROOT / "README.md").read_text()
     decisions = {name for name in DOCS if name.startswith("decisions/")}
-    assert all(f"docs/{name}" in readme for name in DOCS.keys() - decisions)
+    pages = DOCS.keys() - decisions - {"index.md"}
+    assert [name for name in pages if f"docs/{name}" not in readme] == []
     assert all(name in DOCS["design.md"] for name in decisions)
+
+
+def test_every_document_is_once_in_the_book() -> None:
+    index = re.findall(r"^([\w/-]+)$", DOCS["index.md"], re.MULTILINE)
+    assert sorted(f"{name}.md" for name in index) == sorted(DOCS.keys() - {"index.md"})
 
 
 DESIGN_LINES = 400

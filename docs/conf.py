@@ -1,0 +1,11 @@
+"""The pages of this folder as a book with search: `make docs` builds it, without the network."""
+
+from rsnotify import __version__
+
+project = "rsnotify"
+release = __version__
+html_title = f"rsnotify {__version__}"
+extensions = ["myst_parser"]
+html_theme = "furo"
+myst_heading_anchors = 4  # links name headings as forges do
+suppress_warnings = ["misc.highlighting_failure"]  # the map of the rooms is in no language
