@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from tests.support.clock import Clock
 from tests.support.faults import OwnRedis, SlowWay
 from tests.support.reference import installed

@@ -34,8 +34,7 @@ from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import DAY, DocumentSchedule, Window, last_edge
 from rsnotify.journal.windows import Archived, Windows
-from rsnotify.redis_client.connection import Client
-from rsnotify.redis_client.script import IfEquals
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.notification import (
     SOURCE_DESCRIPTION,
@@ -53,7 +52,6 @@ class AnnouncedDocuments:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._if_equals = IfEquals(client)
 
     async def read(self, set_name: str) -> Told | None:
         found = await self._client.hget(_key(set_name), FIELD)
@@ -63,7 +61,7 @@ class AnnouncedDocuments:
         """Only if it is still the set created then: one that is removed leaves no key."""
         value = msgspec.json.encode(told)
         command = ("HSET", FIELD, value)
-        await self._if_equals(_key(set_name), int(created), *command, field="created")
+        await self._client.if_equals(_key(set_name), int(created), *command, field="created")
 
 
 def _key(set_name: str) -> str:

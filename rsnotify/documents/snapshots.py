@@ -17,8 +17,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.claims import Claim, Claims
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.windows import Windows
-from rsnotify.redis_client.connection import Client, each, write_in_pieces
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 
@@ -196,7 +195,7 @@ class Snapshots:
         self, set_name: str, name: str, number: int, packed: PackedEntries
     ) -> None:
         key = keys.snapshot_part(set_name, name, number)
-        await write_in_pieces(self._client, key, packed.to_bytes(), seconds=WALK_SECONDS)
+        await self._client.write_in_pieces(key, packed.to_bytes(), seconds=WALK_SECONDS)
 
     async def publish(
         self,

@@ -37,8 +37,7 @@ from rsnotify.journal.journal_format import (
     rows_of,
 )
 from rsnotify.journal.submission import ENTRIES_BYTES, Fragment, Submission
-from rsnotify.redis_client.connection import Client
-from rsnotify.redis_client.script import Command, Script
+from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Interval, Row
 
@@ -132,7 +131,7 @@ def command_of(
     group: Sequence[PendingAppend],
     window: tuple[int, int, int],
     round_: Round,
-) -> Command:
+) -> tuple[Any, ...]:
     seen = max([append.seen for append in group])
     common = channel_arguments(channel, window, seen, round_.process)
     of_call = (round_.writer, round_.number, CALL_SECONDS, KEY_SECONDS)
@@ -368,7 +367,7 @@ class Appends:
             for group in groups:
                 fail_all(group, error)
 
-    async def _run(self, commands: Sequence[Command]) -> list[Any]:
+    async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies, and behind them the version of the sets; asked for again as long as nobody
         knows what became of the commands."""
         until = monotonic() + CERTAIN_SECONDS

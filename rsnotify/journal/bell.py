@@ -12,14 +12,14 @@ from time import monotonic
 from typing import Any
 
 from rsnotify.journal import keys
-from rsnotify.redis_client.connection import pool_at
-from rsnotify.redis_client.taken_connection import RECHECK_SECONDS, ListeningConnection
+from rsnotify.redis_client import Client
 
 log = logging.getLogger(__name__)
 
 TOKEN_ACTS = ("made", "revoked")  # strokes that name the key of a token
 PING_SECONDS = 2.0  # from one to the next, and for the answer
 DEAF_SECONDS = 2 * PING_SECONDS  # after the last sign of life
+RECHECK_SECONDS = 0.01  # for what came while this process was busy, and was not read yet
 AGAIN_SECONDS = 1.0
 WITHOUT = "the journals are compared instead, which takes longer"
 
@@ -27,12 +27,12 @@ WITHOUT = "the journals are compared instead, which takes longer"
 class Bell:
     """Receives what every hub process on this Redis rings."""
 
-    def __init__(self, url: str, name: str = keys.BELL) -> None:
-        self._url = url
+    def __init__(self, client: Client, name: str = keys.BELL) -> None:
+        self._client = client
         self._name = name
         self._heard_at = float("-inf")
         self._is_doubted = False
-        self._connection: ListeningConnection | None = None
+        self._connection: Any = None  # of a client
         self.connections = 0  # how often it was made: before, strokes may have been missed
 
     @property
@@ -59,17 +59,12 @@ class Bell:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _on_one_connection(self, hear: Callable[[str], None]) -> None:
-        async with pool_at(self._url) as pool:
-            self._is_doubted = False
-            made = await pool.get_connection()  # type: ignore[no-untyped-call]
-            connection = self._connection = ListeningConnection(made, partial(self._take_in, hear))
-            try:
-                connection.send(("SUBSCRIBE", self._name))
-                await self._until_silent(connection)
-            finally:
-                connection.abort()
+        async with self._client.listening(partial(self._take_in, hear)) as connection:
+            self._connection, self._is_doubted = connection, False
+            connection.send(("SUBSCRIBE", self._name))
+            await self._until_silent(connection)
 
-    async def _until_silent(self, connection: ListeningConnection) -> None:
+    async def _until_silent(self, connection: Any) -> None:
         while not self._is_doubted:
             asked_at = monotonic()
             connection.send(("PING",))

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from rsnotify.errors import TryAgain
-from rsnotify.redis_client.connection import Client
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client import Client, Script
 
 _CLAIM = Script("journal/claim.lua")
 

@@ -7,8 +7,7 @@ import msgspec
 from rsnotify.journal import keys
 from rsnotify.journal.clock_history import ClockHistory
 from rsnotify.journal.window import HOUR
-from rsnotify.redis_client.connection import Client
-from rsnotify.redis_client.script import IfEquals
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 log = logging.getLogger(__name__)
@@ -24,7 +23,6 @@ class ClockWatch:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._if_equals = IfEquals(client)
 
     async def look(self) -> ClockHistory:
         """The history of the clock up to now; stored before anybody acts on it."""
@@ -46,7 +44,7 @@ class ClockWatch:
         new = msgspec.json.encode(history)
         if stored is None:
             return bool(await self._client.set(keys.CLOCK_HISTORY, new, nx=True))
-        return await self._if_equals(keys.CLOCK_HISTORY, stored, "SET", new)
+        return bool(await self._client.if_equals(keys.CLOCK_HISTORY, stored, "SET", new))
 
 
 async def redis_now(client: Client) -> Position:

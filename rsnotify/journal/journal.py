@@ -9,8 +9,7 @@ from rsnotify.journal.appends import UNSEEN, Appends, used_otherwise
 from rsnotify.journal.journal_format import parse_known, remembered_key, rows_of
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.window import HOUR, WINDOW_BYTES
-from rsnotify.redis_client.connection import Client, each
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 

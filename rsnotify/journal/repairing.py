@@ -145,7 +145,7 @@ class Repairing:
         if self._lineage is None or self._lineage == self._noted:
             return
         channels = [*starmap(ChannelName, product(set_names, KINDS))]
-        await self._repairs.note_servers(self._lineage.servers, channels)
+        await self._repairs.note_servers(self._lineage.servers.names, channels)
         self._noted = self._lineage
 
     async def check_suspects(self) -> None:

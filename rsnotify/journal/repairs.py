@@ -26,10 +26,7 @@ from rsnotify.journal.journal_format import (
 )
 from rsnotify.journal.sets import new_data_id
 from rsnotify.journal.submission import Fragment
-from rsnotify.redis_client.cluster.slots import slot_of
-from rsnotify.redis_client.connection import Client
-from rsnotify.redis_client.round_trip import judge_answers
-from rsnotify.redis_client.script import IfEquals, Script
+from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 
@@ -47,12 +44,11 @@ class Lineage(NamedTuple):
     """Which server has a journal differs after it has been started again, or another has taken
     over; `data` after Redis has been emptied."""
 
-    servers: tuple[str, ...]  # one; or that of each slot of a Cluster
+    servers: Any  # of a `Client`
     data: bytes
 
     def server_of(self, channel: ChannelName) -> str:
-        one, *others = self.servers
-        return self.servers[slot_of(keys.record(channel))] if others else one
+        return str(self.servers.of_key(keys.record(channel)))
 
 
 class Remains(NamedTuple):
@@ -71,7 +67,6 @@ class Repairs:
     def __init__(self, client: Client, window: tuple[int, int, int]) -> None:
         self._client = client
         self._window = window
-        self._if_equals = IfEquals(client)
 
     async def lineage(self) -> Lineage:
         """Which Redis this is, and which data."""
@@ -86,10 +81,11 @@ class Repairs:
         if await self._client.get(keys.SERVERS) == name.encode():
             return False
         now = int(await redis_now(self._client))
-        commands = [_PASS.command([keys.record(each)], now, "floor") for each in channels]
-        for start in range(0, len(commands), PAGE):
-            answers = await self._client.together(commands[start : start + PAGE])
-            judge_answers(answers, raise_on_error=True)
+        for start in range(0, len(channels), PAGE):
+            async with self._client.pipeline(transaction=False) as pipeline:
+                for each in channels[start : start + PAGE]:
+                    _PASS.run(pipeline, [keys.record(each)], now, "floor")
+                await pipeline.execute()
         await self._client.set(keys.SERVERS, name)
         return True
 
@@ -101,7 +97,7 @@ class Repairs:
         try:
             yield me
         finally:
-            await self._if_equals(key, me, "DEL")
+            await self._client.if_equals(key, me, "DEL")
 
     async def released(self, channel: ChannelName) -> None:
         """Wait until nobody holds the journal."""
@@ -116,7 +112,7 @@ class Repairs:
             if found != holder:
                 holder, until = found, monotonic() + HOLD_SECONDS
             elif found is not None and monotonic() > until:
-                await self._if_equals(key, found, "DEL")
+                await self._client.if_equals(key, found, "DEL")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def remains(self, channel: ChannelName, created: Position, after: Position) -> Remains:

@@ -16,8 +16,7 @@ from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.clock_watch import redis_now
 from rsnotify.journal.set_options import TOPICS, SetOptions, SetRecord, check_name, check_together
-from rsnotify.redis_client.connection import Client, each
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 

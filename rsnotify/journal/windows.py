@@ -16,8 +16,7 @@ from rsnotify.journal.clock_history import ClockHistory
 from rsnotify.journal.clock_watch import ClockWatch, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.window import MINUTE, JournalRecord, Span, Window
-from rsnotify.redis_client.connection import Client, each, write_in_pieces
-from rsnotify.redis_client.script import IfEquals, Script
+from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 
@@ -46,7 +45,6 @@ class Windows:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._if_equals = IfEquals(client)
         self._claims = Claims(client)
         self._watch = ClockWatch(client)
         self._asked: dict[str, asyncio.Future[JournalRecord | None]] = {}
@@ -153,7 +151,7 @@ class Windows:
         channel, data = _changes(set_name), packed.to_bytes()
         key = keys.packed(channel, window.from_)
         written = f"{key}:{secrets.token_hex(8)}"
-        await write_in_pieces(self._client, written, data, seconds=KEEP_SECONDS)
+        await self._client.write_in_pieces(written, data, seconds=KEEP_SECONDS)
         names = [keys.windows(channel), written, key]
         await _KEEP.run(self._client, names, window.render(), len(data))
 
@@ -165,7 +163,7 @@ class Windows:
         """How far the upkeep of the set created then has come: `packed_until`, `grew_until`."""
         key = keys.record(_changes(set_name))
         fields = [part for name, at in until.items() for part in (FIELDS[name], int(at))]
-        await self._if_equals(key, int(created), "HSET", *fields, field="created")
+        await self._client.if_equals(key, int(created), "HSET", *fields, field="created")
 
     async def trim(self, set_name: str, window: Window) -> bool:
         """Let the stream begin behind a window that is packed; only if it begins before it now."""

@@ -13,7 +13,7 @@ from rsnotify.operation.metrics import Metrics
 from rsnotify.operation.peers import Peers, Reports
 from rsnotify.operation.process import EventLoopDelay, Identity, ThisProcess, Watched
 from rsnotify.operation.status import Status
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.overview import Overview
 

@@ -20,7 +20,7 @@ from rsnotify.channels.admission import Channels
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.hub import Hub
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.single_flight import SingleFlight
 
 KNOWN_SECONDS = 1.0

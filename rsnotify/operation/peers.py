@@ -17,7 +17,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
 from rsnotify.operation.process import Report, ThisProcess
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 
 
 class Reports:

@@ -7,20 +7,16 @@ sentence that says how to correct it.
 import asyncio
 import logging
 from time import monotonic
-
-from redis.exceptions import ResponseError
+from typing import Any
 
 from rsnotify.errors import InvalidSettings, RedisRefuses, TooFewReplicas, TryAgain
-from rsnotify.redis_client.address import parse_address, tls_context, without_password
-from rsnotify.redis_client.connection import Client, connect
-from rsnotify.redis_client.engine import OLDEST_IN_WORDS, Engine
-from rsnotify.redis_client.failures import judge
+from rsnotify.process.engine import OLDEST_IN_WORDS, Engine
+from rsnotify.redis_client import Address, Client, connect
 
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 30.0  # how long it may take to appear
 AGAIN_SECONDS = 1.0
-LISTEN_SECONDS = 1.0
 
 NOT_ALONE = {
     "cluster": "is a node of a Redis Cluster: write redis+cluster://host:port,host:port",
@@ -31,13 +27,13 @@ NOT_ALONE = {
 async def wait_until_usable(url: str, *, warn: bool, replicas: int = 0) -> None:
     """Return once this Redis answers and can keep a journal; warn if it may lose of it."""
     async with connect(url, replicas=replicas) as client:
-        await _answer(client, url)
+        await _wait_for_answer(client, url)
         for warning in await durability_warnings(client) if warn else ():
             log.warning("%s", warning)
 
 
-async def _answer(client: Client, url: str) -> None:
-    address, until = without_password(url), monotonic() + PATIENCE_SECONDS
+async def _wait_for_answer(client: Client, url: str) -> None:
+    address, until = Address.without_password(url), monotonic() + PATIENCE_SECONDS
     said = ""
     while True:
         try:
@@ -45,7 +41,7 @@ async def _answer(client: Client, url: str) -> None:
         except RedisRefuses as error:
             raise InvalidSettings([f"--redis {address}: {error.detail}"]) from None
         except TryAgain as error:
-            if refusal := await _refusal_of_tls(url):
+            if refusal := await Address.parse(url).refusal_of_tls():
                 raise InvalidSettings([f"--redis {address}: {refusal}"]) from None
             silence = f"no Redis answers at {address}: {error.detail}"
             if monotonic() > until:
@@ -54,32 +50,6 @@ async def _answer(client: Client, url: str) -> None:
                 log.warning("%s; waiting up to %.0f s for it", silence, PATIENCE_SECONDS)
             said = silence
         await asyncio.sleep(AGAIN_SECONDS)
-
-
-async def _refusal_of_tls(url: str) -> str | None:
-    """What the other side has against us, heard before we say anything.
-
-    Who has begun to speak may see nothing but a lost connection.
-    """
-    address = parse_address(url)
-    if not address.has_tls or address.sentinels or address.nodes:
-        return None
-    host, port, context = (
-        address.options["host"],
-        address.options.get("port", 6379),
-        tls_context(address),
-    )
-    try:
-        async with asyncio.timeout(LISTEN_SECONDS):
-            reader, writer = await asyncio.open_connection(host, port, ssl=context)
-            try:
-                await reader.read(1)
-            finally:
-                writer.transport.abort()
-    except OSError as error:  # a timeout is one too
-        judged = judge(error)
-        return judged.detail if isinstance(judged, RedisRefuses) else None
-    return None
 
 
 async def require_usable(client: Client, address: str) -> None:
@@ -93,10 +63,11 @@ async def require_usable(client: Client, address: str) -> None:
 
 
 async def _require_usable(server: Client, address: str, *, is_cluster: bool) -> None:
-    try:
-        hello = await server.execute_command("HELLO")
-    except ResponseError:  # Redis knows this command from 6.0 on
-        raise InvalidSettings([_too_old(address, "is too old")]) from None
+    hello = await _answer(server, "HELLO")
+    if isinstance(hello, TryAgain):
+        raise hello
+    if isinstance(hello, Exception):  # Redis knows this command from 6.0 on
+        raise InvalidSettings([_too_old(address, "is too old")])
     await server.ping()
     problem = _problem(_pairs(hello), address, is_cluster=is_cluster)
     if problem:
@@ -112,10 +83,18 @@ async def _require_joined(node: Client) -> None:
         raise TryAgain("a part of the Redis Cluster is down")
 
 
-def _pairs(hello: object) -> dict[str, str]:
-    """The answer to HELLO, which comes as a list of names and values in turn."""
-    assert isinstance(hello, list)  # noqa: S101
-    texts = [each.decode() if isinstance(each, bytes) else str(each) for each in hello]
+async def _answer(server: Client, *command: str) -> Any:
+    """What it says; an error is an answer too."""
+    pipeline = server.pipeline(transaction=False)
+    pipeline.execute_command(*command)
+    (answer,) = await pipeline.execute(raise_on_error=False)
+    return answer
+
+
+def _pairs(answer: object) -> dict[str, str]:
+    """The answer to HELLO or CONFIG GET: a list of names and values in turn."""
+    assert isinstance(answer, list)  # noqa: S101
+    texts = [each.decode() if isinstance(each, bytes) else str(each) for each in answer]
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
@@ -146,15 +125,17 @@ async def durability_warnings(client: Client) -> list[str]:
 
 
 async def _warnings(client: Client) -> list[str]:
-    try:
-        config: dict[str, str] = {}
-        for name in ("appendonly", "appendfsync", "maxmemory-policy"):
-            config |= await client.config_get(name)
-    except (ResponseError, RedisRefuses):
-        return [
-            "Redis does not let us read its configuration: make sure that it has "
-            "`appendonly yes` and `maxmemory-policy noeviction`."
-        ]
+    config: dict[str, str] = {}
+    for name in ("appendonly", "appendfsync", "maxmemory-policy"):
+        answer = await _answer(client, "CONFIG", "GET", name)
+        if isinstance(answer, TryAgain) and not isinstance(answer, RedisRefuses):
+            raise answer
+        if isinstance(answer, Exception):
+            return [
+                "Redis does not let us read its configuration: make sure that it has "
+                "`appendonly yes` and `maxmemory-policy noeviction`."
+            ]
+        config |= _pairs(answer)
     warnings = []
     if config.get("appendonly") != "yes":
         warnings.append(

@@ -27,7 +27,7 @@ from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims
-from rsnotify.redis_client.address import parse_address, with_password
+from rsnotify.redis_client import Address
 from rsnotify.websub.subscription_store import release_all_claims
 
 log = logging.getLogger(__name__)
@@ -87,8 +87,8 @@ def redis_url_of(settings: Settings) -> str | None:
             name = "RSNOTIFY_REDIS_PASSWORD" if password else "RSNOTIFY_REPLICAS"
             raise InvalidSettings([f"{name} is given, but not RSNOTIFY_REDIS_URL"])
         return None
-    parse_address(url)
-    return with_password(url, password) if password else url
+    Address.parse(url)
+    return Address.with_password(url, password) if password else url
 
 
 class _Redis(NamedTuple):

@@ -9,7 +9,7 @@ from rsnotify.journal.sets import Sets
 from rsnotify.journal.windows import Windows
 from rsnotify.process.settings import Settings
 from rsnotify.publishing.loads.load_store import Loads
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from rsnotify.registry.tokens import Tokens
 from rsnotify.websub.subscription_store import Subscriptions
 
@@ -18,7 +18,6 @@ class Stores:
     """One object for each subject, on two connections."""
 
     def __init__(self, settings: Settings, redis_url: str) -> None:
-        self._url = redis_url
         self._bells: list[Bell] = []
         self._client = connect(redis_url, replicas=settings.replicas)
         # Of its own: publishing never waits for readers.
@@ -45,7 +44,7 @@ class Stores:
 
     def bell(self, name: str = keys.BELL) -> Bell:
         """A bell of its own for whoever listens."""
-        bell = Bell(self._url, name)
+        bell = Bell(self._client, name)
         self._bells.append(bell)
         return bell
 

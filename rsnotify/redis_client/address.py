@@ -11,6 +11,7 @@ User and password are those of Redis. What the Sentinels want stands behind the 
 `ssl_certfile` and `ssl_keyfile`.
 """
 
+import asyncio
 import re
 from pathlib import Path
 from ssl import SSLContext
@@ -20,8 +21,10 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from redis.asyncio.connection import BlockingConnectionPool, SSLConnection, parse_url
 from redis.exceptions import RedisError
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, RedisRefuses
+from rsnotify.redis_client.failures import judge
 
+LISTEN_SECONDS = 1.0
 PORT = 6379
 SENTINEL_PORT = 26379
 SENTINEL, CLUSTER = "+sentinel", "+cluster"
@@ -53,16 +56,60 @@ class Address(NamedTuple):
     def has_tls(self) -> bool:
         return self.options.get("connection_class") is SSLConnection
 
+    @staticmethod
+    def parse(url: str) -> "Address":
+        """The address, or `InvalidSettings` with what is wrong with it."""
+        try:
+            return _checked(_parsed(url))
+        except TypeError as error:
+            wrong = f"it has an unknown option: {str(error).rpartition(' ')[2]}"
+        except (ValueError, OSError, RedisError) as error:
+            wrong = UNESCAPED if _is_unescaped(url) else str(error)
+        raise InvalidSettings([f"--redis {Address.without_password(url)!r}: {wrong}"])
 
-def parse_address(url: str) -> Address:
-    """The address, or `InvalidSettings` with what is wrong with it."""
-    try:
-        return _checked(_parsed(url))
-    except TypeError as error:
-        wrong = f"it has an unknown option: {str(error).rpartition(' ')[2]}"
-    except (ValueError, OSError, RedisError) as error:
-        wrong = UNESCAPED if _is_unescaped(url) else str(error)
-    raise InvalidSettings([f"--redis {without_password(url)!r}: {wrong}"])
+    @staticmethod
+    def with_password(url: str, password: str) -> str:
+        """The same address with a password, in the place of one that it may have."""
+        scheme, _, rest = url.partition("://")
+        if scheme == "unix":
+            return f"{url}{'&' if '?' in url else '?'}{urlencode({'password': password})}"
+        netloc, slash, behind = rest.partition("/")
+        user, _, hosts = netloc.rpartition("@")
+        user, _, _ = user.partition(":")
+        return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}{slash}{behind}"
+
+    @staticmethod
+    def without_password(url: str) -> str:
+        """The address as it may be shown: without all before the last `@`, for a password may hold
+        what it should not."""
+        shown = _without_passwords_in_query(url)
+        before, at, host = shown.rpartition("@")
+        if not at or shown.startswith("unix:"):
+            return shown
+        scheme, separator, _ = before.partition("://")
+        return f"{scheme}://…@{host}" if separator else f"…@{host}"
+
+    async def refusal_of_tls(self) -> str | None:
+        """What the other side has against us, heard before we say anything.
+
+        Who has begun to speak may see nothing but a lost connection.
+        """
+        if not self.has_tls or self.sentinels or self.nodes:
+            return None
+        host, port = self.options["host"], self.options.get("port", PORT)
+        try:
+            async with asyncio.timeout(LISTEN_SECONDS):
+                reader, writer = await asyncio.open_connection(
+                    host, port, ssl=_tls_context(self.options)
+                )
+                try:
+                    await reader.read(1)
+                finally:
+                    writer.transport.abort()
+        except OSError as error:  # a timeout is one too
+            judged = judge(error)
+            return judged.detail if isinstance(judged, RedisRefuses) else None
+        return None
 
 
 def _parsed(url: str) -> Address:
@@ -74,28 +121,6 @@ def _parsed(url: str) -> Address:
     if scheme.endswith(CLUSTER):
         return _of_cluster(scheme.removesuffix(CLUSTER), rest)
     return Address(dict(parse_url(url)))
-
-
-def with_password(url: str, password: str) -> str:
-    """The same address with a password, in the place of one that it may have."""
-    scheme, _, rest = url.partition("://")
-    if scheme == "unix":
-        return f"{url}{'&' if '?' in url else '?'}{urlencode({'password': password})}"
-    netloc, slash, behind = rest.partition("/")
-    user, _, hosts = netloc.rpartition("@")
-    user, _, _ = user.partition(":")
-    return f"{scheme}://{user}:{quote(password, safe='')}@{hosts}{slash}{behind}"
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown. All before the last `@` is left out, for a password may hold
-    what it should not."""
-    shown = _without_passwords_in_query(url)
-    before, at, host = shown.rpartition("@")
-    if not at or shown.startswith("unix:"):
-        return shown
-    scheme, separator, _ = before.partition("://")
-    return f"{scheme}://…@{host}" if separator else f"…@{host}"
 
 
 def _without_passwords_in_query(url: str) -> str:
@@ -158,11 +183,6 @@ def _checked(address: Address) -> Address:
             Path(options[file]).read_bytes()
         _tls_context(options)
     return address
-
-
-def tls_context(address: Address) -> SSLContext | None:
-    """How TLS is spoken to it; None if it is not."""
-    return _tls_context(address.options)
 
 
 def _tls_context(options: dict[str, Any]) -> SSLContext | None:

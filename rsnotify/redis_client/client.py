@@ -1,22 +1,36 @@
 """The client of one Redis: what it is sent, how often, and what its failures mean."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from redis import asyncio as redis
 from redis.asyncio.client import Pipeline as LibraryPipeline
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
+from redis.crc import key_slot
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ExecAbortError, NoScriptError
 
 from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.replicas import Replicas
 from rsnotify.redis_client.round_trip import exchange, has_error, judge_answers, parsed_as
 from rsnotify.redis_client.script import Command, Script, in_words
+from rsnotify.redis_client.taken_connection import ListeningConnection
+
+
+class Servers(NamedTuple):
+    """The servers that have the data, by names that they lose when another takes over."""
+
+    names: tuple[str, ...]  # one; or that of each slot of a Cluster
+
+    def of_key(self, key: str) -> str:
+        one, *others = self.names
+        return self.names[key_slot(key.encode())] if others else one
 
 
 class PipelineClient(Protocol):
@@ -64,6 +78,47 @@ class Pipeline(LibraryPipeline):
         ]
 
 
+_IF_EQUALS = Script("redis_client/if_equals.lua")
+_PIECE = Script("redis_client/piece.lua")
+PIECE_BYTES = 64 * 1024
+
+
+class MoreCommands:
+    """What any client can do besides the commands of Redis."""
+
+    listening_pool: Callable[[], Pool]
+
+    @asynccontextmanager
+    async def listening(self, hear: Callable[[Any], None]) -> AsyncIterator[ListeningConnection]:
+        """A connection of its own, on which `hear` is called with all that Redis says."""
+        async with self.listening_pool() as pool:
+            made = await pool.get_connection()  # type: ignore[no-untyped-call]
+            connection = ListeningConnection(made, hear)
+            try:
+                yield connection
+            finally:
+                connection.abort()
+
+    async def if_equals(
+        self, key: str, expected: bytes | str | int, *command: bytes | str | int, field: str = ""
+    ) -> bool:
+        """Do the command to the key if `expected` is its value, or that of this field.
+
+        Returns whether it was done; any other value stays as it is.
+        """
+        return bool(await _IF_EQUALS.run(self, [key], field, expected, *command))
+
+    async def write_in_pieces(self, key: str, data: bytes, *, seconds: int) -> None:
+        """Write large data in pieces, so that others need not wait for all of it; it expires.
+
+        It does no harm if a piece is written twice.
+        """
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            if not await _PIECE.run(self, [key], start, piece, seconds):
+                raise TryAgain("the data expired while they were written: it took too long")
+
+
 CONNECT_SECONDS = 1.0
 ANSWER_SECONDS = 2.0
 CONNECTIONS = 64
@@ -90,7 +145,7 @@ def answer_raw(client: Any) -> None:
         client.response_callbacks.pop(name, None)
 
 
-class RedisClient(redis.Redis):
+class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the library's own bases
     """The commands of redis-py, sent over our own connections, with translated failures."""
 
     replicas = Replicas(0)
@@ -100,7 +155,7 @@ class RedisClient(redis.Redis):
         """What is in the same lane waits for the same server."""
         return ""
 
-    async def servers(self) -> tuple[str, ...]:
+    async def servers(self) -> Servers:
         """The server, by a name that it loses when it is started again or another takes over."""
         pool: Any = self.connection_pool
         await pool.look_for_newer()
@@ -108,7 +163,7 @@ class RedisClient(redis.Redis):
         pipeline.info("server")
         pipeline.info("replication")
         server, replication = await pipeline.execute()
-        return (f"{server['run_id']} {replication.get('master_replid', '')}",)
+        return Servers((f"{server['run_id']} {replication.get('master_replid', '')}",))
 
     async def masters(self) -> dict[str, Any]:
         """A client of each server that is written to, by its lane."""

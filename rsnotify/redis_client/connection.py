@@ -7,24 +7,20 @@ command must be repeatable.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from rsnotify.errors import PartAway, TryAgain
-from rsnotify.redis_client.address import parse_address
+from rsnotify.redis_client.address import Address
 from rsnotify.redis_client.client import RedisClient, answer_raw, pool_options
 from rsnotify.redis_client.cluster.nodes import ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.redis_client.cluster.router import ClusterClient
 from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.replicas import Replicas
-from rsnotify.redis_client.script import Script
 from rsnotify.redis_client.sentinel import PrimaryPool, ToPrimary, ToPrimaryWithTLS, sentinels_at
-
-PIECE_BYTES = 64 * 1024
 
 Client = Any  # redis-py's stubs give every command a type that is both sync and async
 Parsed = TypeVar("Parsed")
-
-_PIECE = Script("redis_client/piece.lua")
 
 
 def connect(url: str, *, replicas: int = 0) -> Client:
@@ -33,16 +29,19 @@ def connect(url: str, *, replicas: int = 0) -> Client:
     If all are in use, the caller waits for one, no longer than for an answer. What is sent by
     `once` or `durably` is answered when so many replicas have it.
     """
-    address = parse_address(url)
+    address = Address.parse(url)
+    client: Client
     if address.nodes:
-        return ClusterClient.at(address, Replicas(replicas))
-    client: Client = RedisClient.from_pool(pool_at(url))
-    client.replicas = Replicas(replicas)
-    answer_raw(client)
+        client = ClusterClient.at(address, Replicas(replicas))
+    else:
+        client = RedisClient.from_pool(_pool_at(url))
+        client.replicas = Replicas(replicas)
+        answer_raw(client)
+    client.listening_pool = partial(_pool_at, url)
     return client
 
 
-def pool_at(url: str) -> Pool:
+def _pool_at(url: str) -> Pool:
     """Connections to the Redis at `url`, or to any node if it is a Cluster."""
     options = pool_options() | _dialled(url)
     kind = PrimaryPool if "sentinels" in options else Pool
@@ -51,7 +50,7 @@ def pool_at(url: str) -> Pool:
 
 def _dialled(url: str) -> dict[str, Any]:
     """What the client library is told of an address."""
-    address = parse_address(url)
+    address = Address.parse(url)
     if address.nodes:
         to_any = ToAnyNodeWithTLS if address.has_tls else ToAnyNode
         return address.options | {"connection_class": to_any, "nodes": address.nodes}
@@ -59,17 +58,6 @@ def _dialled(url: str) -> dict[str, Any]:
         return address.options
     kind = ToPrimaryWithTLS if address.has_tls else ToPrimary
     return address.options | {"connection_class": kind, "sentinels": sentinels_at(url)}
-
-
-async def write_in_pieces(client: Client, key: str, data: bytes, *, seconds: int) -> None:
-    """Write large data in pieces, so that others need not wait for all of it; it expires.
-
-    It does no harm if a piece is written twice.
-    """
-    for start in range(0, len(data), PIECE_BYTES):
-        piece = data[start : start + PIECE_BYTES]
-        if not await _PIECE.run(client, [key], start, piece, seconds):
-            raise TryAgain("the data expired while they were written: it took too long")
 
 
 def each(answers: Iterable[Any], parse: Callable[[Any], Parsed]) -> list[Parsed | Exception]:

@@ -37,19 +37,3 @@ class Script:
         """The same command for a Redis that does not know the script."""
         _, sha, *rest = command
         return ("EVAL", cls._texts[sha], *rest)
-
-
-_IF_EQUALS = Script("redis_client/if_equals.lua")
-
-
-class IfEquals:
-    """Does it, and says whether it was done; any other value stays as it is."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    async def __call__(
-        self, key: str, expected: bytes | str | int, *command: bytes | str | int, field: str = ""
-    ) -> bool:
-        """Do the command to the key if `expected` is its value, or that of this field."""
-        return bool(await _IF_EQUALS.run(self._client, [key], field, expected, *command))

@@ -19,7 +19,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 
 from rsnotify.errors import RedisRefuses, TryAgain
-from rsnotify.redis_client.address import Address, Host, parse_address
+from rsnotify.redis_client.address import Address, Host
 from rsnotify.redis_client.failures import judge
 from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.taken_connection import DirectConnection
@@ -135,4 +135,4 @@ class PrimaryPool(Pool):
 @lru_cache(maxsize=8)
 def sentinels_at(url: str) -> Sentinels:
     """The same for all pools of a process, so that what one learns all know."""
-    return Sentinels(parse_address(url))
+    return Sentinels(Address.parse(url))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rsnotify.journal import keys
-from rsnotify.redis_client.connection import Client, each
+from rsnotify.redis_client import Client, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 
 from rsnotify.journal import keys
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.websub.clock import LivenessTracker
 
 CLAIM_SECONDS = 15.0

@@ -18,8 +18,7 @@ from rsnotify.errors import TooFewReplicas, TooMany, TryAgain, Unanswered
 from rsnotify.journal import keys
 from rsnotify.journal.clock_watch import redis_now
 from rsnotify.journal.recall import Recent
-from rsnotify.redis_client.connection import Client, connect
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.heartbeats import Heartbeats
 from rsnotify.websub.rules import LEASE_MAX_SECONDS, authority

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import uvloop
 
 from rsnotify.journal.submission import fragment_of
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Change
 from tests.bench.peer import post
 from tests.support.running import RunningHub

@@ -17,7 +17,7 @@ import uvloop
 
 from rsnotify.journal import keys
 from rsnotify.journal.windows import Windows
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position, render_datetime
 from rsnotify.resourcesync.notification import ChannelName
 from tests.bench.peer import Peer, fill, get

@@ -30,7 +30,7 @@ from rsnotify.journal.submission import Submission
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.publishing.intake import accepted
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification
 from tests.bench.appends import Load, requests

@@ -22,7 +22,7 @@ from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.process.embedded_redis.server import EmbeddedRedis
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from tests.bench.readers import HANDSHAKE

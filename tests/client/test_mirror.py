@@ -18,7 +18,7 @@ from aiohttp import web
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.journal import keys
 from rsnotify.process.embedded_redis.directory import HUB_LOCK
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.validation.tables import PATCH

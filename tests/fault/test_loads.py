@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from tests.support.faults import OwnRedis, SlowWay, too_few_replicas
 from tests.support.loading import Loading, each_piece_is_staged, ndjson, said
 from tests.support.pulling import SET, loc

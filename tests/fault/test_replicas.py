@@ -15,7 +15,7 @@ from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission
 from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.publishing.bodies import read_submission
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from tests.support.redis_replicas import replicated, right_to_wait
 from tests.support.running import RunningHub, until

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.journal import keys
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.redis_client.sentinel import sentinels_at
 from rsnotify.resourcesync.notification import ChannelName
 from tests.integration.test_external_redis import problem_of

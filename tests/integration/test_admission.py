@@ -24,7 +24,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Change
@@ -41,7 +41,7 @@ class Door:
 
     def __init__(self, client: Client) -> None:
         journal = Journal(client, window_changes=100)
-        self.hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://h")
+        self.hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://h")
         self.tokens = Tokens(client)
         self.access = Access(self.tokens, ADMIN)
         self.channels = Channels(self.hub, self.access, Keepalive(send_timeout_seconds=60))

@@ -26,7 +26,7 @@ from rsnotify.journal.journal_format import NO_WINDOW
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 

@@ -420,7 +420,7 @@ async def test_a_hub_asked_to_end_exits_0(hub: RunningHub, which: signal.Signals
 
 
 async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url: str, tmp_path: Path) -> None:
-    from rsnotify.redis_client.connection import connect
+    from rsnotify.redis_client import connect
 
     client = connect(redis_url)
     await client.config_set("maxmemory-policy", "allkeys-lru")

@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from rsnotify.errors import TryAgain
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 
 
 async def get(client: Client) -> Any:

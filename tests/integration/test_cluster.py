@@ -18,7 +18,7 @@ from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import Sets
 from rsnotify.operation.health import WritableParts
 from rsnotify.process.external_redis import wait_until_usable
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
 from tests.support.faults import configured, out_of_memory
@@ -257,7 +257,7 @@ async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(
         await running.say(server, "PUBLISH", keys.BELL, stroke)
         return stroke in heard
 
-    listening = asyncio.create_task(Bell(running.url).listen(heard.add))
+    listening = asyncio.create_task(Bell(connect(running.url)).listen(heard.add))
     for server in running.servers:
         await until(partial(hears, server, f"from {server.port}"))
     (listened_to,) = [each for each in running.servers if await listeners(running, each)]

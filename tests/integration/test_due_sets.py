@@ -15,7 +15,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.window import DAY
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from tests.integration.test_many_sets import commands, submission
 from tests.support.clock import Clock
@@ -54,7 +54,7 @@ class Chore:
 @pytest.fixture
 async def hub(client: Client) -> Hub:
     journal = Journal(client, window_changes=10)
-    hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
     await hub.start()
     for name in "abc":
         await hub.add_set(name)

@@ -27,7 +27,7 @@ from rsnotify.process.embedded_redis import binaries as engine_note
 from rsnotify.process.embedded_redis import server as module
 from rsnotify.process.embedded_redis.binaries import Binary, choose, find_binary
 from rsnotify.process.embedded_redis.server import restart_delay_seconds
-from rsnotify.redis_client.engine import Engine
+from rsnotify.process.engine import Engine
 from rsnotify.resourcesync.notification import ChannelName
 
 OLD_DATA = Path(__file__).parent / "redis-6.2.aof.gz"  # 40 changes rewritten, 20 appended

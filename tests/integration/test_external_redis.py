@@ -11,8 +11,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.process.external_redis import _problem, wait_until_usable
 from rsnotify.process.hub_process import _on_redis, _Redis
 from rsnotify.process.settings import Settings
-from rsnotify.redis_client.address import without_password
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Address, Client
 from rsnotify.websub.subscription_store import Subscriptions
 from tests.support.redis_server import RedisServer
 from tests.support.running import RunningHub, until
@@ -114,7 +113,7 @@ async def test_a_wrong_password_ends_the_start(server: RedisServer) -> None:
         await client.config_set("requirepass", "right")
     for url in (server.url, server.url.replace("//", "//:wrong@")):
         problem = await problem_of(url)
-        assert problem.startswith(f"--redis {without_password(url)}: ")
+        assert problem.startswith(f"--redis {Address.without_password(url)}: ")
         assert "in its address (" in problem
         assert "wrong@" not in problem
 

@@ -19,7 +19,7 @@ from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from tests.protocol.test_channels import in_seconds
@@ -33,7 +33,7 @@ class Entrance:
 
     def __init__(self, client: Client) -> None:
         journal = Journal(client, window_changes=100)
-        self.hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://h")
+        self.hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://h")
         access = Access(Tokens(client), "the-admin-token")
         self.channels = Channels(self.hub, access, Keepalive(send_timeout_seconds=60))
         self.state = ServerState()

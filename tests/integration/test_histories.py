@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.errors import Rejected
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,

@@ -11,7 +11,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
@@ -22,7 +22,7 @@ CHANNEL = ChannelName("dataset1", "change")
 
 def hub_on(client: Client) -> Hub:
     journal = Journal(client, window_changes=10)
-    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
 def submission(loc: str) -> Submission:
@@ -44,7 +44,10 @@ async def test_changes_that_redis_has_lost_are_not_told_from_memory(client: Clie
     kept = await hub.publish(CHANNEL, submission("kept"))
     await hub.publish(CHANNEL, submission("lost"))
     late = Hub(
-        Journal(client, window_changes=10), Sets(client), Bell("redis://none"), base_url="u:"
+        Journal(client, window_changes=10),
+        Sets(client),
+        Bell(connect("redis://none")),
+        base_url="u:",
     )
     await late.start()  # its tail begins at the head: what is older comes from the journal
     feed = late.feed(CHANNEL)

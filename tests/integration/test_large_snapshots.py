@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.documents import snapshots
 from rsnotify.journal import keys
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from tests.support.pulling import SET, Pulling, loc
 

@@ -19,7 +19,7 @@ from rsnotify.publishing.loads import load_reader
 from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
 from rsnotify.publishing.loads.load_endpoint import BesideTheLoop
 from rsnotify.publishing.loads.load_store import Load, Part, pack, shard_of
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Interval

@@ -7,7 +7,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.ownership import put_subscriptions_back

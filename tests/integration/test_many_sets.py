@@ -26,7 +26,7 @@ from rsnotify.journal.sets import Sets, Version
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import HOUR, DocumentSchedule
 from rsnotify.journal.windows import Windows
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.running import until
@@ -36,7 +36,7 @@ PRIVATE = SetOptions(private=True)
 
 def hub_on(client: Client) -> Hub:
     journal = Journal(client, window_changes=10)
-    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.claims import Claims
 from rsnotify.journal.window import DAY as DAY_MICROSECONDS
-from rsnotify.redis_client.connection import Client, connect, write_in_pieces
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from tests.support.clock import DAY, HOUR, Clock
 from tests.support.faults import Losing, OwnRedis
@@ -125,7 +125,7 @@ async def test_what_expired_while_it_was_being_written_is_not_written_on(
 
     monkeypatch.setattr(client, "execute_command", then_jump)
     with pytest.raises(TryAgain, match="expired"):
-        await write_in_pieces(client, "large", bytes(200_000), seconds=600)
+        await client.write_in_pieces("large", bytes(200_000), seconds=600)
     assert pieces == [1, 0]
 
 

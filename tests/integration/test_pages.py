@@ -12,7 +12,7 @@ from rsnotify import single_flight as costly
 from rsnotify.documents import pages
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.journal.reading import History
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
 from tests.support.pulling import BASE, SET, Pulling, names, times

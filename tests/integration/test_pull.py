@@ -30,7 +30,7 @@ from rsnotify.journal.window import (
     Window,
     last_edge,
 )
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
 from tests.support.faults import Losing, out_of_memory

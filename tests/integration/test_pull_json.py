@@ -10,7 +10,7 @@ import pytest
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_reader import change_of
 from tests.support.jsonform import told

@@ -8,7 +8,7 @@ import pytest
 
 from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.process.external_redis import wait_until_usable
-from rsnotify.redis_client.address import with_password, without_password
+from rsnotify.redis_client import Address
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from tests.integration.test_external_redis import problem_of
@@ -93,9 +93,9 @@ async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_pa
             await admin.execute_command("ACL", "SETUSER", "rsnotify", "on", ">x", *rights)
             url = server.url.replace("//", "//rsnotify:x@")
             assert await problem_of(url, replicas=1) == (
-                f"--redis {without_password(url)}: Redis does not let the hub's user ask how many "
-                f"replicas have what is written (NOPERM): allow it with +{right}, or unset "
-                "RSNOTIFY_REPLICAS"
+                f"--redis {Address.without_password(url)}: Redis does not let the hub's user "
+                f"ask how many replicas have what is written (NOPERM): allow it with +{right}, or "
+                "unset RSNOTIFY_REPLICAS"
             )
 
 
@@ -166,4 +166,4 @@ async def test_a_password_from_a_file_opens_a_redis_for_a_hub_and_its_workers(
     async with RunningHub(tmp_path / "data", "--workers", "2", **files) as hub:
         await hub.publish("http://example.com/1")
     assert "s3cret" not in hub.log.read_text()
-    await wait_until_usable(with_password(server.url, "s3cret/@"), warn=False)
+    await wait_until_usable(Address.with_password(server.url, "s3cret/@"), warn=False)

@@ -11,7 +11,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.xml_reader import parse_document
@@ -28,7 +28,7 @@ def submission(name: str) -> Submission:
 
 def hub_on(client: Client) -> Hub:
     journal = Journal(client, window_changes=10_000)
-    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
 async def names(client: Client) -> list[str]:

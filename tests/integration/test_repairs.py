@@ -16,7 +16,7 @@ from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import following_from, stretch_after
 from rsnotify.journal.windows import Windows
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.faults import Losing
@@ -26,7 +26,7 @@ CHANNEL = ChannelName("a", "change")
 
 def hub_on(client: Client) -> Hub:
     journal = Journal(client, window_changes=10_000)
-    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ async def test_a_key_is_known_for_a_mistake_after_a_repair(hub, client, losing):
 async def test_what_is_removed_from_a_closed_list_is_in_another(client, losing):
     """Readers of one hub are past a change that another has appended below: it moves to the end."""
     journal = Journal(client, window_changes=2)
-    hub = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
     await hub.add_set("a")
     await hub.start()
     feed = hub.feed(CHANNEL)
@@ -300,7 +300,7 @@ async def test_what_is_removed_from_a_closed_list_is_in_another(client, losing):
         await client.hset(keys.record(CHANNEL), "last", clock_ahead)
         await hub.publish(CHANNEL, submission("ahead", key="ahead"))
         await hub.start()
-    other = Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    other = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
     await other.start()
     for name in ("1", "2", "3"):
         await other.publish(CHANNEL, submission(name, key=name))

@@ -6,7 +6,7 @@ import pytest
 
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.snapshots import Snapshot
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from tests.support.pulling import BASE, FRAMEWORK, SET, Pulling, names
 

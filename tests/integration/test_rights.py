@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 
 from rsnotify.errors import Rejected, TokenRefused
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.registry import access
 from rsnotify.registry.access import SECRET_CHARACTERS, TOKEN_SECONDS, Access
 from rsnotify.registry.tokens import Right, Token, Tokens

@@ -24,7 +24,7 @@ from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.loops import end
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.faults import OwnRedis
@@ -51,7 +51,7 @@ class Listening:
     """A hub that hears the bell."""
 
     def __init__(self, client: Client, url: str) -> None:
-        self.bell = Bell(url)
+        self.bell = Bell(connect(url))
         self.journal = Journal(client, window_changes=10)
         self.hub = Hub(self.journal, Sets(client), self.bell, base_url="http://hub")
 

@@ -12,7 +12,7 @@ from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
 from rsnotify.publishing.bodies import read_submissions
 from rsnotify.publishing.intake import answer_of
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from tests.support.running import RunningHub
@@ -141,7 +141,12 @@ def submissions(key: str | None) -> Any:
 
 
 async def hub_on(client: Client) -> Hub:
-    hub = Hub(Journal(client, window_changes=10), Sets(client), Bell("redis://none"), base_url="u:")
+    hub = Hub(
+        Journal(client, window_changes=10),
+        Sets(client),
+        Bell(connect("redis://none")),
+        base_url="u:",
+    )
     for name in (A, B):
         await hub.add_set(name)
     return hub

@@ -16,7 +16,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from tests.support.running import until
@@ -50,7 +50,7 @@ class Reader:
 
 def hub_on(client: Client) -> Hub:
     journal = Journal(client, window_changes=10)
-    return Hub(journal, Sets(client), Bell("redis://none"), base_url="http://hub")
+    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
 async def hubs_on(client: Client) -> tuple[Hub, Hub]:

@@ -5,7 +5,7 @@ import pytest
 from starlette.requests import Request as HttpRequest
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.subscription_list import SubscriptionAdmin
 from rsnotify.websub.subscription_store import Subscriptions

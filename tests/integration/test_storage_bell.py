@@ -16,6 +16,7 @@ from rsnotify.journal import bell as module
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
 from rsnotify.loops import end
+from rsnotify.redis_client import connect
 from tests.support.redis_server import RedisServer
 from tests.support.running import until
 from tests.support.threaded_peer import ThreadedPeer
@@ -29,7 +30,7 @@ class Listener:
     """Keeps what it hears."""
 
     def __init__(self, url: str) -> None:
-        self.bell = Bell(url)
+        self.bell = Bell(connect(url))
         self.heard: list[str] = []
         self.listening = asyncio.create_task(self.bell.listen(self.heard.append))
 
@@ -134,7 +135,7 @@ async def test_a_failure_of_who_hears_is_not_taken_for_one_of_redis(
         if stroke == "bad":
             raise ZeroDivisionError(stroke)
 
-    bell = Bell(server.url)
+    bell = Bell(connect(server.url))
     listening = asyncio.create_task(bell.listen(hear))
 
     async def is_heard() -> bool:

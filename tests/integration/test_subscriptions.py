@@ -8,8 +8,7 @@ from redis.exceptions import ResponseError
 
 from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
 from rsnotify.journal import keys
-from rsnotify.redis_client import replicas
-from rsnotify.redis_client.connection import Client, connect
+from rsnotify.redis_client import Client, connect, replicas
 from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import Stored, Subscriptions, release_all_claims

@@ -21,7 +21,7 @@ from rsnotify.journal.sets import Sets
 from rsnotify.operation.metrics import METRICS, Metrics
 from rsnotify.operation.peers import Peers
 from rsnotify.operation.process import FILES, Identity, Report
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.overview import Overview, SetNumbers
 from rsnotify.registry.tokens import Tokens
@@ -151,7 +151,7 @@ async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(
     client: Client, sent: str | None, told: set[str]
 ) -> None:
     """Another process may have readers in a set that this one does not know yet."""
-    bell: Any = Bell("redis://none")
+    bell: Any = Bell(connect("redis://none"))
     hub = Hub(Journal(client, window_changes=100), Sets(client), bell, base_url="http://h")
     for name in ("open", "turned"):
         await hub.add_set(name)

@@ -18,7 +18,7 @@ from yarl import URL
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.feed import Feed
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.registry.tokens import Token, Tokens, new_secret, token_key
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification

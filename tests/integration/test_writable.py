@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.operation.health import Writable, why_full
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from tests.support.faults import OwnRedis
 
 MIB = 1024 * 1024

@@ -10,7 +10,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rsnotify.journal import keys
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.notification import Received, read_notification

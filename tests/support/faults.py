@@ -25,7 +25,7 @@ from redis import asyncio as redis
 from redis.exceptions import RedisError
 
 from rsnotify.process.embedded_redis.binaries import find_binary, installed_binaries
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from tests.support.clock import Clock
 from tests.support.running import until
 

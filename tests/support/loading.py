@@ -14,7 +14,7 @@ from rsnotify.publishing.loads import load_store as load_parts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_endpoint import Resources
 from rsnotify.publishing.loads.load_store import Loads
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change

@@ -34,7 +34,7 @@ from rsnotify.journal.window import HOUR, DocumentSchedule
 from rsnotify.journal.windows import Windows
 from rsnotify.loops import end
 from rsnotify.process.app import build_app, pull_routes
-from rsnotify.redis_client.connection import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
@@ -86,7 +86,7 @@ class Pulling:
         self.client = client
         self.journal = Journal(client, window_changes=changes, window_hours=hours)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
-        bell = Bell("redis://nowhere")
+        bell = Bell(connect("redis://nowhere"))
         self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
         self.schedule = DocumentSchedule(
             int(hours * HOUR), index_days, retention_days, 60, archived_lists

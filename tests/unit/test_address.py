@@ -4,26 +4,26 @@ import pytest
 from redis.asyncio.connection import SSLConnection
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.redis_client.address import parse_address, with_password, without_password
+from rsnotify.redis_client import Address
 from tests.support.redis_tls import AUTHORITY
 
 
 def test_an_address_of_sentinels_names_each_of_them_and_the_primary() -> None:
-    address = parse_address("redis+sentinel://a:1,b,[::1]:3/main")
+    address = Address.parse("redis+sentinel://a:1,b,[::1]:3/main")
     assert address.sentinels == (("a", 1), ("b", 26379), ("::1", 3))
     assert address.name == "main"
     assert "db" not in address.options
 
 
 def test_user_and_password_before_the_hosts_are_those_of_redis() -> None:
-    address = parse_address("redis+sentinel://user:p%40ss@a/main/2")
+    address = Address.parse("redis+sentinel://user:p%40ss@a/main/2")
     assert (address.options["username"], address.options["password"]) == ("user", "p@ss")
     assert address.options["db"] == 2
     assert not {"username", "password"} & address.sentinel_options.keys()
 
 
 def test_user_and_password_of_the_sentinels_stand_behind_the_question_mark() -> None:
-    address = parse_address("redis+sentinel://a/main?sentinel_username=u&sentinel_password=p%26")
+    address = Address.parse("redis+sentinel://a/main?sentinel_username=u&sentinel_password=p%26")
     assert (address.sentinel_options["username"], address.sentinel_options["password"]) == (
         "u",
         "p&",
@@ -32,7 +32,7 @@ def test_user_and_password_of_the_sentinels_stand_behind_the_question_mark() -> 
 
 
 def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels() -> None:
-    address = parse_address(f"rediss+sentinel://a/main?ssl_ca_certs={AUTHORITY}")
+    address = Address.parse(f"rediss+sentinel://a/main?ssl_ca_certs={AUTHORITY}")
     assert address.has_tls
     for options in (address.options, address.sentinel_options):
         assert options["connection_class"] is SSLConnection
@@ -40,7 +40,7 @@ def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels() -> None:
 
 
 def test_an_address_of_a_cluster_names_some_of_its_nodes() -> None:
-    address = parse_address("redis+cluster://user:p%40ss@a:1,b,[::1]:3/0")
+    address = Address.parse("redis+cluster://user:p%40ss@a:1,b,[::1]:3/0")
     assert address.nodes == (("a", 1), ("b", 6379), ("::1", 3))
     assert not address.sentinels
     assert (address.options["username"], address.options["password"]) == ("user", "p@ss")
@@ -48,7 +48,7 @@ def test_an_address_of_a_cluster_names_some_of_its_nodes() -> None:
 
 
 def test_with_tls_it_is_spoken_to_all_nodes() -> None:
-    address = parse_address(f"rediss+cluster://a,b?ssl_ca_certs={AUTHORITY}")
+    address = Address.parse(f"rediss+cluster://a,b?ssl_ca_certs={AUTHORITY}")
     assert address.has_tls
     assert address.nodes == (("a", 6379), ("b", 6379))
 
@@ -75,7 +75,7 @@ def test_with_tls_it_is_spoken_to_all_nodes() -> None:
 )
 def test_what_is_no_address_is_refused_with_what_is_wrong(url: str, said: str) -> None:
     with pytest.raises(InvalidSettings) as refused:
-        parse_address(url)
+        Address.parse(url)
     assert said in str(refused.value)
 
 
@@ -89,7 +89,7 @@ def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
         "redis+cluster://user@a,b:1": {"username": "user"},
         "unix:///run/redis.sock?db=1": {"path": "/run/redis.sock", "db": 1},
     }.items():
-        parsed = parse_address(with_password(url, "p@:/?ss")).options
+        parsed = Address.parse(Address.with_password(url, "p@:/?ss")).options
         assert parsed["password"] == "p@:/?ss"
         assert options.items() <= parsed.items()
 
@@ -113,14 +113,14 @@ def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
-    assert without_password(url) == shown
+    assert Address.without_password(url) == shown
 
 
 @pytest.mark.parametrize("mark", ["/", "?", "#"])
 def test_a_password_that_is_not_escaped_is_told_how_and_not_shown(mark: str) -> None:
     for url in (f"redis://:se{mark}cret@host:1", f"redis+sentinel://:se{mark}cret@host/main"):
         with pytest.raises(InvalidSettings) as refused:
-            parse_address(url)
+            Address.parse(url)
         assert "write / ? # @ in a user or password as %2F" in str(refused.value)
         assert f"se{mark}" not in str(refused.value)
         assert "cret" not in str(refused.value)

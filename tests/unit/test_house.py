@@ -1,6 +1,7 @@
 """The house keeps its order: imports go one way, and each foreign package has one room."""
 
 import ast
+import importlib
 import re
 import sys
 import tomllib
@@ -36,7 +37,7 @@ FLOORS = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ROOMS_OF = {
-    "redis": ("rsnotify/redis_client/", "rsnotify/process/"),
+    "redis": ("rsnotify/redis_client/",),
     "lxml": (
         "rsnotify/resourcesync/xml_reader.py",
         "rsnotify/resourcesync/xml_structure.py",
@@ -122,6 +123,26 @@ def test_what_decides_without_waiting_imports_nothing_that_waits() -> None:
             assert not {name, name.partition(".")[0]} & WAITS, f"{path.name} imports {name}"
             if name.startswith("rsnotify.") and name != "rsnotify.errors":
                 assert ROOT / f"{name.replace('.', '/')}.py" in pure, f"{path.name} imports {name}"
+
+
+WALLED = {"redis_client": {"errors", "single_flight"}}
+"""Libraries of our own, and what they may import of the hub."""
+FACE_NAMES = 5
+
+
+@pytest.mark.parametrize("room", WALLED)
+def test_a_walled_library_has_a_small_face_and_knows_nothing_of_the_hub(room: str) -> None:
+    """Whoever uses it imports from its face; its README says why it exists."""
+    package = f"rsnotify.{room}"
+    face = importlib.import_module(package).__all__
+    assert len(face) <= FACE_NAMES
+    for path in sources(HUB):
+        for name in imports(path):
+            if room_of(path) != room:
+                assert not name.startswith(f"{package}."), f"{path} imports {name}"
+            elif name.startswith("rsnotify.") and not name.startswith(package):
+                assert name.split(".")[1] in WALLED[room], f"{path} imports {name}"
+    assert (HUB / room / "README.md").stat().st_size > 0
 
 
 def test_no_file_name_stands_twice() -> None:

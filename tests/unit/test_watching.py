@@ -15,7 +15,7 @@ from rsnotify.operation import health as watched
 from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.peers import GONE_SECONDS, Peers
 from rsnotify.operation.process import Identity, Report
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.subscription import CallbackAnswer

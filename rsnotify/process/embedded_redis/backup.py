@@ -17,7 +17,7 @@ from urllib.parse import quote
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.embedded_redis.binaries import Binary, installed_binaries
 from rsnotify.process.embedded_redis.directory import SOCKET, directory_taken, short_enough
-from rsnotify.redis_client.connection import connect
+from rsnotify.redis_client import connect
 
 _FOUND = re.compile(rb"RDB ERROR DETECTED ---\s*\[offset (\d+)\] ([ -~]{1,120})")
 _UNREADABLE = re.compile(rb"Can't handle RDB format version|Wrong signature")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.redis_client.engine import OLDEST_IN_WORDS, Engine
+from rsnotify.process.engine import OLDEST_IN_WORDS, Engine
 
 NOTE = "engine"
 HEAD_BYTES = 200  # where a file that holds a whole state names the engine that wrote it

@@ -13,15 +13,10 @@ from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from signal import SIGKILL
 from time import monotonic
-from typing import IO, Any, Self
+from typing import IO, Self
 from urllib.parse import quote
 
-from redis import asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.loops import within
 from rsnotify.process.embedded_redis import binaries as engine_note
 from rsnotify.process.embedded_redis.binaries import Binary, find_binary
@@ -32,7 +27,8 @@ from rsnotify.process.embedded_redis.directory import (
     directory_taken,
     short_enough,
 )
-from rsnotify.redis_client.engine import Engine
+from rsnotify.process.engine import Engine
+from rsnotify.redis_client import Client, connect
 
 SCRIPT = 'read -r _; kill -TERM "$0"'
 
@@ -225,17 +221,17 @@ class EmbeddedRedis:
             raise _loads_too_long(self.data_dir) from None
 
     async def _answering(self, process: Process) -> None:
-        async with self._client() as client:
+        async with connect(self.url) as client:
             while not await _answers(client):
                 if process.returncode is not None:
                     raise _died(self.data_dir, process.returncode)
                 await asyncio.sleep(0.01)
 
     async def _shut_down(self, *, until: Callable[[], bool]) -> None:
-        async with self._client() as client:
+        async with connect(self.url) as client:
             while not until():
-                with suppress(RedisError, OSError):
-                    await client.shutdown(nosave=True)  # the file is synced all the same
+                with suppress(TryAgain):
+                    await client.once([("SHUTDOWN", "NOSAVE")])  # its file is synced all the same
                 await asyncio.sleep(0.05)
 
     async def _end(self, process: Process) -> None:
@@ -251,11 +247,6 @@ class EmbeddedRedis:
             await process.wait()
         if self._guard is not None:
             await self._guard.dismiss()
-
-    def _client(self) -> Any:
-        return redis.Redis.from_url(
-            self.url, protocol=2, socket_timeout=5.0, retry=Retry(NoBackoff(), 0)
-        )
 
     def _log(self) -> IO[bytes]:
         path = self.data_dir / LOG
@@ -273,10 +264,10 @@ def restart_delay_seconds(attempt: int) -> float:
     return min(0.1 * 2.0 ** min(attempt, 10), 10.0)
 
 
-async def _answers(client: Any) -> bool:
+async def _answers(client: Client) -> bool:
     try:
         return bool(await client.ping())
-    except (RedisError, OSError):  # no socket yet, or still loading
+    except TryAgain:  # no socket yet, or still loading
         return False
 
 

@@ -17,8 +17,7 @@ from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.claims import Claim, Claims
 from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
-from rsnotify.redis_client.connection import Client, connect
-from rsnotify.redis_client.script import Script
+from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 

@@ -15,8 +15,10 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, NoScriptErr
 from rsnotify.errors import KeysMoving, PartAway, TryAgain, Unanswered
 from rsnotify.redis_client.address import Address
 from rsnotify.redis_client.client import (
+    MoreCommands,
     Pipeline,
     RedisClient,
+    Servers,
     answer_raw,
     as_transaction,
     durably,
@@ -45,7 +47,7 @@ def meaning(answer: Any) -> Any:
 REDIRECTIONS = 5  # one after the other, before it is given up for now
 
 
-class ClusterClient(redis.Redis):
+class ClusterClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the library's own bases
     """As `RedisClient`, for all nodes together."""
 
     is_cluster = True
@@ -68,15 +70,15 @@ class ClusterClient(redis.Redis):
         """Commands of the same lane wait for the same server."""
         return str(self.nodes.known(slot_of(tag)))
 
-    async def servers(self) -> tuple[str, ...]:
+    async def servers(self) -> Servers:
         """The server of each slot; one that does not answer keeps the name that it had."""
         await self.nodes.refresh()
         await asyncio.gather(*map(self._ask_name, self.nodes.masters))
-        return self.nodes.servers()
+        return Servers(self.nodes.servers())
 
     async def _ask_name(self, node: Node) -> None:
         try:
-            (node.server,) = await node.client.servers()
+            ((node.server,),) = await node.client.servers()
         except TryAgain as error:
             self.nodes.note_trouble(node, error)
 
