@@ -13,12 +13,29 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from tempfile import TemporaryFile
 from typing import NamedTuple
 
 FILES = 4  # stdin, stdout, stderr, and where process number and exit status are told
 REQUEST_BYTES = 200_000
+NEEDED_LATER = (
+    "encodings.idna",
+    "rich.progress",
+    "rich.table",
+    "rsnotify.process.hub_process",
+    "rsnotify_client.outboxfile",
+    "rsnotify_client.relay",
+    "rsnotify_mirror.audit",
+    "rsnotify_mirror.inspection",
+    "rsnotify_mirror.mirror",
+    "uvicorn.lifespan.on",
+)
+"""What commands import while they run: half of the processor time that most of them take."""
+REFUSED = ("sets", "list", "--url", "no address")
+"""A command that ends where its options were read; typer imports and makes things for that."""
 
 
 class Pipe(NamedTuple):
@@ -115,8 +132,11 @@ def _server() -> socket.socket:
 def main(descriptor: int) -> None:
     """Wait for requests, and fork for each; a fork becomes the command line."""
     from rsnotify import cli
-    from rsnotify.process import hub_process as serve  # noqa: F401
 
+    for name in NEEDED_LATER:
+        import_module(name)
+    with suppress(Exception):
+        cli.app(REFUSED, standalone_mode=False)
     gc.freeze()  # a fork need not look at what all have
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as requests:
