@@ -17,7 +17,7 @@ PURE = (
     "rsnotify/documents/documents.py",
     "rsnotify/documents/lists.py",
     "rsnotify/documents/told_documents.py",
-    "rsnotify/http/forms.py",
+    "rsnotify/resourcesync/forms.py",
     "rsnotify/journal/clock_history.py",
     "rsnotify/journal/gzip_parts.py",
     "rsnotify/journal/healing.py",

@@ -20,7 +20,6 @@ from rsnotify.channels.reader import Reader, ReaderInput
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TryAgain
-from rsnotify.http.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import (
@@ -39,6 +38,7 @@ from rsnotify.journal.set_options import SetRecord
 from rsnotify.loops import repeat
 from rsnotify.registry.access import Access, origins_that_read
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,10 @@ from starlette.types import Receive, Scope, Send
 from rsnotify.channels.admission import ChannelEntry, Channels, requested_channels, requested_kind
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, in_chunks
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
-from rsnotify.http.exchange import HAND_OVER
-from rsnotify.http.forms import accepts_gzip
-from rsnotify.http.socket_input import EVENT_STREAM
+from rsnotify.http.socket_input import EVENT_STREAM, HAND_OVER
 from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
+from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify.resourcesync.notification import FROM_HEADER
-
-"""A message to our server, within a response: the rest is written by what `take(transport,
-is_chunked=…)` makes. The exchange ends here, and nothing of it is kept."""
 
 LAST_CHUNK = b"0\r\n\r\n"
 IGNORED_BYTES = 64 * 1024  # that a peer may send behind its request, or as the content of it

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import CTRL_OPCODES, Frame, Opcode
 
-from rsnotify.http.forms import JSON, XML, Form
 from rsnotify.journal.gzip_parts import flushed, stored
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import render_notification_json
 from rsnotify.resourcesync.notification import Notification
 

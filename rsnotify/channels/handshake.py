@@ -25,8 +25,8 @@ from rsnotify.channels.reader import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.channels.websockets_protocol import SharedDeflate, quiet
 from rsnotify.errors import INTERNAL_ERROR
-from rsnotify.http.forms import Form
 from rsnotify.http.socket_input import WEBSOCKET, BoundedInput, InputTurns
+from rsnotify.resourcesync.forms import Form
 
 EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait
 

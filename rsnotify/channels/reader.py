@@ -10,7 +10,6 @@ from typing import Protocol
 
 from rsnotify.channels.frames import WireFormat
 from rsnotify.http.socket_input import WEBSOCKET, BoundedInput, InputTurns, ReceivedCounts
-from rsnotify.http.unread_output import unread_bytes
 from rsnotify.resourcesync.change import Position
 
 NOWHERE = -1  # a descriptor to which nothing can be written
@@ -190,7 +189,7 @@ class TransportReader(Reader, BoundedInput):
             self.transport.write(memoryview(data)[written:])
 
     def backlog(self) -> int:
-        return unread_bytes(self.transport)
+        return self.unread_output_bytes()
 
     def end_within(self, seconds: float) -> None:
         """Leave the channel; cut the connection if it has not ended by then."""

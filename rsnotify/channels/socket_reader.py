@@ -12,8 +12,8 @@ from websockets.protocol import OPEN, Event
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, close_reason
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
 from rsnotify.channels.websockets_protocol import ReaderProtocol, one_ping_or_pong, pong
-from rsnotify.http.forms import XML, Form
 from rsnotify.http.socket_input import WEBSOCKET
+from rsnotify.resourcesync.forms import XML, Form
 
 PARSED_BYTES = 600  # before its frames are counted: a hundred of the shortest
 TOO_MUCH = "readers may not send so much"

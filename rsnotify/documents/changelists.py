@@ -28,7 +28,6 @@ from rsnotify.documents.responses import (
 )
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
-from rsnotify.http.forms import LIST_FORMS, XML
 from rsnotify.journal import query
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import check_not_future, parse_start
@@ -46,6 +45,7 @@ from rsnotify.journal.window import (
 )
 from rsnotify.journal.windows import Windows
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.forms import LIST_FORMS, XML
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.single_flight import SingleFlight

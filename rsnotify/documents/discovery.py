@@ -31,13 +31,13 @@ from rsnotify.documents.responses import (
     rendered_response,
 )
 from rsnotify.documents.snapshots import Snapshot, Snapshots
-from rsnotify.http.base_url import BaseUrl
-from rsnotify.http.forms import XML, Form
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window
 from rsnotify.journal.windows import Windows
+from rsnotify.registry.base_url import BaseUrl
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.forms import XML, Form
 from rsnotify.resourcesync.json_writer import json_frame, render_entries_json
 from rsnotify.resourcesync.notification import KINDS, Kind
 from rsnotify.resourcesync.xml_writer import (

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from rsnotify.documents.lists import ListHead
 from rsnotify.documents.responses import DocumentInfo
 from rsnotify.errors import BecamePrivate
-from rsnotify.http.base_url import BaseUrl
-from rsnotify.http.forms import DOCUMENT_FORMS, Form, wanted_form
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import Query, parse_query
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.access import Access
+from rsnotify.registry.base_url import BaseUrl
+from rsnotify.resourcesync.forms import DOCUMENT_FORMS, Form, wanted_form
 from rsnotify.resourcesync.notification import capability_list
 
 

@@ -6,9 +6,9 @@ Paths get their base URL when a document is rendered. Lists with many entries ar
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rsnotify.http.forms import XML
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.forms import XML
 from rsnotify.resourcesync.notification import (
     KINDS,
     SOURCE_DESCRIPTION,

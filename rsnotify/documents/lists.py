@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify.documents.documents import SnapshotTimes, resource_list, snapshot_md, up_link
-from rsnotify.http.forms import JSON, XML, Form
 from rsnotify.resourcesync.change import Link, Position, render_datetime, render_datetime_bytes
+from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.fragments import resource_entries
 from rsnotify.resourcesync.json_writer import json_frame
 from rsnotify.resourcesync.notification import FROM_HEADER, change_list_index

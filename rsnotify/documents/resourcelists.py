@@ -31,10 +31,10 @@ from rsnotify.documents.responses import (
 )
 from rsnotify.documents.snapshots import PART_RESOURCES, Snapshot, Snapshots
 from rsnotify.errors import Rejected
-from rsnotify.http.forms import LIST_FORMS, NDJSON, XML
 from rsnotify.journal import query
 from rsnotify.journal.gzip_parts import PackedEntries, count_entries, some_entries
 from rsnotify.journal.query import Query, whole_number
+from rsnotify.resourcesync.forms import LIST_FORMS, NDJSON, XML
 from rsnotify.resourcesync.xml_writer import Document
 
 _PART = re.compile(r"(\d{1,20})(?:-(\d{1,5}))?").fullmatch

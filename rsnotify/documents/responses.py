@@ -21,8 +21,8 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.documents.lists import Frame, ListHead
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.http.forms import NDJSON, XML, Form, accepts_gzip
 from rsnotify.resourcesync.change import MICROSECONDS
+from rsnotify.resourcesync.forms import NDJSON, XML, Form, accepts_gzip
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json
 from rsnotify.resourcesync.xml_writer import Document, render_document
 

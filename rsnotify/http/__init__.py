@@ -1,6 +1,9 @@
 """HTTP as a hub needs it: an ASGI server protocol with deadlines and bounds, a router, answers.
 
 Bytes reach `protocol`, which has `request_parser` read them; `exchange` runs the ASGI application
-for each request; `routing` finds its endpoint; `answers` turns errors into answers. `deadlines`
-and `connections` bound what peers may hold. Nothing here knows sets, channels or Redis.
+for each request; `routing` finds its endpoint; `messages` reads its body and makes its answer.
+`connections` bounds what peers may hold, `socket_input` what they may send in a turn of the event
+loop. Nothing here knows sets, channels or Redis. `README.md` says why it exists.
 """
+
+__all__ = ["connections", "messages", "protocol", "routing", "socket_input"]

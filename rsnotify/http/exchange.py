@@ -11,6 +11,7 @@ from typing import Protocol
 from starlette.types import ASGIApp, Message, Scope
 
 from rsnotify.http.heads import Headers, plain_head, render_head
+from rsnotify.http.socket_input import HAND_OVER
 from rsnotify.http.unread_output import UnreadOutput
 
 log = logging.getLogger(__name__)
@@ -19,7 +20,6 @@ JOINED_BYTES = 64 * 1024  # a larger body part is not copied to join it with the
 READ_AHEAD_BYTES = 64 * 1024  # of a body, before the application asks for it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 WITHOUT_BODY = (204, 304)
-HAND_OVER = "rsnotify.http.hand_over"
 
 
 class Taking(Protocol):

@@ -69,7 +69,7 @@ class StartQueue:
 
 
 class HttpInput:
-    """What all HTTP connections of a process share to read their peers."""
+    """What all HTTP connections of a process share: turns to read in, and their deadlines."""
 
     def __init__(
         self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
@@ -77,6 +77,7 @@ class HttpInput:
         self.received = ReceivedCounts() if received is None else received
         self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
         self.starts = StartQueue()
+        self.deadlines = Deadlines()
         self._clock = clock
         self._lingering_bytes = 0  # of all together, in this second
         self._second_ends = 0.0
@@ -101,7 +102,7 @@ class HttpProtocol(BoundedInput):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        deadlines: Deadlines,
+        deadlines: Deadlines | None = None,
         send_timeout_seconds: float,
         connections: ConnectionLimits | None = None,
         http_input: HttpInput | None = None,
@@ -111,9 +112,9 @@ class HttpProtocol(BoundedInput):
         self._config = config
         self._server_state = server_state
         self._app_state = app_state
-        self._deadlines = deadlines
         self._connections = connections
         self._input = HttpInput() if http_input is None else http_input
+        self._deadlines = self._input.deadlines if deadlines is None else deadlines
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
         self._waiting: list[Exchange] = []

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.http.answers import problem, response_to
+from rsnotify.http.messages import problem, response_to
 
 PARAMETER = re.compile(r"\\{(\w+)\\}")
 

@@ -10,10 +10,16 @@ import logging
 from abc import abstractmethod
 from itertools import islice
 
+from rsnotify.http.unread_output import unread_bytes
+
 BUFFER_BYTES = 64 * 1024
 RESUMED = 16  # connections from the line, in a turn
 
 HTTP, WEBSOCKET, EVENT_STREAM = "http", "websocket", "event stream"
+
+HAND_OVER = "rsnotify.http.hand_over"
+"""A message to our server, within a response: the rest is written by what `take(transport,
+is_chunked=…)` makes. The exchange ends here, and nothing of it is kept."""
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +104,10 @@ class BoundedInput(asyncio.BufferedProtocol):
 
     @abstractmethod
     def data_received(self, data: bytes) -> None: ...
+
+    def unread_output_bytes(self) -> int:
+        """What was written and the peer has not read yet."""
+        return unread_bytes(self.transport)
 
     def turn_came(self) -> None:
         """Read on."""

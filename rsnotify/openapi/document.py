@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 
 from rsnotify import __version__
-from rsnotify.http.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.http.routing import Route, Routes
 from rsnotify.journal import query
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
+from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.set_name import NAME
 from rsnotify.resourcesync.validation.tables import MAX_ENTRIES
 

@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected
-from rsnotify.http.answers import JsonResponse
-from rsnotify.http.posted_body import read_body
+from rsnotify.http.messages import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import parse_sets_asked
 from rsnotify.journal.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from rsnotify import __version__
 from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
-from rsnotify.http.answers import JsonResponse
+from rsnotify.http.messages import JsonResponse
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import parse_sets_asked
 from rsnotify.journal.set_options import SetRecord

@@ -17,7 +17,6 @@ from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
-from rsnotify.http.base_url import BaseUrl
 from rsnotify.http.routing import Application, Route, Routes, WebSocketRoute
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.reading import History
@@ -32,6 +31,7 @@ from rsnotify.publishing.intake import Intake, SeveralSets
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_endpoint import Resources
 from rsnotify.registry.access import Access
+from rsnotify.registry.base_url import BaseUrl
 from rsnotify.registry.cors import Cors
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.page import FrontPage

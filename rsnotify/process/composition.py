@@ -24,7 +24,6 @@ from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
-from rsnotify.http.base_url import BaseUrl
 from rsnotify.http.connections import ConnectionLimits, total_connections
 from rsnotify.journal import keys
 from rsnotify.journal.cache import Cache
@@ -40,6 +39,7 @@ from rsnotify.process.stores import Stores
 from rsnotify.publishing.intake import Intake
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.registry.access import Access
+from rsnotify.registry.base_url import BaseUrl
 from rsnotify.websub import websub
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import put_subscriptions_back

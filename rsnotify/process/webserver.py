@@ -18,7 +18,6 @@ from starlette.types import ASGIApp
 from rsnotify.channels.handshake import Handshake
 from rsnotify.channels.reader import ReaderInput
 from rsnotify.http.connections import ConnectionLimits
-from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.protocol import HttpInput, HttpProtocol
 from rsnotify.process.listening import ACCEPT_SECONDS, BACKLOG, accept_the_last
 from rsnotify.process.sd_notify import STOPPING, notify
@@ -42,7 +41,6 @@ def web_config(
     reader_input = ReaderInput() if reader_input is None else reader_input
     http = partial(
         HttpProtocol,
-        deadlines=Deadlines(),
         send_timeout_seconds=settings.send_timeout_seconds,
         connections=connections,
         http_input=HttpInput(reader_input.received),

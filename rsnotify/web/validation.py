@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.errors import Rejected, TooMany
-from rsnotify.http.answers import JsonResponse
-from rsnotify.http.posted_body import read_body
+from rsnotify.http.messages import JsonResponse, read_body
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.validation.entry_rules import Violation

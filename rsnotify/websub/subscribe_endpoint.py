@@ -12,11 +12,11 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
-from rsnotify.http.base_url import BaseUrl
-from rsnotify.http.posted_body import read_body
+from rsnotify.http.messages import read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import channel_of_own_topic
 from rsnotify.registry.access import Access
+from rsnotify.registry.base_url import BaseUrl
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.websub.rules import (

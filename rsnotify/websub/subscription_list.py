@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.errors import Rejected
-from rsnotify.http.answers import JsonResponse
+from rsnotify.http.messages import JsonResponse
 from rsnotify.journal.hub import Hub
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import MICROSECONDS, Position

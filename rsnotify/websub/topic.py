@@ -10,13 +10,13 @@ from time import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.http.base_url import BaseUrl
-from rsnotify.http.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import CHANNEL, check_not_future, parse_query, parse_start
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.access import Access
+from rsnotify.registry.base_url import BaseUrl
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
 from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName, Notification
 from rsnotify.websub.rules import render_links

@@ -17,9 +17,9 @@ from time import perf_counter
 import uvloop
 
 from rsnotify.channels.frames import TEXT
-from rsnotify.http.answers import JsonResponse
 from rsnotify.http.exchange import Exchange
 from rsnotify.http.heads import render_head
+from rsnotify.http.messages import JsonResponse
 from rsnotify.http.request_parser import RequestReader
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache

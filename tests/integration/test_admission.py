@@ -16,8 +16,7 @@ from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.errors import NoSuchSet
-from rsnotify.http.base_url import BaseUrl
-from rsnotify.http.exchange import HAND_OVER
+from rsnotify.http.socket_input import HAND_OVER
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
@@ -26,6 +25,7 @@ from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
+from rsnotify.registry.base_url import BaseUrl
 from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Notification

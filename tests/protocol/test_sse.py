@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from rsnotify.http.forms import accepts_gzip
+from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify_client.notification import read_notification
 from tests.support.running import RunningHub
 

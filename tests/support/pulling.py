@@ -22,7 +22,6 @@ from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
-from rsnotify.http.base_url import BaseUrl
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
@@ -36,6 +35,7 @@ from rsnotify.loops import end
 from rsnotify.process.app import build_app, pull_routes
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
+from rsnotify.registry.base_url import BaseUrl
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval

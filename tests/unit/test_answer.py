@@ -6,7 +6,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from rsnotify.documents.responses import DocumentInfo, _last_modified, is_unchanged
-from rsnotify.http.forms import accepts_gzip
+from rsnotify.resourcesync.forms import accepts_gzip
 
 SECOND = 1_000_000
 NOON = 1_795_176_000  # Fri, 20 Nov 2026 12:00:00 GMT

@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from rsnotify.errors import Rejected
-from rsnotify.http.base_url import BaseUrl
+from rsnotify.registry.base_url import BaseUrl
 
 PROXY = (ip_network("10.0.0.0/8"), ip_network("2001:db8:1::/48"))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.errors import Rejected
-from rsnotify.http.forms import (
+from rsnotify.resourcesync.forms import (
     DOCUMENT_FORMS,
     HEADER_CHARACTERS,
     JSON,

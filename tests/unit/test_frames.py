@@ -6,9 +6,9 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from rsnotify.channels import frames
-from rsnotify.http.forms import JSON, XML
 from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.forms import JSON, XML
 from rsnotify.resourcesync.notification import (
     ChannelName,
     Notification,

@@ -14,7 +14,6 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
-from rsnotify.http.exchange import HAND_OVER
 from rsnotify.http.protocol import (
     BODY_SECONDS,
     HEAD_SECONDS,
@@ -29,6 +28,7 @@ from rsnotify.http.protocol import (
     HttpProtocol,
 )
 from rsnotify.http.request_parser import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS
+from rsnotify.http.socket_input import HAND_OVER
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"

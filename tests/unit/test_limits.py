@@ -18,7 +18,7 @@ from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.http import connections, deadlines, forms
+from rsnotify.http import connections, deadlines
 from rsnotify.http import protocol as http_protocol
 from rsnotify.http import request_parser as http_requests
 from rsnotify.journal import (
@@ -45,7 +45,7 @@ from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
 from rsnotify.registry import access, token_throttle
-from rsnotify.resourcesync import change_rules, notification
+from rsnotify.resourcesync import change_rules, forms, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind

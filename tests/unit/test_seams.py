@@ -29,7 +29,7 @@ from rsnotify.channels.websockets_protocol import MESSAGE_BYTES, ReaderProtocol,
 from rsnotify.documents.lists import Frame
 from rsnotify.documents.responses import DocumentInfo, document_response, stream_document
 from rsnotify.errors import TryAgain
-from rsnotify.http.answers import JsonResponse
+from rsnotify.http.messages import JsonResponse
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.http.routing import Route
 from rsnotify.process.app import build_app
