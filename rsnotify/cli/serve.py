@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
+from urllib.parse import quote as percent_encoded
 
 import typer
 
 from rsnotify.cli.target import ADMIN_FILE
+from rsnotify.process.admin_token import admin_token
 from rsnotify.process.hub_process import run
 from rsnotify.process.logs import FloodFilter, JsonFormat, RepeatedWarningFilter, TextFormat
 from rsnotify.process.settings import WORKER, Settings
@@ -86,19 +88,24 @@ def _announcer(settings: Settings, sets: list[str], is_worker: bool) -> Callable
     def ready(address: str) -> None:
         typer.echo(f"rsnotify ready {address}")
         if not is_worker:
-            typer.echo(next_steps(address, settings, sets), err=True)
+            token = admin_token(settings) if sys.stderr.isatty() else ""
+            typer.echo(next_steps(address, settings, sets, token), err=True)
 
     return ready
 
 
-def next_steps(address: str, settings: Settings, sets: Sequence[str]) -> str:
-    """The lines to copy for a first publish and a first subscription."""
+def next_steps(address: str, settings: Settings, sets: Sequence[str], token: str = "") -> str:
+    """The lines to copy for a first publish and a first subscription.
+
+    `token` opens the page. It is given for a terminal only: a browser sends no fragment to the hub.
+    """
     command = "rsnotify" if shutil.which("rsnotify") else sys.argv[0]
     options = _options(address, settings)
     secret = _secret(settings)
     steps = {"The hub answers at": address}
     if settings.page == "on":
-        steps["Try it in a browser"] = f"{address}/"
+        fragment = f"#token={percent_encoded(token, safe='')}" if token else ""
+        steps["Try it in a browser"] = f"{address}/{fragment}"
     if not sets:
         steps["Make a set"] = f"{command} sets add dataset1{options}"
     name = sets[0] if sets else "dataset1"

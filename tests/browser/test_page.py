@@ -481,6 +481,26 @@ async def test_a_token_of_a_private_set_shows_it_and_follows_it(
         await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
 
 
+async def test_a_token_in_the_fragment_opens_everything_and_leaves_the_address_at_once(
+    chromium: Browser, page_hub: RunningHub, set_name: str
+) -> None:
+    async with opened(chromium, page_hub, f"{set_name}#token={TOKEN}") as page:
+        await expect(page.locator("#admin")).to_be_attached()
+        await expect(page.locator("#forget")).to_be_visible()
+        assert await page.evaluate("location.href") == f"{page_hub.url}/?set={set_name}"
+        await page.evaluate("location.hash = '#token=rsn_wrong'")
+        await expect(page.locator("#token .answer")).to_contain_text("unknown")
+        assert await page.evaluate("location.hash") == ""
+
+
+@pytest.mark.parametrize("wrong", ["%", "two%20words", ""])
+async def test_a_fragment_that_is_no_token_is_dropped_too(
+    chromium: Browser, page_hub: RunningHub, set_name: str, wrong: str
+) -> None:
+    async with opened(chromium, page_hub, f"{set_name}#token={wrong}") as page:
+        assert await page.evaluate("[location.hash, sessionStorage.length]") == ["", 0]
+
+
 @pytest.mark.parametrize("more", [0, 1], ids=["the latest", "another came after it"])
 async def test_what_is_published_while_the_channel_is_opened_is_seen(
     chromium: Browser, page_hub: RunningHub, set_name: str, more: int

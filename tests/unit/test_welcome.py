@@ -42,6 +42,11 @@ def test_the_banner_says_where_the_admin_token_is(settings: Settings, where: str
     assert f"  The admin token is in {where}\n" in printed(settings)
 
 
+def test_on_a_terminal_the_address_of_the_page_opens_everything() -> None:
+    text = next_steps("http://127.0.0.1:8080", Settings(), ["dataset1"], "16 of ours#&?/%")
+    assert "browser:\n    http://127.0.0.1:8080/#token=16%20of%20ours%23%26%3F%2F%25\n" in text
+
+
 def test_the_page_is_named_where_there_is_one() -> None:
     assert "browser:\n    http://127.0.0.1:8080/\n" in printed(Settings())
     assert "browser" not in printed(Settings(page="off"))

@@ -12,7 +12,7 @@ import * as plot from "./plot.js";
 import * as publishing from "./publishing.js";
 import * as sets from "./sets.js";
 import * as status from "./status.js";
-import { keep, token } from "./token.js";
+import { keep, takeFromAddress, token } from "./token.js";
 import * as validating from "./validating.js";
 
 const RETRY_MS = 2000;
@@ -173,6 +173,7 @@ function start() {
     if (isUsed && isFree) byId("loc").focus(); // not while something else is typed already
   };
   byId("forget").onclick = () => { forget(); loadSets(); };
+  onhashchange = () => { if (takeFromAddress()) useToken(token()); };
   setInterval(drawNumbers, 1000);
   drawNumbers();
   status.watch(chosenSet, refused);

@@ -1,8 +1,10 @@
 /**
- * The token of this tab: in `sessionStorage` only, sent in a header only, never in an address.
+ * The token of this tab: in `sessionStorage` only, sent in a header only. One that came in the fragment of the
+ * address, which a browser sends to nobody, is kept and taken out of the address before anything else is done.
  */
 
 const KEY = "rsnotify-token";
+const GIVEN = "#token=";
 
 export const token = () => sessionStorage.getItem(KEY) ?? "";
 
@@ -12,3 +14,18 @@ export function keep(secret) {
   if (secret) sessionStorage.setItem(KEY, secret);
   else sessionStorage.removeItem(KEY);
 }
+
+/** Whether the address had a token, which is kept. */
+export function takeFromAddress() {
+  if (!location.hash.startsWith(GIVEN)) return false;
+  const given = location.hash.slice(GIVEN.length);
+  history.replaceState(history.state, "", location.pathname + location.search);
+  try {
+    keep(decodeURIComponent(given));
+    return true;
+  } catch {
+    return false; // it is none
+  }
+}
+
+takeFromAddress();
