@@ -12,7 +12,7 @@ PROBLEM = "application/problem+json"
 """The content type in which a hub says why it refuses a request (RFC 9457)."""
 
 INTERNAL_ERROR = "internal error; see the hub's log"
-"""All that a peer is told of a bug."""
+"""All that a peer learns of a bug."""
 
 
 class Fault(TypedDict):
@@ -94,7 +94,7 @@ class BecamePrivate(TryAgain):
 
 
 class Unanswered(TryAgain):
-    """It is unknown whether Redis did it; repeating it with the same key tells."""
+    """It is unknown whether Redis did it; repeating it with the same key shows."""
 
 
 class PartAway(TryAgain):

@@ -99,7 +99,7 @@ async def _end_rest() -> bool:
 
 
 def _leave() -> None:
-    """Exit at once: the runner of the event loop would wait for ever."""
+    """Exit at once: the runner of the event loop would wait without end."""
     logging.shutdown()
     os._exit(1)
 

@@ -105,7 +105,7 @@ class ChannelEntry(NamedTuple):
 
     @property
     def cursor(self) -> str:
-        """Where it stands, as it is told and may send it back."""
+        """Where it stands, as it is given and may send it back."""
         if not self.is_several:
             return str(self.places[0][1])
         return render_cursors((name.set_name, cursor) for name, cursor in self.places)
@@ -365,7 +365,7 @@ class Channels:
 
 
 def _start_header(entry: ChannelEntry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:
-    """Tells the reader where it starts, so that it can resume even if it gets no notification."""
+    """Gives the reader its position, so that it can resume even if it gets no notification."""
     if not isinstance(entry, ChannelEntry):
         return []
     return [(FROM_HEADER.lower().encode(), entry.cursor.encode())]

@@ -41,7 +41,7 @@ class Sent:
 
 
 class ChannelFollower(Protocol):
-    """Whoever follows one channel."""
+    """A reader, or a watcher, of one channel."""
 
     cursor: Position
 
@@ -198,7 +198,7 @@ class ChannelReaders:
         self._waiting.discard(reader)
         self._ahead.discard(reader)
 
-    # --- what the feed tells -------------------------------------------------------------------
+    # --- called by the feed --------------------------------------------------------------------
 
     def push(self, notification: Notification) -> None:
         """The hot path: one frame for all readers, one write for each.

@@ -146,7 +146,7 @@ FLOOD_CLOSE_SECONDS = 0.5  # …if it sends so much that it is not read any more
 
 
 class TransportReader(Reader, BoundedInput):
-    """Writes shared bytes to its transport, and tells its channel when the socket is full."""
+    """Writes shared bytes to its transport, and notifies its channel when the socket is full."""
 
     __slots__ = ("_closing", "_input", "transport")
 

@@ -36,7 +36,7 @@ class Member:
     def __repr__(self) -> str:
         return f"<Member of {self.feed.channel} at {self.cursor}>"
 
-    # --- what the feed tells -------------------------------------------------------------------
+    # --- called by the feed --------------------------------------------------------------------
 
     def push(self, notification: Notification) -> None:
         self._several.push(self, notification)
@@ -106,7 +106,7 @@ class SeveralChannels:
     def members(self) -> Sequence[Member]:
         return self._members
 
-    # --- what the connection tells -------------------------------------------------------------
+    # --- called by the connection --------------------------------------------------------------
 
     def pause(self, reader: Reader) -> None:
         self._keepalive.watch(reader)

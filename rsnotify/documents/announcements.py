@@ -242,7 +242,7 @@ class Announcements:
         await self._publish(set_name, f"archive-{snapshot.name}", [change])
 
     async def documents_changed(self, set_name: str) -> None:
-        """What the set offers may have changed; it is told if it has."""
+        """What the set offers may have changed; it is announced if it has."""
         with suppress(NoSuchSet):  # removed meanwhile
             await self._documents.tell(self._hub.record(set_name), self._publish)
 

@@ -33,7 +33,7 @@ class InTurn:
     async def round(
         self, names: Iterable[str], look: Callable[[Sequence[str]], Awaitable[None]]
     ) -> None:
-        """Look at the next of these; whoever came since the last beginning has its turn after that.
+        """Look at the next of these; later ones have their turn after those of the last round.
 
         If that is not possible now, the next round begins with them."""
         if not self._left:

@@ -1,7 +1,7 @@
 """Pages of Change Lists: some changes after a position, or up to one.
 
 A page is read before its answer begins, because its end stands in front. It stops where its entries
-take too many bytes, and the next page goes on there. It is fixed for ever unless it reaches the
+take too many bytes, and the next page goes on there. It never changes unless it reaches the
 newest change.
 """
 

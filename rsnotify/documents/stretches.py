@@ -18,7 +18,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_rows
 from rsnotify.single_flight import AtOnce
 
-FIRST_CHANGES = 100  # whoever asks soon has the first byte
+FIRST_CHANGES = 100  # so that the first byte comes soon
 READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB

@@ -50,7 +50,7 @@ class Held(Generic[Holder]):
 SPARE_FILES = 512  # for Redis, callbacks, and what else a process opens
 LEAST_CONNECTIONS = 100  # with fewer a hub is of no use
 MACOS_FILES = 10_240  # what macOS allows at most where it says that there is no limit
-REFUSED_AT_ONCE = 1_000  # that are told why; others are cut off
+REFUSED_AT_ONCE = 1_000  # that get the reason; others are cut off
 
 FEWER = (
     "this process may open %d files, so it takes %d connections and not %d (RSNOTIFY_CONNECTIONS): "

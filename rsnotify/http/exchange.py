@@ -132,7 +132,7 @@ class Exchange:
                 await self._answer_error()
 
     def _log_unfinished(self) -> None:
-        """A response that has begun was broken off on purpose: that told why."""
+        """A response that has begun was broken off on purpose, and the reason was logged."""
         if self.is_begun:
             log.warning("the response to %s is not complete", self.scope["path"])
         else:

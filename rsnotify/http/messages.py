@@ -95,7 +95,7 @@ def problem(
 
 
 def response_to(error: Exception, request: HTTPConnection) -> Response:
-    """What the peer is told of an error in an endpoint."""
+    """What the peer gets for an error in an endpoint."""
     match error:
         case Rejected():
             members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}

@@ -38,7 +38,7 @@ LEAST_BYTES = 512  # many a request
 
 class StartQueue:
     """Starts requests that waited for the response before them, and handshakes of WebSockets, a few
-    in a turn of the event loop: whoever asks once does not wait for hundreds of others."""
+    in a turn of the event loop: a peer that asks once does not wait for hundreds of others."""
 
     def __init__(self) -> None:
         self._left = STARTED_A_TURN

@@ -1,8 +1,8 @@
 """What peers send: read a little at a time, in turn, and counted.
 
 An event loop reads as much as it can from a socket that always has more: uvloop up to 8 MiB before
-it serves anybody else. So in a turn of the loop only so much is read of all peers together. Whoever
-has more to say waits in line; what it says stays in the kernel, which stops the peer.
+it serves anybody else. So in a turn of the loop only so much is read of all peers together. A peer
+that has more to say waits in line; what it says stays in the kernel, which stops the peer.
 """
 
 import asyncio

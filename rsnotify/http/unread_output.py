@@ -1,4 +1,4 @@
-"""What a peer has not read yet: whoever writes waits for it, but not for a peer that reads nothing.
+"""What a peer has not read yet: a writer waits for it, but not for a peer that reads nothing.
 
 A response may take long as long as the peer reads some of it.
 """
@@ -56,7 +56,7 @@ class UnreadOutput:
         self.release()
 
     def release(self) -> None:
-        """Let whoever waits go on, even if the peer has gone."""
+        """Let the writer go on, even if the peer has gone."""
         self.is_full = False
         read, self._read = self._read, None
         if read is not None and not read.done():

@@ -207,7 +207,7 @@ def used_otherwise(submission: Submission) -> Rejected:
     )
 
 
-APPEND_SECONDS = 2.5  # a Source hears 503 before three seconds have passed, unless…
+APPEND_SECONDS = 2.5  # a Source gets 503 before three seconds have passed, unless…
 CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
 AGAIN_SECONDS = 0.1
 WRITERS = 2  # one packs the next round while Redis works on the other
@@ -345,7 +345,7 @@ class Appends:
             waiting.popleft()
             self._waiting_bytes -= append.size
             if append.answer.done():
-                continue  # whoever has given up asks again with the same key
+                continue  # a Source that has given up asks again with the same key
             append.is_taken = True
             changes, size = changes + length, size + append.size
             taken.setdefault(append.channel, []).append(append)
@@ -360,7 +360,7 @@ class Appends:
             commands = [command_of(*each, self._window, round_) for each in taken.items()]
             *replies, version = await self._run(commands)
             answer_round(groups, replies, version)
-        except Exception as error:  # whoever waits for the answer gets it
+        except Exception as error:  # the caller gets it
             if not isinstance(error, TryAgain):
                 log.warning("the answer to an append cannot be read", exc_info=error)
                 error = TryAgain(UNCERTAIN)

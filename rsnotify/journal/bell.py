@@ -47,7 +47,7 @@ class Bell:
             self._connection.abort()
 
     async def listen(self, hear: Callable[[str], None]) -> None:
-        """Call `hear` with the text of each stroke, for ever; connect anew when the connection is
+        """Call `hear` with the text of each stroke, without end; reconnect when the connection is
         lost. The event loop calls it, so it must not take long."""
         while True:
             try:
@@ -81,7 +81,7 @@ class Bell:
                 try:
                     hear(stroke.decode(errors="replace"))
                 except Exception as error:  # a bug, or it cannot be read: only a hint is lost
-                    log.warning("what was rung cannot be heard", exc_info=error)
+                    log.warning("a stroke of the bell cannot be read", exc_info=error)
             case [b"subscribe", *_]:
                 self.connections += 1
             case Exception():

@@ -62,7 +62,7 @@ class _Arrival:
             self.future.set_result(None)
 
     def turn_private(self) -> None:
-        """Whoever waits has shown its right before."""
+        """The caller has shown its right before."""
 
     def end(self) -> None:
         if not self.future.done():

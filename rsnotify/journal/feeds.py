@@ -108,7 +108,7 @@ class Feeds:
     # --- which have grown ------------------------------------------------------------------------
 
     def note_growth(self) -> set[str]:
-        """The sets that get changes from now on are put into this; whoever asks takes them out."""
+        """The sets that get changes from now on are put into this; the caller takes them out."""
         noted: set[str] = set()
         self._noting.append(noted)
         return noted
@@ -159,13 +159,13 @@ class Feeds:
         return bool(self._rung)
 
     def ring(self, channel: ChannelName, head: Position) -> None:
-        """The channel's journal ends here: if that is news, wake whoever follows."""
+        """The channel's journal ends here: if that is news, wake the task that follows."""
         feed = self._feeds.get(channel)
         if feed is not None and head > feed.tail.head:
             feed.newest_known = max(feed.newest_known, head)
             self._note_growth(channel)
             rung = self._rung.get(channel)
-            if rung is None:  # otherwise whoever follows is awake already
+            if rung is None:  # otherwise the task that follows is awake already
                 self._woken.set()
             if rung is None or head > rung:
                 self._rung[channel] = head

@@ -107,8 +107,8 @@ class Following:
         return True
 
     def _hear_own(self, name: str, head: str) -> None:
-        """As a rule, readers are told at once of what was appended here. It is looked at later, in
-        case its Source has gone meanwhile: then nobody has told them."""
+        """As a rule, readers are notified at once of what was appended here. It is looked at later,
+        in case its Source has gone meanwhile: then nobody has notified them."""
         if not self._own_strokes and not self._older_strokes:
             asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
         self._own_strokes[name] = head
@@ -208,8 +208,8 @@ class Shortcut:
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
 
     def appended(self, feed: Feed, stored: Appended) -> None:
-        """The journal has it: tell readers. Few are told at once; many, or of many changes, after
-        the Sources of this round have their answers."""
+        """The journal has it: notify readers. Few are notified at once; many, or of many changes,
+        after the Sources of this round have their answers."""
         if stored.is_repeated or not self._feeds.is_read(feed):
             self._feeds.ring(feed.channel, stored.until)
             return

@@ -15,9 +15,9 @@ journal, and repairs it (`plan_repair`). These rules hold:
   reads the row knows it. If the journal has the key for another interval, its Source has repeated
   the request since: then the lost rows of that request do not come back.
 
-So a change may be told twice, but none that somebody remembers is lost. Of what nobody remembers,
+So a change may be sent twice, but none that somebody remembers is lost. Of what nobody remembers,
 it is known at least that it was there (`lost_until`): then the journal gets a gap, a position that
-no reader passes without being told. Nothing here knows Redis.
+no reader passes without notice. Nothing here knows Redis.
 """
 
 from bisect import bisect_right

@@ -75,11 +75,11 @@ class Hub:
     async def publish(
         self, channel: ChannelName, submission: Submission, others: Collection[str] = ()
     ) -> Interval:
-        """Store the changes, and have readers told, who are not waited for; `NoSuchSet` if this
+        """Store the changes, and have readers notified, who are not waited for; `NoSuchSet` if this
         process does not know the set.
 
         What concerns the `others` that `also_told` has named is published to them before: if one of
-        them fails, repeating with the same key tells no set twice.
+        them fails, repeating with the same key publishes to no set twice.
         """
         if others:
             await self._publish_to_others(others, submission)

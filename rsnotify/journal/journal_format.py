@@ -1,4 +1,4 @@
-"""How a journal is kept in Redis: its keys, what journal.lua is told, its rows as they are read."""
+"""How a journal is kept in Redis: keys, the arguments of journal.lua, rows as they are read."""
 
 from collections.abc import Sequence
 from functools import lru_cache

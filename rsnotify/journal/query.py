@@ -1,8 +1,8 @@
 """What the query of an address asks for: parameters, positions, sets. One parser for all that is
 read: channels in every form, and lists.
 
-A name that is not known is refused, because whoever misspells `from` would silently lose changes.
-Nothing here knows a clock, a set or a request.
+A name that is not known is refused, because a reader that misspells `from` would silently lose
+changes. Nothing here knows a clock, a set or a request.
 """
 
 import re
@@ -98,7 +98,7 @@ def refused(detail: str) -> Rejected:
     return Rejected(detail, close_code=4400)
 
 
-# --- which sets are told of ----------------------------------------------------------------------
+# --- which sets are shown -------------------------------------------------------------------------
 
 
 class SetsAsked(NamedTuple):

@@ -1,7 +1,7 @@
 """Repairs journals that Redis has lost the end of, from what this process remembers.
 
-A loss shows in four ways: an append is told that the journal is behind; what is read on does not
-join; a journal ends before a position that was seen; Redis is another one, or was started again.
+A loss shows in four ways: an append gets the answer that the journal is behind; what is read on does
+not join; a journal ends before a position that was seen; Redis is another one, or was started again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName, Row
 from rsnotify.single_flight import SingleFlight
 
-MOVING_SECONDS = 2.0  # then whoever asked hears 503, before three seconds have passed
+MOVING_SECONDS = 2.0  # then the caller gets 503, before three seconds have passed
 AGAIN_SECONDS = 0.05
 
 Done = TypeVar("Done")
@@ -72,7 +72,7 @@ class Repairing:
         self._repairs = repairs
         self._feeds = feeds
         self._lineage: Lineage | None = None
-        self._noted: Lineage | None = None  # for which the journals are told not to go back
+        self._noted: Lineage | None = None  # for which the journals have got a floor
         self.recover: list[Callable[[], Awaitable[None]]] = []  # what puts records back
         self._unproven: list[Feed] = []  # because Redis is another one
         self._suspects: dict[Feed, None] = {}  # of these, and others, what has to be looked at
@@ -115,7 +115,7 @@ class Repairing:
         """The rows after the cursor; none if they do not join it, until that is repaired.
 
         They join if the change at the cursor is there, if nothing was kept before them, or if that
-        change was lost and stands further on now: then what follows is all that is not told yet.
+        change was lost and stands further on now: then what follows is all that was not sent yet.
         """
         if isinstance(found, Exception):
             return found
@@ -255,7 +255,7 @@ class Repairing:
             raise TryAgain("the journal has changed while it was repaired")
         self.gaps += 1
         log.error(
-            "changes of %s up to %s are lost: no hub process remembers them; its readers are told",
+            "changes of %s up to %s are lost: no hub process remembers them; readers are notified",
             feed.channel,
             lost,
         )

@@ -22,7 +22,7 @@ FIXED_AFTER = HOUR
 
 
 class Window(NamedTuple):
-    """A closed window: what one Change List covers for ever."""
+    """A closed window: what one Change List covers, fixed for good."""
 
     from_: Position
     until: Position
@@ -36,7 +36,7 @@ class Window(NamedTuple):
         return cls(Position(from_), Position(until), changes, size, Position(closed))
 
     def is_fixed_at(self, now: int) -> bool:
-        """Whether caches may keep its list for ever. Until then Redis may lose it, and close one
+        """Whether caches may keep its list forever. Until then Redis may lose it, and close one
         that begins there with other changes: what it loses is seconds old."""
         return now - self.closed > FIXED_AFTER
 
@@ -122,7 +122,7 @@ def until_due(record: JournalRecord, now: int, period: int) -> int | None:
 def stretch_after(cursor: Position, span: Span) -> Stretch:
     """As many whole windows after the cursor as one document may hold, at least one.
 
-    It ends where a window ends, so it is fixed for ever unless it reaches the head. It ends before
+    It ends where a window ends, so it never changes unless it reaches the head. It ends before
     a gap.
     `span.windows` are those that end after the cursor.
     """

@@ -69,7 +69,7 @@ class Windows:
             asked, self._asked = self._asked, {}
             try:
                 found = await self.records(list(asked))
-            except Exception as error:  # whoever asked gets it
+            except Exception as error:  # the caller gets it
                 _fail(asked.values(), error)
             except BaseException:  # cancelled: nobody else would ever tell those who wait
                 waiting, self._asked = [*asked.values(), *self._asked.values()], {}

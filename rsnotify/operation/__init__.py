@@ -1,7 +1,7 @@
-"""What those who watch a hub are told: numbers, its state in words, whether it is ready.
+"""What those who watch a hub see: numbers, its state in words, whether it is ready.
 
-Each process counts for itself and tells the others every two seconds (`peers`), so any of them can
-answer for all. The rooms count with plain numbers; nothing here is called where changes pass.
+Each process counts for itself and reports to the others every two seconds (`peers`), so any of them
+can answer for all. The rooms count with plain numbers; nothing here is called where changes pass.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ __all__ = ["Watched", "Watching"]
 
 
 class Watching:
-    """Everything that is told of a hub process."""
+    """Everything that is shown of a hub process."""
 
     def __init__(
         self,

@@ -210,7 +210,7 @@ class Health:
     async def _look(self) -> None:
         self.note(await self._find_trouble())
         if not self._trouble:
-            with suppress(TryAgain):  # the next look tells of it
+            with suppress(TryAgain):  # the next look reports it
                 self.note_away(await self._parts.away(self._hub.sets))
 
     async def _find_trouble(self) -> str:

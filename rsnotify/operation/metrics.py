@@ -1,7 +1,7 @@
 """`GET /metrics`: the numbers of all workers of this hub, for Prometheus.
 
 Any worker answers for all. Without the token of `RSNOTIFY_METRICS_TOKEN` private sets are left out;
-if there is such a token, nothing is told without it.
+if there is such a token, nothing is shown without it.
 """
 
 import hmac
@@ -169,7 +169,7 @@ class Metrics:
         return Response(body, headers={"content-type": media_type})
 
     async def _render(self, encode: Encode, *, everything: bool) -> bytes:
-        """Again, if a set that it tells of has turned private while it was written."""
+        """Again, if a set that it names has turned private while it was written."""
         while True:
             told = _Told(lambda name: everything or self._is_public(name))
             text = await self._write(encode, told)

@@ -101,9 +101,9 @@ class Peers:
             try:
                 await self._tell()
             except TryAgain as error:  # `Health` says so
-                log.debug("the others cannot be told: %s", error.detail)
+                log.debug("the other processes cannot be notified: %s", error.detail)
             except Exception as error:  # a bug: nobody is worse off than without numbers
-                log.warning("the numbers of this process cannot be told", exc_info=error)
+                log.warning("the numbers of this process cannot be sent", exc_info=error)
             await asyncio.sleep(REPORT_SECONDS)
 
     async def _tell(self) -> None:

@@ -63,7 +63,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class HistogramNumbers(msgspec.Struct, array_like=True):
-    """A histogram, as it is told."""
+    """A histogram, as it is shown."""
 
     bounds: tuple[float, ...]
     counts: list[int]

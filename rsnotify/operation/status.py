@@ -1,6 +1,6 @@
 """`GET /api/status`: the hub at a glance, for the page and `rsnotify status`.
 
-Everybody may ask. A private set is told of to those whose token names it, processes and WebSub to
+Everybody may ask. A private set is shown to those whose token names it, processes and WebSub to
 the admin only.
 """
 
@@ -97,7 +97,7 @@ def _store_text(report: Report, seconds: float) -> str:
 
 
 def _kept(numbers: SetNumbers | None) -> dict[str, Any]:
-    """What Redis has of a set; nothing is told if Redis does not answer."""
+    """What Redis has of a set; nothing if Redis does not answer."""
     if numbers is None:
         return {"changes": None, "newest": None, "change_lists": None, "resources": None}
     return {

@@ -262,7 +262,7 @@ class Composition:
                 self.hub.registry_lost.set()
                 await asyncio.sleep(RETRY_SECONDS)
             except Exception as error:  # a bug, or data that cannot be read: the hub goes on
-                log.warning("what is left after the loss cannot be told", exc_info=error)
+                log.warning("what is left after the loss cannot be read", exc_info=error)
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:

@@ -75,8 +75,8 @@ async def _bind(made: socket.socket, address: tuple[str, int]) -> None:
 async def accept_the_last(bound: socket.socket) -> None:
     """Before it is closed: nothing that has connected is left behind in it.
 
-    Whoever tries to connect now gets no answer, tries again after a second, by the rules of TCP,
-    and is refused then: so nothing was handed over.
+    A peer that tries to connect now gets no answer, tries again after a second, by the rules of
+    TCP, and is refused then: so nothing was handed over.
     """
     let_nobody_in(bound)
     await asyncio.sleep(ACCEPT_SECONDS)

@@ -1,4 +1,4 @@
-"""Tells systemd how far a service is that it started with `Type=notify`; see sd_notify(3)."""
+"""Notifies systemd of the state of a service with `Type=notify`; see sd_notify(3)."""
 
 import os
 import socket

@@ -25,7 +25,7 @@ OF_CLIENTS = frozenset(
     f"RSNOTIFY_{name}"
     for name in ("CLIENT_CERTIFICATE", "CLIENT_KEY", "CONTACT", "DATABASE", "TOKEN", "URL")
 )
-WORKER = "_RSNOTIFY_WORKER"  # the number of a worker, which its parent tells it
+WORKER = "_RSNOTIFY_WORKER"  # the number of a worker, set by its parent
 
 _WEB_ADDRESS = re.compile(
     r"https?://[^\s\x00-\x20<>\"{}|\\^`?#@/]+(?:/[^\s\x00-\x20<>\"{}|\\^`?#]*)?"

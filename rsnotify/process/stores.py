@@ -43,7 +43,7 @@ class Stores:
         )
 
     def bell(self, name: str = keys.BELL) -> Bell:
-        """A bell of its own for whoever listens."""
+        """A bell of its own for each listener."""
         bell = Bell(self._client, name)
         self._bells.append(bell)
         return bell

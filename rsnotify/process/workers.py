@@ -77,7 +77,7 @@ async def _keep(
         await accept_the_last(bound)
         for worker in workers:
             worker.end()
-        bound.close()  # or whoever comes would wait for nobody
+        bound.close()  # or new connections would wait for nobody
 
 
 async def _announce_and_replace(

@@ -44,7 +44,7 @@ Host = tuple[str, int]
 
 
 class Address(NamedTuple):
-    """What the client library is told of a Redis, and which Sentinels or nodes know where it is."""
+    """The options for the client library, and which Sentinels or nodes know where Redis is."""
 
     options: dict[str, Any]
     sentinels: tuple[Host, ...] = ()
@@ -90,7 +90,7 @@ class Address(NamedTuple):
         return f"{scheme}://…@{host}" if separator else f"…@{host}"
 
     async def refusal_of_tls(self) -> str | None:
-        """What the other side has against us, heard before we say anything.
+        """Why the other side refuses us, read before we say anything.
 
         Who has begun to speak may see nothing but a lost connection.
         """

@@ -1,6 +1,6 @@
 """The one door to Redis: clients of a server, of what Sentinels watch, of a Cluster.
 
-If Redis fails, whoever asked gets `TryAgain` in less than three seconds, or in four if a connection
+If Redis fails, the caller gets `TryAgain` in less than three seconds, or in four if a connection
 had to be made for it. Everything that is sent through `connect()` fails with errors of this
 project, also in a pipeline or a script. A command whose answer was lost may be repeated, so each
 command must be repeatable.
@@ -49,7 +49,7 @@ def _pool_at(url: str) -> Pool:
 
 
 def _dialled(url: str) -> dict[str, Any]:
-    """What the client library is told of an address."""
+    """The options that the client library gets for an address."""
     address = Address.parse(url)
     if address.nodes:
         to_any = ToAnyNodeWithTLS if address.has_tls else ToAnyNode

@@ -166,7 +166,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _refused_by_tls(error: BaseException) -> str | None:
-    """What is wrong with a certificate, or with TLS itself, in words that say how to mend it."""
+    """What is wrong with a certificate, or with TLS itself, and how to put it right."""
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = CERTIFICATES.get(error.verify_code, OF_ITS_AUTHORITY)
         return f"the certificate of Redis is not trusted ({error.verify_message}): {advice}"

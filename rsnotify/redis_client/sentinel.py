@@ -76,7 +76,7 @@ class Sentinels:
         return _Primary(int(said["config-epoch"]), is_settled, said["ip"], int(said["port"]))
 
     def _nobody_knows(self, errors: Sequence[Exception]) -> TryAgain:
-        """Why: one that answers and refuses is told before those that do not answer."""
+        """Why: one that answers and refuses comes before those that do not answer."""
         if any(UNKNOWN_NAME in str(error) for error in errors):
             return RedisRefuses(f"the Sentinels know no primary of the name {self._name!r}")
         judged = [judge(error) for error in errors]

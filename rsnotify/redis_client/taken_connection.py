@@ -1,7 +1,7 @@
 """A connection that the library has made, written to and read from without the library.
 
 Its streams, and a timer for each answer, cost more than half of what it takes to ask Redis. Here
-what Redis says is parsed as it arrives. The library still hears of the connection's end.
+what Redis says is parsed as it arrives. The library is still notified of the connection's end.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class TakenConnection(asyncio.Protocol):
         return data[begin:]
 
     def abort(self) -> None:
-        """Close it at once; whoever waits is told."""
+        """Close it at once; those who wait get an error."""
         self._end(ConnectionLost("the connection to Redis was closed"))
 
     def _end(self, error: Exception) -> None:
@@ -97,7 +97,7 @@ class TakenConnection(asyncio.Protocol):
 
     @abstractmethod
     def _wake(self) -> None:
-        """Wake whoever waits for something on this connection."""
+        """Wake those who wait for something on this connection."""
 
     # --- called by the event loop ----------------------------------------------------------------
 

@@ -94,7 +94,7 @@ class Access:
     async def told_of(
         self, connection: HTTPConnection, sets: Iterable[SetRecord]
     ) -> list[SetRecord]:
-        """Those that whoever asks may know of: public ones, and those that the token names."""
+        """Those that the asker may know of: public ones, and those that the token names."""
         sent = _sent(connection)
         if sent is None:
             return [each for each in sets if not each.private]

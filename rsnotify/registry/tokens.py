@@ -63,7 +63,7 @@ class Tokens:
         self._client = client
         self._made: Recent[bytes] = Recent()  # by this process
         self._ended: Recent[bytes] = Recent()
-        self._revoked: Recent[None] = Recent()  # by any process, as far as the bell was heard
+        self._revoked: Recent[None] = Recent()  # by any process, as far as the bell has said
 
     def hear(self, act: str, key: str) -> None:
         """A process has revoked a token, or made one again that was revoked."""

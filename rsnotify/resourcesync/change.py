@@ -29,7 +29,7 @@ def render_datetime(microseconds: int) -> str:
 
 
 def render_datetime_bytes(microseconds: int) -> bytes:
-    """The same as bytes, faster than by encoding the text: every change that is told has one."""
+    """The same as bytes, faster than by encoding the text: every change that is sent has one."""
     return b"%b.%06dZ" % (
         _second_bytes(microseconds // MICROSECONDS),
         microseconds % MICROSECONDS,
@@ -131,7 +131,7 @@ ATTRIBUTES = tuple(
 """What stands in its `rs:md`."""
 
 OF_A_CHANGE = ("change", "datetime", "capability", "index")
-"""What tells how and when a resource changed; the others describe the resource."""
+"""What says how and when a resource changed; the others describe the resource."""
 
 USUAL = ("loc", "change", "lastmod", "datetime", "hash", "length", "type")
 """What nearly every change has, and no more: it is judged and written sooner than the others."""

@@ -76,7 +76,7 @@ def _wrong_address(change: Change) -> str | None:
 
 
 def _is_plain(change: Change) -> bool:
-    """Whether it is right and has but the usual fields: told sooner than all that may be wrong."""
+    """Whether it is right and has but the usual fields: found sooner than all that may be wrong."""
     c = change
     return bool(
         (len(c.loc) <= URI_CHARACTERS and _LOC(c.loc) and c.change in CHANGE_TYPES)

@@ -1,7 +1,8 @@
 """A fragment: the finished `<url>` of a change, with a hole (a NUL byte) wherever its position
 belongs.
 
-It is written twice: as XML, which is told, and in the short form (`short_form`), which Redis keeps.
+It is written twice: as XML, which readers get, and in the short form (`short_form`), which Redis
+keeps.
 """
 
 import re

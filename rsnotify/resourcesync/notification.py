@@ -29,7 +29,7 @@ MADE_BYTES = 50  # memory of bytes made of it, besides the bytes
 OBJECT_BYTES = 1_000  # memory of anything else made of it, such as headers
 
 FROM_HEADER = "Rsnotify-From"
-"""The header that tells a reader its position before the first notification."""
+"""The header that gives a reader its position before the first notification."""
 
 CHANNEL_PATH = "/channels/{set}/{kind}_notification_channel"
 CHANNELS_PATH = "/channels/{kind}_notification_channel"  # of several sets, over one connection

@@ -1,6 +1,6 @@
 """What is refused of an XML document before it is parsed.
 
-Only UTF-8 is accepted, and the parser is told so: it sees the same bytes that are checked here.
+Only UTF-8 is accepted, and the parser is set so: it sees the same bytes that are checked here.
 Each cap stops documents that cost far more time or memory to parse than to send.
 """
 
@@ -39,7 +39,7 @@ PARSER_OPTIONS: dict[str, Any] = {
     "remove_comments": True,
     "remove_pis": True,
 }
-"""What every parser of these documents is told."""
+"""The options of every parser of these documents."""
 
 
 def check_before_parsing(data: bytes) -> None:

@@ -52,7 +52,7 @@ _NAMESPACES = {
 
 
 def parse_document(data: bytes, *, most_entries: int | None = None) -> Document:
-    """Read a document; `Rejected` says what is wrong, where, and how to mend it."""
+    """Read a document; `Rejected` says what is wrong, where, and how to put it right."""
     element, root = _opened(data, most_entries)
     return EntryReader().document(element, root)
 

@@ -2,7 +2,7 @@
 
 Reading (`xml_reader`) takes what it understands. This walk names the rest: elements inside others,
 text between elements, attributes nobody knows, elements of other namespaces, and what stands in
-another order than the schemas have. It judges no value. Whoever reads decides what is refused.
+another order than the schemas have. It judges no value. The caller decides what is refused.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """The page for people at `/`, and the files that it is made of.
 
-`Accept` decides who gets it: whoever names HTML, as browsers do. Everybody else is sent to the
+`Accept` decides who gets it: those who name HTML, as browsers do. Everybody else is sent to the
 Source Description, where machines begin. The files are read once; no other file can be asked for.
 """
 

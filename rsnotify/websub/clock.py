@@ -1,7 +1,7 @@
 """Two clocks that cannot be trusted: the wall clock of another machine, and the heartbeat of
 others.
 
-Durations are measured by the own monotonic clock, which is passed in. The other wall clock tells
+Durations are measured by the own monotonic clock, which is passed in. The wall clock says
 moments; a jump ahead is believed only after an hour, so that what ends for its age has been
 observed to grow old. Nothing here reads a clock.
 """

@@ -123,7 +123,7 @@ class Deliverer:
                 msgspec.structs.replace(subscriber.progress, cursor=int(begins), missed=True)
             )
             return await self._hub.stretch_after(feed, begins)
-        except Rejected:  # the set has been removed: the owner of the share tells the peer
+        except Rejected:  # the set has been removed: the owner of the share notifies the peer
             return None
 
     def _apply_answer(

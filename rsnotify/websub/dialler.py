@@ -49,7 +49,7 @@ class BoundedConnector(aiohttp.TCPConnector):
 
 
 class BoundedHandler(ResponseHandler):
-    """What a connection hears, as far as we listen."""
+    """What a connection receives, as far as we read."""
 
     __slots__ = ("_bound", "_bytes_left", "_is_over", "_lines_left")
 
@@ -82,7 +82,7 @@ class BoundedHandler(ResponseHandler):
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """Whoever waits for the answer, or for its body, hears why there will be no more of it."""
+        """Who waits for the answer, or for its body, gets the reason why no more will come."""
         error, payload = AnswerTooLong("its answer has no end"), self._payload
         if payload is not None and not payload.is_eof():
             payload.set_exception(error)
@@ -96,7 +96,7 @@ class BoundedHandler(ResponseHandler):
 CALL_SECONDS = 10.0
 BODY_BYTES = 16 * 1024  # of an answer that is read at all
 KEEP_ALIVE_SECONDS = 15.0
-REST_SECONDS = 0.5  # for the body of an answer whose status has already told all
+REST_SECONDS = 0.5  # for the body of an answer whose status has already said all
 RESOLVING = 64  # lookups at once: a name server that hangs holds a thread for long
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]

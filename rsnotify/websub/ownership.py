@@ -277,7 +277,7 @@ ENDED = "it has ended before"
 
 
 async def put_subscriptions_back(store: Subscriptions) -> None:
-    """Whoever owns a share takes in what is put back there."""
+    """The owner of a share takes in what is put back there."""
     kept, ended = store.remembered()
     known = {id_: stored.subscription for id_, stored in kept.items()}
     records = await store.records(known | ended)

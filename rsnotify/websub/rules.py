@@ -143,7 +143,7 @@ def _secret(form: FormFields) -> str | None:
 
 
 def _lease_seconds(form: FormFields) -> int | None:
-    """WEBSUB 4 and 18: as asked, but never for ever."""
+    """WEBSUB 4 and 18: as asked, but never without end."""
     if "hub.lease_seconds" not in form:
         return None
     text = _the(form, "hub.lease_seconds")
@@ -245,7 +245,7 @@ def delivery_headers(
     timestamp: int,
     topic: str | None = None,
 ) -> dict[str, str]:
-    """WEBSUB 21, 22 and 25; whoever has missed changes is led to the Change Lists.
+    """WEBSUB 21, 22 and 25; a callback that has missed changes is led to the Change Lists.
 
     `topic`: what the Source calls the channel, if that is what was subscribed to.
     """

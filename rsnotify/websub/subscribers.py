@@ -183,7 +183,7 @@ class Subscribers:
                 subscriber.subscription = left
 
     async def deny(self, subscriber: Subscriber, reason: str) -> None:
-        """It may not read any more: its callback is told, and then it ends (WEBSUB 15)."""
+        """It may not read any more: its callback is notified, and then it ends (WEBSUB 15)."""
         await self._store.deny(subscriber.subscription, reason)
 
     # --- places ----------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ class Subscriptions:
         self._kept: Recent[Stored] = Recent()  # verified by this process
         self._ended: Recent[Subscription] = Recent()
 
-    # --- for whoever asks ------------------------------------------------------------------------
+    # --- for administration ----------------------------------------------------------------------
 
     async def ask(self, request: PendingRequest) -> None:
         """Leave a request for the owner of the callback; `TooMany` if too many are pending."""
@@ -415,7 +415,7 @@ class Subscriptions:
         return {id_: (text, SUBSCRIPTION.decode(text)) for id_, text in found if text}
 
     async def put_back(self, id_: str, before: bytes, stored: Stored) -> None:
-        """Unless it has ended, or is not written as it was `before`; its owner is told."""
+        """Unless it has ended, or is not written as it was `before`; its owner is notified."""
         act = ("put_back", id_, before, *map(msgspec.json.encode, stored))
         share = share_of(stored.subscription.callback)
         await self._client.durably([SCRIPT.command(share_keys(share), *act)])

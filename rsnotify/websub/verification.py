@@ -1,4 +1,4 @@
-"""One verification: a callback is asked to confirm a request, or told that it was denied.
+"""One verification: a callback is asked to confirm a request, or notified of a denial.
 
 Nothing changes before the callback has confirmed (WEBSUB 6). It is asked once, and again only if
 nothing accepted the connection: some receivers deny a second time what they confirmed the first
@@ -34,7 +34,7 @@ class VerificationResult(NamedTuple):
 
 
 class Verification(Call):
-    """The call that asks a callback to confirm a request, or tells it of a denial."""
+    """The call that asks a callback to confirm a request, or notifies it of a denial."""
 
     __slots__ = ("_verifier", "attempt", "id", "request", "result")
 
@@ -134,7 +134,7 @@ class Verifier:
         return confirms
 
     async def _tell_denial(self, verification: Verification) -> VerificationResult | None:
-        """WEBSUB 15: the callback is told, whatever it answers."""
+        """WEBSUB 15: the callback is notified, whatever it answers."""
         request = verification.request
         if request.order == "remove":
             self._subscribers.drop(verification.share, request.subscription_id)

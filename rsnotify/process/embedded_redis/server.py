@@ -154,7 +154,7 @@ class EmbeddedRedis:
         return status
 
     async def supervise(self) -> None:
-        """Start Redis anew whenever it dies, for ever."""
+        """Start Redis again whenever it dies."""
         attempt = 0
         while True:
             born = monotonic()

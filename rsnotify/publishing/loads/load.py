@@ -66,7 +66,7 @@ class LoadCounts(msgspec.Struct, frozen=True):
         return self.resources - self.created - self.updated
 
     def told(self) -> dict[str, int]:
-        """As a Source is told."""
+        """As a Source gets them."""
         return msgspec.structs.asdict(self) | {"unchanged": self.unchanged}
 
 

@@ -1,7 +1,7 @@
 """Does what is left to do of loads of a set's whole state, whichever process began them.
 
-A load that is decided is published or listed, and then finished; whoever finds that its process is
-gone goes on from where it stands. One that was not decided leaves nothing.
+A load that is decided is published or listed, and then finished; the process that finds that its
+holder is gone goes on from where it stands. One that was not decided leaves nothing.
 """
 
 import asyncio
@@ -136,7 +136,7 @@ class LoadKeeper:
 
 
 def outcome(load: Load, stage: str) -> Outcome:
-    """What a Source is told of its load."""
+    """What a Source learns of its load."""
     told = load.stage == "publishing"
     counts = load.found.told()
     return {"set": load.set_name, "stage": stage, "told": told, "at": str(load.at), **counts}

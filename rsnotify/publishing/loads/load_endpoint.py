@@ -147,7 +147,7 @@ async def check_same(request: Request, key: str, fingerprint: str) -> None:
 
 
 ANSWER_SECONDS = 20.0  # that a request waits once it is decided
-AGAIN_SECONDS = 5  # asked of whoever comes while another load is under way
+AGAIN_SECONDS = 5  # asked of a Source that comes while another load is under way
 UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 
 
@@ -176,7 +176,7 @@ class Resources:
         return JsonResponse(await (self._one(name, locs[0]) if locs else self._all(name)))
 
     async def _require_asker(self, request: Request, name: str) -> None:
-        """A reader; how far a load is may be asked by whoever may send one."""
+        """A reader; how far a load is may be asked by those who may send one."""
         record = self._hub.sets.get(name)
         if "loc" in request.query_params:
             await self._access.require_reader(request, name, record)
@@ -252,7 +252,7 @@ class Resources:
         return TryAgain(f"{detail}: it is done once", retry_after_seconds=AGAIN_SECONDS)
 
     async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
-        """Whoever may not read the set learns no more of it than was sent."""
+        """A Source that may not read the set learns no more of it than was sent."""
         name = request.path_params["set"]
         try:
             await self._access.require_reader(request, name, self._hub.sets.get(name))

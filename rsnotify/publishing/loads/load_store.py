@@ -181,7 +181,7 @@ class Loads:
         return Comparison(next_, LoadCounts(*counts), rows)
 
     async def decide(self, load: Load) -> None:
-        """What others are to be told is published from now on, whatever becomes of us."""
+        """What is to be announced is published from now on, whatever becomes of us."""
         await self._act(load, "decide", *_decided(load))
 
     async def replace(self, load: Load) -> None:

@@ -119,14 +119,14 @@ class Nodes:
         return node
 
     def at(self, host: Host, told_by: Node | None = None) -> Node:
-        """The node there; without a name it is where the one is that told of it."""
+        """The node there; without a name it is on the host of the node that named it."""
         where = (host[0] or (told_by.host[0] if told_by else ""), host[1])
         if where not in self._nodes:
             self._nodes[where] = Node(where, self._options)
         return self._nodes[where]
 
     def move(self, moved: MovedError, told_by: Node) -> None:
-        """Another node has the slot; whoever says so may know of more."""
+        """Another node has the slot; the node that says so may know of more."""
         node = self._of_slot[moved.slot_id] = self.at((moved.host, moved.port), told_by)
         if node not in self.masters:
             self.masters.append(node)
@@ -225,7 +225,7 @@ async def _quietly(act: Any) -> None:
 
 
 def _nobody_knows(errors: Sequence[Exception]) -> TryAgain:
-    """Why: one that answers and refuses is told before those that do not answer."""
+    """Why: one that answers and refuses comes before those that do not answer."""
     if any("cluster support disabled" in str(error) for error in errors):
         return RedisRefuses("it is no Redis Cluster: write redis:// and not redis+cluster://")
     judged = [judge(error) for error in errors]
