@@ -1,7 +1,8 @@
 """Repairs journals that Redis has lost the end of, from what this process remembers.
 
-A loss shows in four ways: an append gets the answer that the journal is behind; what is read on does
-not join; a journal ends before a position that was seen; Redis is another one, or was started again.
+A loss shows in four ways: an append gets the answer that the journal is behind; what is read on
+does not join; a journal ends before a position that was seen; Redis is another one, or was started
+again.
 """
 
 import asyncio

@@ -167,7 +167,7 @@ async def test_hubs_leave_a_primary_that_goes_on_after_another_has_taken_over(
             assert not task.done()
             task.cancel()
     for hub in hubs:
-        assert "its readers are told" not in hub.log.read_text()
+        assert "readers are notified" not in hub.log.read_text()
 
 
 async def is_unheard(server: RedisServer) -> bool:

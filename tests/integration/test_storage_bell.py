@@ -149,7 +149,9 @@ async def test_a_failure_of_who_hears_is_not_taken_for_one_of_redis(
         await client.publish(keys.BELL, stroke)
     await until(has_heard_all)
     assert bell.connections == 1
-    assert [record.getMessage() for record in caplog.records] == ["what was rung cannot be heard"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "a stroke of the bell cannot be read"
+    ]
     assert "ZeroDivisionError: bad" in caplog.text
     await end([listening])
 
