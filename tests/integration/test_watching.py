@@ -246,7 +246,7 @@ async def test_what_an_operator_sizes_by_is_told_of_a_hub_that_was_just_started(
 
     found = await until(known)  # as soon as Redis was looked at
     assert total(found, "rsnotify_build_info", version=__version__) == 1
-    assert total(found, "rsnotify_cpu_seconds_total") > 0.1
+    assert total(found, "rsnotify_cpu_seconds_total") > 0
     assert total(found, "rsnotify_redis_memory_limit_bytes") == 0
     assert total(found, "rsnotify_disk_free_bytes") > 0
     refused = [dict(labels) for name, labels in found if name == "rsnotify_publishes_refused_total"]
