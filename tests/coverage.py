@@ -16,7 +16,7 @@ PURE = (
     "rsnotify/resourcesync/",
     "rsnotify/documents/documents.py",
     "rsnotify/documents/lists.py",
-    "rsnotify/documents/told_documents.py",
+    "rsnotify/documents/announced.py",
     "rsnotify/resourcesync/forms.py",
     "rsnotify/journal/clock_history.py",
     "rsnotify/journal/gzip_parts.py",

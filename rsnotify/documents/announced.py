@@ -1,4 +1,4 @@
-"""What Destinations were told of a set's documents, and what has to be told next."""
+"""What of a set's documents has been announced, and what is to be announced next."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ from rsnotify.resourcesync.notification import capability_list
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 
 
-class Told(msgspec.Struct, frozen=True):
+class Announced(msgspec.Struct, frozen=True):
     """A set's documents as they were announced."""
 
     number: int  # how often something was announced
@@ -18,19 +18,21 @@ class Told(msgspec.Struct, frozen=True):
     archive: str = ""  # what the hub's Change List Archive covers; nothing if there is none
     own: Mapping[str, str] = {}  # the Source's own documents, by capability
 
-    def is_same(self, other: "Told") -> bool:
+    def is_same(self, other: "Announced") -> bool:
         return msgspec.structs.replace(other, number=self.number) == self
 
 
-def changes_between(told: Told, now: Told, base: str, set_name: str) -> Iterator[Change]:
-    """What a Destination must hear; a document of the Source is new at each new address."""
-    if now.digest != told.digest:
+def changes_between(
+    announced: Announced, now: Announced, base: str, set_name: str
+) -> Iterator[Change]:
+    """What is to be announced; a document of the Source is new at each new address."""
+    if now.digest != announced.digest:
         loc = base + capability_list(set_name)
         yield Change(loc, "updated", capability="capabilitylist")
-    if now.archive != told.archive:
-        change = "deleted" if not now.archive else "updated" if told.archive else "created"
+    if now.archive != announced.archive:
+        change = "deleted" if not now.archive else "updated" if announced.archive else "created"
         loc = base + change_list_archive(set_name)
         yield Change(loc, change, capability="changelist-archive")
     for capability, loc in now.own.items():
-        if told.own.get(capability) != loc:
+        if announced.own.get(capability) != loc:
             yield Change(loc, FRAMEWORK_CHANGES[capability][0], capability=capability)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from rsnotify.documents.announced import Announced, changes_between
 from rsnotify.documents.discovery import Offers, capabilities_of
 from rsnotify.documents.documents import (
     SetCapabilities,
@@ -25,7 +26,6 @@ from rsnotify.documents.documents import (
     resource_list_part,
 )
 from rsnotify.documents.snapshots import Snapshot
-from rsnotify.documents.told_documents import Told, changes_between
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
 from rsnotify.journal.claims import Claims
@@ -53,13 +53,13 @@ class AnnouncedDocuments:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def read(self, set_name: str) -> Told | None:
+    async def read(self, set_name: str) -> Announced | None:
         found = await self._client.hget(_key(set_name), FIELD)
-        return None if found is None else msgspec.json.decode(found, type=Told)
+        return None if found is None else msgspec.json.decode(found, type=Announced)
 
-    async def write(self, set_name: str, created: Position, told: Told) -> None:
+    async def write(self, set_name: str, created: Position, announced: Announced) -> None:
         """Only if it is still the set created then: one that is removed leaves no key."""
-        value = msgspec.json.encode(told)
+        value = msgspec.json.encode(announced)
         command = ("HSET", FIELD, value)
         await self._client.if_equals(_key(set_name), int(created), *command, field="created")
 
@@ -109,30 +109,30 @@ class DocumentAnnouncer:
         self,
         windows: Windows,
         offers: Offers,
-        told: AnnouncedDocuments,
+        announced: AnnouncedDocuments,
         schedule: DocumentSchedule,
         base_url: str,
     ) -> None:
         self._windows = windows
         self._offers = offers
-        self._told = told
+        self._announced = announced
         self._schedule = schedule
         self._base_url = base_url
         self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
 
     async def begin(self, record: SetRecord) -> None:
         """A new set, which offers nothing of the hub yet: that it was created says all there is."""
-        told = Told(0, self._digest_of(capabilities_of(record)), "", record.own_documents)
-        await self._write(record, told)
+        announced = Announced(0, self._digest_of(capabilities_of(record)), "", record.own_documents)
+        await self._write(record, announced)
 
     async def tell(self, record: SetRecord, publish: Publish) -> None:
-        told = await self._told.read(record.name)
-        now = await self._now(record, 0 if told is None else told.number + 1)
+        announced = await self._announced.read(record.name)
+        now = await self._now(record, 0 if announced is None else announced.number + 1)
         self._archives[record.name, record.created] = now.archive
-        if told is None:  # made by a hub that kept no note
+        if announced is None:  # made by a hub that kept no note
             await self._write(record, now)
-        elif not now.is_same(told):
-            changes = list(changes_between(told, now, self._base_url, record.name))
+        elif not now.is_same(announced):
+            changes = list(changes_between(announced, now, self._base_url, record.name))
             if changes:
                 await publish(record.name, f"documents-{_digest(now)}", changes)
             await self._write(record, now)
@@ -152,15 +152,15 @@ class DocumentAnnouncer:
         """Keep no note of sets that are gone."""
         self._archives = {key: seen for key, seen in self._archives.items() if key[0] in names}
 
-    async def _write(self, record: SetRecord, told: Told) -> None:
-        await self._told.write(record.name, Position.parse(record.created), told)
+    async def _write(self, record: SetRecord, announced: Announced) -> None:
+        await self._announced.write(record.name, Position.parse(record.created), announced)
 
-    async def _now(self, record: SetRecord, number: int) -> Told:
+    async def _now(self, record: SetRecord, number: int) -> Announced:
         offer = await self._offers.of(record, self._base_url)
         (archive,) = await self._archives_of([record])
         if isinstance(archive, Exception):
             raise archive
-        return Told(number, self._digest_of(offer.capabilities), archive, record.own_documents)
+        return Announced(number, self._digest_of(offer.capabilities), archive, record.own_documents)
 
     def _digest_of(self, offered: SetCapabilities) -> str:
         content = render_document(capabilities(self._base_url, offered))
@@ -184,8 +184,8 @@ def _covered(record: SetRecord, archived: Archived | Exception | None) -> str | 
     return f"{int(oldest.from_)}-{int(newest.until)}"
 
 
-def _digest(told: Told) -> str:
-    return blake2b(repr(told).encode(), digest_size=12).hexdigest()
+def _digest(announced: Announced) -> str:
+    return blake2b(repr(announced).encode(), digest_size=12).hexdigest()
 
 
 GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification

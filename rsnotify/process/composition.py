@@ -211,7 +211,7 @@ class Composition:
         documents = DocumentAnnouncer(
             self._stores.windows,
             self._offers,
-            self._stores.told,
+            self._stores.announced_documents,
             self._schedule,
             self.hub.base_url,
         )

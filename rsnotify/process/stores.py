@@ -32,7 +32,7 @@ class Stores:
         self.windows = Windows(self._client)
         self.snapshots = Snapshots(self._client)
         self.loads = Loads(self._client)
-        self.told = AnnouncedDocuments(self._client)
+        self.announced_documents = AnnouncedDocuments(self._client)
         self.announced = AnnouncedDescriptions(self._client)
         self.subscriptions = Subscriptions(
             self._client,
