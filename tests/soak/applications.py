@@ -1,31 +1,33 @@
 """Random stories of applications that are killed: the hub holds what the database says is public.
 
-With SQLAlchemy and with Django, on SQLite, and on PostgreSQL where `SOAK_POSTGRESQL` names a
-database, whose tables `papers` and `rsnotify_outbox` are then dropped. `SOAK_STEPS` is how many
-transactions each story has, `SOAK_SEED` where chance begins.
+With SQLAlchemy and with Django, on SQLite, on MariaDB where it is installed, and on PostgreSQL
+where `SOAK_POSTGRESQL` names a database, whose tables `papers` and `rsnotify_outbox` are then
+dropped. `SOAK_STEPS` is how many transactions each story has, `SOAK_SEED` where chance begins.
 """
 
 import json
 import os
 import tempfile
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import ClassVar
 
-from sqlalchemy import ForeignKey
+from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
 
 from rsnotify_client import Outbox
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from tests.client.hubs import HubProcess
+from tests.support import mariadb
 from tests.support.applications import Base, Story, connection_to, create_tables, engine_of
+from tests.support.needs import find
 
 
 class Author(Base):
     __tablename__ = "authors"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str]
+    name: Mapped[str] = mapped_column(String(50))
 
 
 class Work(Base):
@@ -34,8 +36,8 @@ class Work(Base):
     __tablename__ = "works"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    slug: Mapped[str]
-    kind: Mapped[str] = mapped_column(default="work")
+    slug: Mapped[str] = mapped_column(String(50))
+    kind: Mapped[str] = mapped_column(String(50), default="work")
     author_id: Mapped[int] = mapped_column(ForeignKey("authors.id"))
     author: Mapped[Author] = relationship(lazy="joined")
     __mapper_args__: ClassVar[dict[str, str]] = {
@@ -60,8 +62,12 @@ SEED = int(os.environ.get("SOAK_SEED", "24"))
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
         databases = [f"sqlite:///{folder}/papers.db"]
+        if find(*mariadb.SERVER) is None:
+            print("MariaDB is not installed: not tried", flush=True)
+        else:
+            databases.append(servers.enter_context(mariadb.running(Path(folder))))
         if (given := os.environ.get("SOAK_POSTGRESQL")) is None:
             print("SOAK_POSTGRESQL is not set: not tried", flush=True)
         else:

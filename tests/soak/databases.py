@@ -1,7 +1,8 @@
 """The outbox table in PostgreSQL and MySQL, where the environment names one to try it with.
 
 `SOAK_POSTGRESQL=postgresql://user@host/name SOAK_MYSQL=mysql://user@host/name make soak`. The table
-`rsnotify_outbox` of that database is used, and emptied.
+`rsnotify_outbox` of that database is used, and emptied. `tests/client/test_mariadb.py` goes through
+the same in a server of its own.
 """
 
 import os
@@ -21,21 +22,16 @@ CHANGES = 200
 def main() -> None:
     for name in ("SOAK_POSTGRESQL", "SOAK_MYSQL"):
         if url := os.environ.get(name):
-            _prepare(url)
-            for proof in (
-                late_commits,
-                one_of_two_relays_works,
-                writers_at_once,
-                lost_connection,
-                dropped_set,
-            ):
+            for proof in PROOFS:
+                prepare(url)
                 proof(url)
                 print(f"{database_of(url)}: {proof.__name__} holds", flush=True)
         else:
             print(f"{name} is not set: not tried", flush=True)
 
 
-def _prepare(url: str) -> None:
+def prepare(url: str) -> None:
+    """The table is there, and empty."""
     table = table_of(url)
     for _ in range(2):
         table.create(database_of(url))
@@ -125,6 +121,9 @@ def dropped_set(url: str) -> None:
     assert [table.drop("typo"), table.drop("a"), table.waiting()] == [2, 1, 0]
     connection.close()
     table.close()
+
+
+PROOFS = (late_commits, one_of_two_relays_works, writers_at_once, lost_connection, dropped_set)
 
 
 def _sever(table: OutboxTable) -> None:

@@ -24,9 +24,10 @@ from django import db
 from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connections, models, transaction
-from sqlalchemy import Engine, create_engine, select
+from sqlalchemy import Engine, String, create_engine, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.pool import NullPool
 
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_client import Outbox
@@ -69,7 +70,7 @@ class Paper(Base):
     __tablename__ = "papers"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    slug: Mapped[str | None]
+    slug: Mapped[str | None] = mapped_column(String(50))
     is_public: Mapped[bool] = mapped_column(default=True)
     edition: Mapped[int] = mapped_column(default=1)
     changed: Mapped[datetime] = mapped_column(default=now, onupdate=now)
@@ -189,7 +190,7 @@ class OfDjango:
 
 
 def create_tables(database: str) -> None:
-    """The papers and their outbox, in a SQLite file or in PostgreSQL; what was there is dropped."""
+    """The papers and their outbox, in an empty SQLite file, or in the place of what was there."""
     engine = engine_of(database)
     Base.metadata.drop_all(engine)
     Base.metadata.create_all(engine)
@@ -212,10 +213,12 @@ def papers_of(orm: str, database: str) -> Papers:
     return OfSQLAlchemy(engine_of(database))
 
 
-def engine_of(database: str) -> Engine:
+def engine_of(database: str, **options: Any) -> Engine:
     if database.startswith("sqlite"):
-        return create_engine(database, connect_args={"timeout": 20})
-    return create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
+        return create_engine(database, connect_args={"timeout": 20}, **options)
+    drivers = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+    kind, _, rest = database.partition(":")
+    return create_engine(f"{drivers[kind]}:{rest}", **options)
 
 
 def use_in_django(database: str) -> None:
@@ -224,8 +227,13 @@ def use_in_django(database: str) -> None:
         connections["default"].settings_dict["NAME"] = database.removeprefix("sqlite:///")
         return
     parts = urlsplit(database)
+    if parts.scheme == "mysql":
+        import pymysql
+
+        pymysql.version_info = (2, 2, 7, "final", 0)  # Django asks for that of mysqlclient
+        pymysql.install_as_MySQLdb()
     settings.DATABASES["default"] = {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": f"django.db.backends.{parts.scheme}",
         "NAME": parts.path[1:],
         "USER": unquote(parts.username or ""),
         "HOST": parts.hostname,
@@ -433,9 +441,7 @@ def _outcomes(application: subprocess.Popen[str]) -> Counter[str]:
 def connection_to(database: str) -> Any:
     if database.startswith("sqlite"):
         return sqlite3.connect(database.removeprefix("sqlite:///"))
-    import psycopg
-
-    return psycopg.connect(database)
+    return engine_of(database, poolclass=NullPool).raw_connection()
 
 
 def resources_of(hub: HubProcess, set_name: str) -> dict[str, int | None]:

@@ -32,7 +32,7 @@ DATABASES: dict[str, Database] = {
     "sqlite": "sqlite",
 }
 
-OF_POSTGRESQL: dict[str, str | int] = {
+OF_POSTGRESQL: dict[str, Any] = {
     "application_name": "rsnotify relay",
     "connect_timeout": 10,
     "tcp_user_timeout": 30_000,  # ms; the network is cut
