@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.redis_client import Client, connect
+from tests.support.amount import tries_much
 from tests.support.clock import Clock
 from tests.support.faults import OwnRedis, SlowWay
 from tests.support.reference import installed
@@ -26,6 +27,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         folder = leave()
         config.add_cleanup(lambda: come_back(folder))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is worth its time only now and then is left out, unless much is asked for."""
+    if not tries_much():
+        left = [item for item in items if item.get_closest_marker("much")]
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture

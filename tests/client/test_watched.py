@@ -26,6 +26,7 @@ from tests.client.hubs import scripted_hub
 from tests.client.test_mirror import once
 from tests.client.test_publisher import ACCEPTED
 from tests.integration.test_cli import rsnotify
+from tests.support.amount import amount
 from tests.support.running import clean_environment
 from tests.support.sources import CAPABILITIES, Source
 
@@ -246,10 +247,10 @@ async def test_a_relay_tells_systemd_and_prometheus(database: Path, tmp_path: Pa
     assert time() - os.stat(metrics).st_mtime < 600
 
 
-ENDED_OFTEN = """
+ENDED_OFTEN = f"""
 import os, signal, sys, threading
 from rsnotify.cli.relay import rung_by_signals
-for _ in range(3_000):
+for _ in range({amount(300, much=3_000)}):
     ended = rung_by_signals()
     threading.Timer(0.0005, os.kill, (os.getpid(), signal.SIGTERM)).start()
     while not ended.wait(0):

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.resourcesync.change import Position
+from tests.support.amount import amount
 from tests.support.receivers import ReceivedRequest, Receiver, response, topic
 from tests.support.running import RunningHub, until
 
-SUBSCRIBERS = 200
-CHANGES = 60
+SUBSCRIBERS = amount(60, much=200)
+CHANGES = amount(40, much=60)
 TAKEN_OVER_SECONDS = 30
 
 

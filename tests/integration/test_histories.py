@@ -16,6 +16,7 @@ from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry
+from tests.support.amount import amount
 from tests.support.pulling import BASE, CHANGES, SET, Pulling, loc, times
 
 HOUR_BACK = 3_600_000_000
@@ -186,7 +187,7 @@ async def live(redis_url: str, steps: Sequence[Publish | str], changes: int, hou
         await client.aclose()
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(40, much=300), suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(step, min_size=1, max_size=14),
     changes=st.sampled_from((1, 2, 3, 10, 50_000)),

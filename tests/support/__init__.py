@@ -1,5 +1,6 @@
 """What tests share: servers to start, peers to speak to, faults to cause.
 
+`amount`             How much of a thing a test tries
 `applications`       Applications that publish their papers
 `clock`              A clock that tests move
 `disks`              A disk of a test's own, that is full when the test wants it

@@ -5,14 +5,17 @@ Written on bare sockets, so that a receiver can be as wrong as any in the world.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from rsnotify_client.notification import Received, read_notification
 from tests.support.running import RunningHub, until
 
 
-class ReceivedRequest(NamedTuple):
+@dataclass(frozen=True)
+class ReceivedRequest:
     """One request, as it came."""
 
     method: str
@@ -28,7 +31,7 @@ class ReceivedRequest(NamedTuple):
     def mode(self) -> str | None:
         return self.query.get("hub.mode")
 
-    @property
+    @cached_property
     def notification(self) -> Received:
         return read_notification(self.body)
 

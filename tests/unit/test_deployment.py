@@ -18,6 +18,7 @@ COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 CLIENTS = yaml.safe_load((ROOT / "docs/operations/compose-clients.yml").read_text())
 UNIT = (ROOT / "docs/operations/rsnotify.service").read_text()
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
+PROOF = "\ndef main()"
 DEFAULT = re.compile(r"\$\{\w+:[-?]([^{}]*)\}")
 
 
@@ -132,3 +133,9 @@ def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections(
     assert known_after / 1_000 <= 0.7 * LAST_REQUEST_SECONDS
     (answer,) = re.findall(r"timeout check (\d+)s", text)
     assert int(answer) * 1_000 > interval  # who is only busy stays
+
+
+def test_every_proof_that_takes_minutes_runs_at_night() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/soak.yml").read_text())["jobs"]
+    proofs = {path.stem for path in (ROOT / "tests/soak").glob("*.py") if PROOF in path.read_text()}
+    assert sorted(proofs) == jobs["soak"]["strategy"]["matrix"]["proof"]
