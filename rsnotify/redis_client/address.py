@@ -186,6 +186,6 @@ def _checked(address: Address) -> Address:
 
 
 def _tls_context(options: dict[str, Any]) -> SSLContext | None:
-    pool: Any = BlockingConnectionPool(**options)
+    pool: Any = BlockingConnectionPool(**options | {"driver_info": None})  # else read from a file
     connection = pool.make_connection()
     return connection.ssl_context.get() if isinstance(connection, SSLConnection) else None
