@@ -33,6 +33,7 @@ from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State
 from rsnotify_mirror.workers import ATTEMPTS
+from tests.support.packing import bomb
 from tests.support.running import RunningHub, until
 from tests.support.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
 
@@ -299,7 +300,7 @@ HOSTILE = {
     "truncated": b"<urlset",
     "an entity": b'<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><urlset>&x;</urlset>',
     "not gzip": b"\x1f\x8b\x08\x00broken",
-    "a bomb": gzip.compress(b"<urlset>" + b" " * 60_000_000),
+    "a bomb": bomb(60_000_000, b"<urlset>"),
 }
 
 

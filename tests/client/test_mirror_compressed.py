@@ -13,6 +13,7 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.fetch import inflated, may_be_compressed
 from tests.client.test_mirror import LARGE, files, leavings, once
+from tests.support.packing import bomb
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
 
 TEXT = b"the same again and again, " * 40
@@ -90,12 +91,12 @@ async def test_the_list_says_whether_it_means_the_gzip_or_what_is_in_it(
         (PACKED, told_of(TEXT + b"!"), f"has {len(TEXT)} bytes"),
         (PACKED, {"hash": digest(b"other")}, "sha-256 digest"),
         (
-            gzip.compress(bytes(99 * SMALL_BYTES), mtime=0),
+            bomb(99 * SMALL_BYTES),
             {},
             "sent in gzip, which was not asked for",
         ),
         (
-            gzip.compress(bytes(99 * SMALL_BYTES), mtime=0),
+            bomb(99 * SMALL_BYTES),
             told_of(TEXT),
             f"more than {len(TEXT)} bytes",
         ),
@@ -273,7 +274,7 @@ EMPTY = gzip.compress(b"", mtime=0)
         (LONG_PACKED, told_of(LONG + b"!"), f"has {len(LONG)} bytes"),
         (LONG_PACKED, told_of(LONG[:-1]), f"more than {len(LONG) - 1} bytes"),
         (LONG_PACKED, told_of(LONG[::-1]), "sha-256 digest"),
-        (gzip.compress(bytes(2**28), mtime=0), told_of(LONG), f"more than {len(LONG)} bytes"),
+        (bomb(2**28), told_of(LONG), f"more than {len(LONG)} bytes"),
         (EMPTY * 300_000, told_of(LONG), "more bytes in gzip than without it"),
     ],
     ids=["cut", "crc", "rest", "short", "long", "digest", "bomb", "nothing for ever"],

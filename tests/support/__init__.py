@@ -11,7 +11,7 @@
 `loading`            Loads of a set's whole state, without a process around them
 `lossy_failover`     A failover to a replica that has not received the last changes
 `needs`              Programs that a test needs and a machine may lack
-`packing`            Packed entries, made of pieces that are there already
+`packing`            Packed entries, made of pieces that are there; gzip that inflates without end
 `pulling`            All that can be pulled, without a process around it
 `raw`                A WebSocket by hand
 `receivers`          Subscribers for tests

@@ -12,6 +12,7 @@ import aiohttp
 
 from tests.support.forks import Forked, fork
 
+SOON, SELDOM = 0.01, 0.1  # seconds
 TOKEN = "the-admin-token-of-the-tests"
 
 
@@ -117,8 +118,13 @@ def clean_environment() -> dict[str, str]:
 
 
 async def until(condition: Any, seconds: float = 60) -> Any:
-    """Wait for a fact, not for a time; the fact's truth value is returned."""
+    """Wait for a fact, not for a time; the fact's truth value is returned.
+
+    It is looked for less and less often: to look costs the processor time that it needs.
+    """
+    pause = SOON
     async with asyncio.timeout(seconds):
         while not (found := await condition()):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.2, SELDOM)
         return found
