@@ -120,6 +120,7 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
         sample=sample,
         skipped=now.skipped,
     )
+    is_read_whole = not now.skipped
     query = "SELECT loc FROM resource WHERE json_extract(wanted, '$.change') IS NOT 'deleted'"
     found.resources = now.state.database.execute(f"SELECT count(*) FROM ({query})").fetchone()[0]  # noqa: S608
     if sample is not None:
@@ -136,7 +137,9 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
             await _ask(found, now.web, disk, unknown)
     await _ask(found, now.web, disk, unknown)
     if sample is None:
-        _find_extra(found, now.state, copy, disk)
+        if is_read_whole:  # else what was not read may name the rest
+            _find_extra(found, now.state, copy, disk)
+        _find_strangers(found, copy, disk)
     return found
 
 
@@ -220,6 +223,10 @@ def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
             if disk.status(row.path):
                 detail = "the Source does not have it"
                 found.findings.append(Finding("extra", row.loc, row.path, detail))
+
+
+def _find_strangers(found: Audit, copy: State, disk: Disk) -> None:
+    """Files of the directory that are no resource's."""
     for path in _files(found, disk.root):
         known = copy.database.execute(
             "SELECT path FROM place WHERE key = ? AND is_file", (key_of(path),)
