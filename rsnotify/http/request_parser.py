@@ -19,12 +19,15 @@ log = logging.getLogger(__name__)
 
 HEAD_BYTES = 64 * 1024
 HEAD_FIELDS = 256
+LINE_BYTES = 16 * 1024  # an address, or a field: cursors of a hundred sets take ten KiB
+QUERY_FIELDS = 256
 FRAMING_BYTES = 16 * 1024  # chunk extensions and trailers, between two parts of the content
 
 IDLE, HEAD, BODY, CLOSED = range(4)  # what is being read
 ASGI = {"version": "3.0", "spec_version": "2.3"}
 MALFORMED = 400, "The request is not valid HTTP/1.1."
 TOO_LONG = 431, "The head of the request is too long."
+ADDRESS_TOO_LONG = 414, "The address is too long, or has too many parameters."
 AMBIGUOUS = (
     400,
     "Send one Host header, and a body with Content-Length or with Transfer-Encoding: chunked.",
@@ -138,11 +141,14 @@ class RequestReader:
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+        if len(self._url) > LINE_BYTES or self._url.count(b"&") >= QUERY_FIELDS:
+            self._refusal = ADDRESS_TOO_LONG
+            raise _StopParsing
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.state == HEAD:  # otherwise it is a trailer
             self._headers.append((name.lower(), value))
-            if len(self._headers) > HEAD_FIELDS:
+            if len(self._headers) > HEAD_FIELDS or len(value) > LINE_BYTES:
                 self._refusal = TOO_LONG
                 raise _StopParsing
 

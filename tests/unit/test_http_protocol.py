@@ -27,7 +27,13 @@ from rsnotify.http.protocol import (
     HttpInput,
     HttpProtocol,
 )
-from rsnotify.http.request_parser import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS
+from rsnotify.http.request_parser import (
+    FRAMING_BYTES,
+    HEAD_BYTES,
+    HEAD_FIELDS,
+    LINE_BYTES,
+    QUERY_FIELDS,
+)
 from rsnotify.http.socket_input import HAND_OVER
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -209,6 +215,38 @@ async def test_a_head_is_refused_as_soon_as_it_has_too_many_fields(peer: Peer) -
 async def test_a_field_without_end_is_refused(peer: Peer) -> None:
     await peer.sends(b"GET /quick HTTP/1.1\r\nA: ", *[b"x" * 4096] * 33)
     assert peer.transport.statuses == [431]
+
+
+@pytest.mark.parametrize("step", [1 << 20, 1_000])
+@pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
+async def test_a_field_has_at_most_16_kib_however_it_comes(
+    peer: Peer, step: int, over: int, status: int
+) -> None:
+    head = b"GET /quick HTTP/1.1\r\nHost: h\r\nA: %b\r\n\r\n" % (b"x" * (LINE_BYTES + over))
+    await peer.sends(*(head[at : at + step] for at in range(0, len(head), step)))
+    assert peer.transport.statuses == [status]
+
+
+LONG_QUERY = b"x" * (LINE_BYTES - len("/quick?"))
+MANY_PARAMETERS = b"&".join([b"a"] * QUERY_FIELDS)
+
+
+@pytest.mark.parametrize("step", [1 << 20, 1_000])
+@pytest.mark.parametrize("at_limit", [LONG_QUERY, MANY_PARAMETERS])
+@pytest.mark.parametrize(("over", "status"), [(b"", 200), (b"&", 414)])
+async def test_an_address_has_at_most_16_kib_and_256_parameters(
+    peer: Peer, at_limit: bytes, over: bytes, status: int, step: int
+) -> None:
+    head = b"GET /quick?%b%b HTTP/1.1\r\nHost: h\r\n\r\n" % (at_limit, over)
+    await peer.sends(*(head[at : at + step] for at in range(0, len(head), step)))
+    assert peer.transport.statuses == [status]
+
+
+@pytest.mark.parametrize("query", [LONG_QUERY + b"x", MANY_PARAMETERS + b"&a"])
+async def test_nor_has_that_of_a_websocket(peer: Peer, query: bytes) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+    await peer.sends(b"GET /quick?%b HTTP/1.1\r\nHost: h\r\n%b\r\n" % (query, upgrade))
+    assert peer.transport.statuses == [414]
 
 
 async def test_a_chunk_that_ends_a_large_body_and_begins_a_request_is_no_long_head(

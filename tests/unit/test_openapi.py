@@ -26,7 +26,7 @@ from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.values import CHANGE_TYPES
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
-OF_HTTP_ITSELF = {405, 431, 500}  # any request may get these
+OF_HTTP_ITSELF = {405, 414, 431, 500}  # any request may get these
 
 
 @pytest.fixture(scope="module")
