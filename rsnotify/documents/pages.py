@@ -1,11 +1,13 @@
 """Pages of Change Lists: some changes after a position, or up to one.
 
-A page is read before its answer begins, because its end stands in front. It stops where its entries
-take too many bytes, and the next page goes on there. It never changes unless it reaches the
-newest change.
+How far a page reaches is read before its answer begins, because that stands in front. It stops
+where its entries take too many bytes, and the next page goes on there. It never changes unless it
+reaches the newest change. Its entries are read again as they are sent: a peer that reads slowly, or
+not at all, holds one piece of them in memory and not the page.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import time
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -16,7 +18,7 @@ from starlette.responses import Response
 from rsnotify.documents.document_request import RequestedSet
 from rsnotify.documents.lists import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, document_response, stream_list
-from rsnotify.errors import Rejected, Trimmed
+from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.journal.query import (
     Query,
     check_not_future,
@@ -34,11 +36,12 @@ from rsnotify.single_flight import AtOnce
 FULL = "too many others ask for pages; try again later"
 LOST = "changes that followed this position are lost; what is kept begins at {}"
 PAGE_BYTES = 8 * 1024 * 1024
-READ_CHANGES = 1_000
-PAGES_AT_ONCE = 4  # that are made: each takes some times its bytes meanwhile
+PIECE_BYTES = 64 * 1024
+READ_CHANGES = 500
+PAGES_AT_ONCE = 4  # whose ends are looked for: that reads up to 8 MiB without a pause
 
-ReadOn = Callable[[list[Row], int], Awaitable[list[Row]]]
-"""Reads so many rows beyond those that were read."""
+ReadOn = Callable[[Position | None, int], Awaitable[Sequence[Row]]]
+"""Reads so many rows beyond the one at this position, or the first ones."""
 
 
 class PageBounds(NamedTuple):
@@ -75,12 +78,24 @@ def bounds_within(found: JournalRecord | Window) -> PageBounds:
     return PageBounds(from_, end, begin=from_, last=found.last, changed=found.changed)
 
 
+class Extent(NamedTuple):
+    """The rows of a page, in the order in which they are read, and what is beyond them."""
+
+    first: Position | None  # None if there are no rows
+    last: Position | None
+    beyond: Position | None  # the next row, if there is one
+    rows: int  # how many, the next one included
+    size: int  # bytes of their fragments
+
+
 class ListPage(NamedTuple):
     """What one page covers; without `until` it reaches the newest change."""
 
     from_: Position
     until: Position | None
-    entries: bytes
+    newest: Position  # its last entry
+    size: int  # bytes of what was read
+    piece_changes: int  # that are read and sent at once
     has_before: bool
     has_after: bool
 
@@ -107,15 +122,13 @@ class Pages:
         pages = neighbours(path, page, kept_query(request))
         head = change_list_head(requested.base, requested.name, page.from_, page.until, pages)
         end = bounds.end if page.until is None else page.until
-        tag = f"{int(page.from_):x}-{int(end):x}-{len(page.entries):x}"
+        tag = f"{int(page.from_):x}-{int(end):x}-{page.size:x}"
         tag += f"-{page.until is None:d}{page.has_before:d}{page.has_after:d}"
         tag += "" if bounds.is_open else f"-{int(bounds.changed):x}"  # when the list was closed
 
-        async def entries() -> ByteStream:
-            yield page.entries
-
         async def make(in_gzip: bool) -> ByteStream:
-            return await stream_list(head, requested.form, entries(), in_gzip=in_gzip)
+            entries = self._entries(requested.name, page)
+            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
         return await document_response(
             request, requested.info(tag, bounds.changed, head=head), make
@@ -136,33 +149,58 @@ class Pages:
         """The changes after a position."""
         channel, cursor = ChannelName(set_name, "change"), min(at, bounds.last)
 
-        async def read(rows: list[Row], wanted: int) -> list[Row]:
-            after = rows[-1][0] if rows else cursor
-            try:
-                return await self._history.read(channel, after, until=bounds.end, count=wanted)
-            except Trimmed as trimmed:
-                raise Rejected(LOST.format(Position(trimmed.first)), status=410) from None
+        async def read(reached: Position | None, wanted: int) -> Sequence[Row]:
+            return await self._read(channel, reached or cursor, bounds.end, wanted)
 
-        rows, following = await _filled(read, limit)
+        found = await _extent(read, limit)
+        newest = found.last or cursor
         before = await self._back(channel, cursor, bounds, 1)
         end = None if bounds.is_open else bounds.end
-        until = end if following is None else rows[-1][0]
-        return ListPage(cursor, until, render_rows(rows), bool(before), following is not None)
+        until = end if found.beyond is None else newest
+        has_after = found.beyond is not None
+        piece = _piece_changes(found)
+        return ListPage(cursor, until, newest, found.size, piece, bool(before), has_after)
 
     async def before(self, set_name: str, at: Position, bounds: PageBounds, limit: int) -> ListPage:
         """The last changes up to a position."""
         channel, until = ChannelName(set_name, "change"), min(at, bounds.last)
 
-        async def read(rows: list[Row], wanted: int) -> list[Row]:
+        async def read(reached: Position | None, wanted: int) -> Sequence[Row]:
             """Newest first, as the pages are turned."""
-            before = Position(rows[-1][0] - 1) if rows else until
+            before = until if reached is None else Position(reached - 1)
             return (await self._back(channel, before, bounds, wanted))[::-1]
 
-        rows, preceding = await _filled(read, limit)
-        from_ = bounds.from_ if preceding is None else preceding[0]
+        found = await _extent(read, limit)
+        from_ = bounds.from_ if found.beyond is None else found.beyond
+        newest = found.first or from_
         has_after = until < bounds.end
         end = until if has_after or not bounds.is_open else None
-        return ListPage(from_, end, render_rows(rows[::-1]), preceding is not None, has_after)
+        piece, has_before = _piece_changes(found), found.beyond is not None
+        return ListPage(from_, end, newest, found.size, piece, has_before, has_after)
+
+    async def _entries(self, set_name: str, page: ListPage) -> ByteStream:
+        cursor = page.from_
+        while cursor < page.newest:
+            piece, cursor = await self._piece(set_name, cursor, page)
+            yield piece
+
+    async def _piece(
+        self, set_name: str, cursor: Position, page: ListPage
+    ) -> tuple[bytes, Position]:
+        channel = ChannelName(set_name, "change")
+        rows = await self._read(channel, cursor, page.newest, page.piece_changes)
+        if not rows:
+            raise TryAgain("the journal has changed meanwhile; repeat the request")
+        return render_rows(rows), rows[-1][0]
+
+    async def _read(
+        self, channel: ChannelName, after: Position, until: Position, count: int
+    ) -> Sequence[Row]:
+        try:
+            rows = await self._history.read(channel, after, until=until, count=count)
+        except Trimmed as trimmed:
+            raise Rejected(LOST.format(Position(trimmed.first)), status=410) from None
+        return [row for row in rows if row[0] <= until]  # a packed window is read beyond it
 
     async def _back(
         self, channel: ChannelName, until: Position, bounds: PageBounds, count: int
@@ -180,18 +218,27 @@ def _place(after: Position | None, until: str | None, bounds: PageBounds) -> Pos
     return bounds.begin if after is None else after
 
 
-async def _filled(read: ReadOn, limit: int) -> tuple[list[Row], Row | None]:
-    """The rows of a page, and the row beyond them, if there is one."""
-    rows: list[Row] = []
-    size = 0
-    while len(rows) <= limit and size < PAGE_BYTES:
-        wanted = min(limit + 1 - len(rows), READ_CHANGES)
-        found = await read(rows, wanted)
-        rows += found
+async def _extent(read: ReadOn, limit: int) -> Extent:
+    """Of a page with so many rows at most."""
+    count = size = 0
+    first: Position | None = None
+    ends: deque[Position] = deque(maxlen=2)
+    while count <= limit and size < PAGE_BYTES:
+        wanted = min(limit + 1 - count, READ_CHANGES)
+        found = await read(ends[-1] if ends else None, wanted)
+        if first is None and found:
+            first = found[0][0]
+        ends.extend(at for at, _ in found)
+        count += len(found)
         size += sum(len(fragment) for _, fragment in found)
         if len(found) < wanted:
-            return rows, None
-    return rows[:-1], rows[-1]
+            return Extent(first, ends[-1] if ends else None, None, count, size)
+    return Extent(first, ends[0], ends[1], count, size)
+
+
+def _piece_changes(found: Extent) -> int:
+    """How many changes are some 64 KiB."""
+    return max(1, min(READ_CHANGES, PIECE_BYTES * found.rows // max(1, found.size)))
 
 
 def neighbours(path: str, page: ListPage, asked: Mapping[str, str]) -> Neighbours:

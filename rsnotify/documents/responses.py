@@ -125,6 +125,7 @@ async def stream_document(frame: Frame, entries: ByteStream, *, in_gzip: bool) -
 async def _framed(frame: Frame, first: bytes, entries: ByteStream) -> ByteStream:
     yield frame.head
     yield first
+    del first  # the rest may take long
     async for piece in entries:
         yield piece
     yield frame.foot
