@@ -1,20 +1,31 @@
 """Gives memory that was freed back to the system.
 
-glibc keeps it, in an arena for each thread: after some large documents, several times what the hub
-needs. Other C libraries (musl, that of macOS) cannot be asked for it; nothing is done there.
+glibc keeps it: after some large documents, several times what the hub needs. Other C libraries
+(musl, that of macOS) cannot be asked for it; nothing is done there.
 """
 
 import asyncio
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 LOOK_SECONDS = 5.0
 GROWN_BYTES = 32 * 1024 * 1024
+LOOKS = 12  # a minute, by which what it grew for has ended
 
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+_ARENAS_AT_MOST = -8  # M_ARENA_MAX
+
+
+def share_one_arena() -> None:
+    """Before there are threads: the free end of any other arena is never given back."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_ARENAS_AT_MOST, 1)
 
 
 def malloc_trim() -> Callable[[int], object] | None:
@@ -42,18 +53,19 @@ class FreedMemory:
         self._trim = trim
         self._resident = resident
         self._least: int | None = None  # since it was trimmed
-        self._had_grown = False
+        self._looks_left = 0
 
     async def give_back(self) -> None:
-        """Trim, if the process has grown by enough to be worth it; and once more at the next look,
-        when what it grew for may have ended."""
+        """Trim, if the process has grown by enough to be worth it; and at the looks that follow, as
+        what it grew for may end then."""
         if self._trim is None:
             return
         resident = self._resident()
-        has_grown = self._least is not None and resident >= self._least + GROWN_BYTES
-        if has_grown or self._had_grown:
+        if self._least is not None and resident >= self._least + GROWN_BYTES:
+            self._looks_left = LOOKS
+        if self._looks_left:
+            self._looks_left -= 1
             await asyncio.to_thread(self._trim, 0)
             self._least = self._resident()
         else:
             self._least = min(resident, self._least or resident)
-        self._had_grown = has_grown

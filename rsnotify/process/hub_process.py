@@ -20,6 +20,7 @@ from rsnotify.process.admin_token import admin_token
 from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.process.freed_memory import share_one_arena
 from rsnotify.process.listening import address_of, bound_socket
 from rsnotify.process.reachable import warning
 from rsnotify.process.sd_notify import READY, notify
@@ -45,6 +46,7 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT. A worker has inherited its parent's socket."""
     gc.set_threshold(*GC_THRESHOLDS)
+    share_one_arena()
     try:
         uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, inherited_socket)))
     except BaseExceptionGroup as group:

@@ -1,6 +1,8 @@
 """Memory that was freed goes back to the system."""
 
-from rsnotify.process.freed_memory import GROWN_BYTES, FreedMemory
+import pytest
+
+from rsnotify.process.freed_memory import GROWN_BYTES, LOOKS, FreedMemory
 
 BEGIN = 80_000_000
 
@@ -27,32 +29,27 @@ async def test_a_process_is_trimmed_when_it_has_grown_by_so_much_and_not_before(
         assert process.trims == trims
 
 
-async def test_it_is_trimmed_once_more_when_what_it_grew_for_may_have_ended() -> None:
+@pytest.mark.parametrize(("over", "left"), [(0, 0), (1, GROWN_BYTES)])
+async def test_it_is_trimmed_for_a_minute_in_which_what_it_grew_for_may_end(
+    over: int, left: int
+) -> None:
     process = Process()
     freed = FreedMemory(process.trim, lambda: process.resident)
     await freed.give_back()
     process.resident = process.needed = BEGIN + GROWN_BYTES
-    await freed.give_back()
-    process.needed = BEGIN
-    for _ in range(3):
+    for _ in range(LOOKS - 1 + over):
         await freed.give_back()
-    assert (process.trims, process.resident) == (2, BEGIN)
-
-
-async def test_memory_that_is_needed_is_not_asked_for_again() -> None:
-    process = Process()
-    freed = FreedMemory(process.trim, lambda: process.resident)
-    await freed.give_back()
-    process.resident = process.needed = BEGIN + GROWN_BYTES
+    process.needed = BEGIN
     for _ in range(5):
         await freed.give_back()
-    assert process.trims == 2
+    assert (process.trims, process.resident) == (LOOKS, BEGIN + left)
 
 
 async def test_growth_counts_from_the_least_since_then() -> None:
     process = Process()
     freed = FreedMemory(process.trim, lambda: process.resident)
     for resident in (BEGIN, BEGIN - 1_000_000, BEGIN - 1_000_000 + GROWN_BYTES):
+        assert process.trims == 0
         process.resident = resident
         await freed.give_back()
     assert process.trims == 1
