@@ -6,6 +6,7 @@ read for a while. Of uvicorn this uses what it gives to any protocol: configurat
 """
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -28,20 +29,22 @@ BODY_SECONDS = 15.0  # between two parts of the content
 LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
 PIPELINED = 8  # requests that may wait for earlier responses
 STARTED_A_TURN = 8  # of these and of handshakes, on all connections, in a turn of the event loop
+FIRST_A_TURN = 64  # of requests that wait for no response
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
 LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
 LINGER_REQUESTS_BYTES = 256 * 1024  # of requests that nobody will answer, and of what is no body
 TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
 LEAST_BYTES = 512  # many a request
+TCP_CLOSED, TCP_CLOSE_WAIT = 7, 8  # states of a connection, of Linux
 
 
 class StartQueue:
-    """Starts requests that waited for the response before them, and handshakes of WebSockets, a few
-    in a turn of the event loop: a peer that asks once does not wait for hundreds of others."""
+    """Starts so many requests or handshakes in a turn of the event loop: a peer that asks once does
+    not wait for hundreds of others. Those whose peers leave while they wait are never started."""
 
-    def __init__(self) -> None:
-        self._left = STARTED_A_TURN
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
         self._line: deque[Callable[[], None]] = deque()
         self._is_turning = False
 
@@ -60,7 +63,7 @@ class StartQueue:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        self._is_turning, self._left = False, STARTED_A_TURN
+        self._is_turning, self._left = False, self._most
         while self._line and self._left:
             self._left -= 1
             self._line.popleft()()
@@ -76,7 +79,8 @@ class HttpInput:
     ) -> None:
         self.received = ReceivedCounts() if received is None else received
         self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
-        self.starts = StartQueue()
+        self.firsts = StartQueue(FIRST_A_TURN)
+        self.starts = StartQueue(STARTED_A_TURN)  # of what waited for a response, and of handshakes
         self.deadlines = Deadlines()
         self._clock = clock
         self._lingering_bytes = 0  # of all together, in this second
@@ -260,7 +264,7 @@ class HttpProtocol(BoundedInput):
 
     def _serve(self, exchange: Exchange) -> None:
         self._serving = exchange
-        self._run(exchange)
+        self._input.firsts.start(partial(self._run, exchange))
 
     def _serve_waiting(self) -> None:
         exchange = self._serving = self._waiting.pop(0)
@@ -430,9 +434,23 @@ class HttpProtocol(BoundedInput):
 
 
 def _begin_handshake(transport: asyncio.Transport, handshake: BoundedInput, request: bytes) -> None:
-    if not transport.is_closing():
+    if _has_left(transport):
+        transport.abort()
+    elif not transport.is_closing():
         transport.resume_reading()
         handshake.data_received(request)
+
+
+def _has_left(transport: asyncio.Transport) -> bool:
+    """Whether a peer that is not read has closed the connection, as far as the kernel tells."""
+    peer = transport.get_extra_info("socket")
+    if peer is None or not hasattr(socket, "TCP_INFO"):
+        return False
+    try:
+        (state,) = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except OSError:
+        return False
+    return state in (TCP_CLOSED, TCP_CLOSE_WAIT)
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:

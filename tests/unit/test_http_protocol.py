@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import socket
+import struct
+import sys
 import weakref
 from itertools import pairwise
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from uvicorn.server import ServerState
 from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
 from rsnotify.http.protocol import (
     BODY_SECONDS,
+    FIRST_A_TURN,
     HEAD_SECONDS,
     LAST_REQUEST_SECONDS,
     LINGER_BYTES,
@@ -522,6 +525,21 @@ async def test_of_one_who_has_gone_no_request_begins() -> None:
     assert [peer for peer in peers if len(peer.scopes) == 1] == [gone]
 
 
+@pytest.mark.parametrize("over", [0, 1])
+async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over: int) -> None:
+    shared = HttpInput()
+    peers = [Peer(http_input=shared) for _ in range(FIRST_A_TURN + over)]
+    gone = Peer(http_input=shared)
+    for peer in (*peers, gone):
+        peer.protocol.data_received(GET)
+    gone.protocol.connection_lost(None)
+    await asyncio.sleep(0)
+    assert [len(peer.scopes) for peer in peers] == [1] * FIRST_A_TURN + [0] * over
+    await settled()
+    assert [len(peer.scopes) for peer in peers] == [1] * len(peers)
+    assert not gone.scopes
+
+
 class Asked(asyncio.Protocol):
     """A handshake that keeps what it was asked."""
 
@@ -554,6 +572,31 @@ async def test_8_handshakes_begin_in_a_turn_but_none_of_one_who_has_gone(over: i
     assert all(peer.transport.asked.request.startswith(b"GET / ") for peer in peers)
     assert not any(peer.transport.is_paused for peer in peers)
     assert not gone.transport.asked.request
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_no_handshake_begins_of_one_who_has_left_while_it_was_not_read(
+    is_reset: bool,
+) -> None:
+    shared = HttpInput()
+    peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN + 2)]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ends = [(socket.create_connection(server.getsockname()), server.accept()[0]) for _ in "ab"]
+    for peer, (_, ours) in zip(peers[-2:], ends, strict=True):
+        peer.transport._extra["socket"] = ours
+    for peer in peers:
+        peer.config.ws_protocol_class = Asked
+        peer.protocol.data_received(UPGRADE)
+    theirs, _ = ends[-1]
+    if is_reset:
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    await settled()
+    assert [bool(peer.transport.asked.request) for peer in peers[-2:]] == [True, False]
+    assert [peer.transport.ended for peer in peers[-2:]] == [[], ["aborted"]]
+    for end in (*ends[0], ends[-1][1]):
+        end.close()
 
 
 # --- how it ends ---------------------------------------------------------------------------------
