@@ -21,9 +21,9 @@ from rsnotify.documents.open_list import OpenList, OpenLists
 from rsnotify.documents.pages import Pages, bounds_of, bounds_within, gone, kept_query, with_query
 from rsnotify.documents.responses import (
     ByteStream,
+    KeptDocuments,
     Parts,
     document_response,
-    rendered_response,
     stream_list,
 )
 from rsnotify.documents.stretches import Stretches
@@ -75,6 +75,7 @@ class ChangeListEndpoints:
         self._period = period
         self._index_days = index_days
         self._lists = OpenLists(hub.cache)
+        self._kept = KeptDocuments()
         self._warming: SingleFlight[str, None] = SingleFlight("warming")
 
     # --- one list ------------------------------------------------------------------------------
@@ -240,7 +241,7 @@ class ChangeListEndpoints:
 
         tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
         info = requested.info(tag, max(begun, span.record.changed))
-        return await rendered_response(request, info, describe)
+        return await self._kept.respond(request, info, describe)
 
     async def archive(self, request: Request) -> Response:
         query_of(request, query.DOCUMENT)
@@ -255,7 +256,7 @@ class ChangeListEndpoints:
 
         tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
         info = requested.info(tag, max(begun, windows[-1].closed))
-        return await rendered_response(request, info, describe)
+        return await self._kept.respond(request, info, describe)
 
     def _index_begin(self) -> tuple[Position, Position]:
         """The lists that end before this position have left the index; and since when."""

@@ -8,6 +8,7 @@ Nothing here knows which document it is.
 import asyncio
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from time import time
@@ -33,6 +34,7 @@ IMMUTABLE = "max-age=31536000, immutable"
 REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
+KEPT_BYTES = 8 * 1024 * 1024  # of rendered documents, or the newest of them
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
@@ -79,6 +81,41 @@ async def rendered_response(
         return [await gzipped(document) if in_gzip else document]
 
     return await document_response(request, info, make)
+
+
+class KeptDocuments:
+    """The same for documents of many entries: what was rendered is kept until others need its
+    room. A tag is of one content for ever."""
+
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[tuple[str, str, str, bool], bytes] = OrderedDict()
+        self.size = 0  # bytes of these
+
+    async def respond(
+        self, request: Request, info: DocumentInfo, describe: Callable[[], Document]
+    ) -> Response:
+        async def make(in_gzip: bool) -> Parts:
+            return [await self._document(info, describe, in_gzip=in_gzip)]
+
+        return await document_response(request, info, make)
+
+    async def _document(
+        self, info: DocumentInfo, describe: Callable[[], Document], *, in_gzip: bool
+    ) -> bytes:
+        key = (info.link, info.tag, info.form.name, in_gzip)
+        found = self._kept.get(key)
+        if found is None:
+            document = render(describe(), info.form)
+            found = await gzipped(document) if in_gzip else document
+        self._keep(key, found)
+        return found
+
+    def _keep(self, key: tuple[str, str, str, bool], document: bytes) -> None:
+        self.size += len(document) - len(self._kept.pop(key, b""))
+        self._kept[key] = document
+        while self.size > self._most_bytes and len(self._kept) > 1:
+            self.size -= len(self._kept.popitem(last=False)[1])
 
 
 async def gzipped(document: bytes) -> bytes:

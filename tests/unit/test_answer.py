@@ -4,9 +4,16 @@ from time import time
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.requests import Request
 
-from rsnotify.documents.responses import DocumentInfo, _last_modified, is_unchanged
-from rsnotify.resourcesync.forms import accepts_gzip
+from rsnotify.documents.responses import (
+    DocumentInfo,
+    KeptDocuments,
+    _last_modified,
+    is_unchanged,
+)
+from rsnotify.resourcesync.forms import JSON, accepts_gzip
+from rsnotify.resourcesync.xml_writer import Document, Md, render_document
 
 SECOND = 1_000_000
 NOON = 1_795_176_000  # Fri, 20 Nov 2026 12:00:00 GMT
@@ -91,3 +98,59 @@ def test_gzip_is_for_those_who_ask_for_it(asked: str, expected: bool) -> None:
 
 def test_who_asks_for_nothing_gets_no_gzip() -> None:
     assert not accepts_gzip(None)
+
+
+# --- documents that are kept ---------------------------------------------------------------------
+
+INDEX = Document(root="sitemapindex", entries=(), md=Md(capability="changelist"))
+SIZE = len(render_document(INDEX))
+
+
+class Rendering:
+    """Counts how often the document is described, to be rendered."""
+
+    def __init__(self, most_bytes: int = 1_000_000) -> None:
+        self.times = 0
+        self.kept = KeptDocuments(most_bytes)
+
+    def describe(self) -> Document:
+        self.times += 1
+        return INDEX
+
+    async def times_for(self, info: DocumentInfo, encoding: bytes = b"identity") -> int:
+        headers = [(b"accept-encoding", encoding)]
+        request = Request({"type": "http", "method": "GET", "headers": headers})
+        before = self.times
+        await self.kept.respond(request, info, self.describe)
+        return self.times - before
+
+
+@pytest.mark.parametrize(
+    ("other", "encoding"),
+    [
+        (KNOWN._replace(tag="other"), b"identity"),
+        (KNOWN._replace(link="http://other.example/capabilitylist.xml"), b"identity"),
+        (KNOWN._replace(form=JSON), b"identity"),
+        (KNOWN, b"gzip"),
+    ],
+)
+async def test_a_kept_document_is_rendered_once_for_each_content_base_form_and_coding(
+    other: DocumentInfo, encoding: bytes
+) -> None:
+    rendering = Rendering()
+    assert [await rendering.times_for(KNOWN) for _ in range(3)] == [1, 0, 0]
+    assert [await rendering.times_for(other, encoding) for _ in range(3)] == [1, 0, 0]
+    assert await rendering.times_for(KNOWN) == 0
+
+
+@pytest.mark.parametrize(("most", "again"), [(2 * SIZE, 0), (2 * SIZE - 1, 1), (1, 1)])
+async def test_documents_are_kept_while_there_is_room_the_last_used_ones_longest(
+    most: int, again: int
+) -> None:
+    rendering = Rendering(most)
+    other = KNOWN._replace(tag="other")
+    await rendering.times_for(KNOWN)
+    await rendering.times_for(other)
+    assert await rendering.times_for(other) == 0
+    assert await rendering.times_for(KNOWN) == again
+    assert rendering.kept.size <= max(most, SIZE)
