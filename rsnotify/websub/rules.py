@@ -29,7 +29,7 @@ from rsnotify.resourcesync.notification import (
 FORM_MEDIA_TYPE = "application/x-www-form-urlencoded"
 CONTENT_TYPE = "application/xml"  # of a topic and of its notifications alike (WEBSUB 21)
 
-FORM_BYTES = 64 * 1024
+FORM_BYTES = 16 * 1024  # callback and topic at their longest, each character escaped
 FORM_FIELDS = 100
 URL_CHARACTERS = 2048  # of a topic or a callback: longer ones are attacks on proxies and logs
 SECRET_BYTES = 200  # WEBSUB 2: fewer than this
