@@ -56,6 +56,7 @@ FEW_SETS = 100  # whatever is made of them is made anew each time
 SECONDS_OF_A_SET = 0.0005
 RESULTS_KEPT = 8
 WAIT_SECONDS = 5.0
+WAITING = 100  # for the same turn
 SLICE = 100  # sets, before others have their turn
 
 Item = TypeVar("Item")
@@ -101,19 +102,26 @@ class Costly(Generic[Result]):
 
 
 class AtOnce:
-    """How much costly work is done at once: one more waits for a while, and is then refused."""
+    """How much costly work is done at once: one more waits for a while, and is then refused. If too
+    many wait, it is refused at once."""
 
     def __init__(self, most: int, refusal: str) -> None:
         self._turns = asyncio.Semaphore(most)
+        self._waiting = 0
         self._refusal = refusal
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
+        if self._waiting >= WAITING:
+            raise TryAgain(self._refusal, retry_after_seconds=10)
+        self._waiting += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._turns.acquire()
         except TimeoutError:
             raise TryAgain(self._refusal, retry_after_seconds=10) from None
+        finally:
+            self._waiting -= 1
         try:
             yield
         finally:

@@ -6,6 +6,7 @@ reaches the newest change. Its entries are read again as they are sent: a peer t
 not at all, holds one piece of them in memory and not the page.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import time
@@ -18,6 +19,7 @@ from starlette.responses import Response
 from rsnotify.documents.document_request import RequestedSet
 from rsnotify.documents.lists import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, document_response, stream_list
+from rsnotify.documents.stretches import READS_AT_ONCE
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.journal.query import (
     Query,
@@ -107,6 +109,7 @@ class Pages:
         self._history = history
         self._most = most
         self._made = AtOnce(PAGES_AT_ONCE, FULL)
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
     def are_wanted(self, asked: Query) -> bool:
         """Whether a page is asked for, or the operator wants shorter answers to `?from=`."""
@@ -188,10 +191,11 @@ class Pages:
         self, set_name: str, cursor: Position, page: ListPage
     ) -> tuple[bytes, Position]:
         channel = ChannelName(set_name, "change")
-        rows = await self._read(channel, cursor, page.newest, page.piece_changes)
-        if not rows:
-            raise TryAgain("the journal has changed meanwhile; repeat the request")
-        return render_rows(rows), rows[-1][0]
+        async with self._reads:
+            rows = await self._read(channel, cursor, page.newest, page.piece_changes)
+            if not rows:
+                raise TryAgain("the journal has changed meanwhile; repeat the request")
+            return render_rows(rows), rows[-1][0]
 
     async def _read(
         self, channel: ChannelName, after: Position, until: Position, count: int

@@ -21,6 +21,7 @@ from rsnotify.single_flight import AtOnce
 FIRST_CHANGES = 100  # so that the first byte comes soon
 READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
+READS_AT_ONCE = 8  # of all readers of lists: a turn of the event loop has no more of them
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
 
 FULL = "too many others read changes as old as these; try again later"
@@ -33,6 +34,7 @@ class Stretches:
         self._journal = journal
         self._windows = windows
         self._cold = AtOnce(cold_pulls, FULL)
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
     async def entries(
         self, set_name: str, from_: Position, until: Position
@@ -60,12 +62,13 @@ class Stretches:
         nobody waits for costs its connection, and the next reader waits for another.
         """
         channel = ChannelName(set_name, "change")
-        reading = asyncio.ensure_future(
-            self._journal.read(channel, cursor, until=until, count=count)
-        )
-        reading.add_done_callback(_retrieve_error)
-        rows = await asyncio.shield(reading)
-        return render_rows(rows), rows[-1][0] if len(rows) == count else until
+        async with self._reads:
+            reading = asyncio.ensure_future(
+                self._journal.read(channel, cursor, until=until, count=count)
+            )
+            reading.add_done_callback(_retrieve_error)
+            rows = await asyncio.shield(reading)
+            return render_rows(rows), rows[-1][0] if len(rows) == count else until
 
     async def packed(self, set_name: str, window: Window) -> PackedEntries:
         """The packed entries of a closed window. If they were not stored, they are now, unless

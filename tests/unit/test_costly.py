@@ -4,7 +4,17 @@ import asyncio
 
 import pytest
 
-from rsnotify.single_flight import FEW_SETS, RESULTS_KEPT, SLICE, Costly, kept_seconds, slices
+from rsnotify.errors import TryAgain
+from rsnotify.single_flight import (
+    FEW_SETS,
+    RESULTS_KEPT,
+    SLICE,
+    WAITING,
+    AtOnce,
+    Costly,
+    kept_seconds,
+    slices,
+)
 
 
 class Work:
@@ -68,3 +78,24 @@ def test_slices_have_all_items_once_in_order() -> None:
     assert [len(some) for some in slices(items)] == [SLICE, SLICE, 1]
     assert [each for some in slices(items) for each in some] == items
     assert list(slices([])) == []
+
+
+async def test_100_wait_for_a_turn_and_one_more_is_refused_at_once() -> None:
+    at_once, may_end = AtOnce(1, "too many"), asyncio.Event()
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        async with at_once.turn():
+            await may_end.wait()
+            done += 1
+
+    working = [asyncio.create_task(work()) for _ in range(1 + WAITING)]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    with pytest.raises(TryAgain, match="too many"):
+        await work()
+    may_end.set()
+    await asyncio.gather(*working)
+    assert done == 1 + WAITING
+    await work()

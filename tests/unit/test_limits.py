@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify import loops
+from rsnotify import loops, single_flight
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import handshake, keepalive
 from rsnotify.channels import reader as reader_input
 from rsnotify.channels import websockets_protocol as channel_protocol
 from rsnotify.cli import mirror_sets, publish_folder
-from rsnotify.documents import announcements, pages
+from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.http import connections, deadlines
@@ -164,6 +164,9 @@ LIMITS: dict[str, float] = {
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
     "bytes of a document that `/api/validate` reads": validation.DOCUMENT_BYTES,
     "pages of Change Lists that are made at once (`limit`, `until`)": pages.PAGES_AT_ONCE,
+    "requests that wait for that, or to read changes that are no longer in the "
+    "stream": single_flight.WAITING,
+    "pieces of lists that are read at once": stretches.READS_AT_ONCE,
     "documents that come or wait for `/api/validate`, or are checked": validation.WAITING,
     "violations that `/api/validate` names": validation.SHOWN,
     "entries of a document that is valid": tables.MAX_ENTRIES,

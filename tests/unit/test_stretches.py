@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rsnotify import single_flight as costly
-from rsnotify.documents.stretches import FIRST_CHANGES, READ_CHANGES, Stretches
+from rsnotify.documents.stretches import FIRST_CHANGES, READ_CHANGES, READS_AT_ONCE, Stretches
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Position
@@ -117,6 +117,30 @@ async def test_the_memory_of_packing_does_not_grow_with_the_window() -> None:
         tracemalloc.stop()
     assert windows.kept.length > 10_000_000
     assert peak < 1_000_000
+
+
+async def test_8_pieces_are_read_at_once_and_the_next_waits() -> None:
+    reading, answered = 0, asyncio.Event()
+
+    class SlowJournal:
+        async def read(self, *_: Any, **__: Any) -> list[Row]:
+            nonlocal reading
+            reading += 1
+            await answered.wait()
+            return []
+
+    journal, windows = SlowJournal(), NothingPacked()
+    stretches = Stretches(journal, windows)  # type: ignore[arg-type]
+    readers = [
+        asyncio.create_task(anext(stretches.entries("dataset1", *OLD)))
+        for _ in range(READS_AT_ONCE + 1)
+    ]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert reading == READS_AT_ONCE
+    answered.set()
+    await asyncio.gather(*readers)
+    assert reading == READS_AT_ONCE + 1
 
 
 async def broken_off(journal: Any, asked: asyncio.Event) -> None:
