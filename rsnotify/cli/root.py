@@ -29,6 +29,7 @@ COMMANDS = {
     "resources": ("resources", "Load the whole state of a set, compare it, ask about it."),
     "subscribe": ("subscribe", "Follow a set's channel and print each change as a line."),
     "mirror": ("mirror", "Copy a Source and keep the copy in step."),
+    "dump": ("dump", "Make ZIPs of a copy: Resource Dumps and Change Dumps."),
     "audit": ("audit", "Compare a copy with its Source: by length, digest and time."),
     "validate": ("validate", "Validate ResourceSync documents, or a whole Source."),
     "snapshot": ("sets", "Take a snapshot of a set now, for its Resource List."),

@@ -70,7 +70,8 @@ from rsnotify_client import (
     web,
 )
 from rsnotify_client import bounded as bounded_answers
-from rsnotify_mirror import mirror, paths, storing, workers
+from rsnotify_mirror import mirror, paths, state, storing, workers
+from rsnotify_mirror.dumping import dump_documents, parts
 from rsnotify_mirror.inspection import contents
 from rsnotify_mirror.inspection.checked import Bounds
 
@@ -251,6 +252,13 @@ LIMITS: dict[str, float] = {
         publish_folder.SETTLE_SECONDS
     ),
     "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,
+    "entries of a package": parts.MAX_ENTRIES,
+    "bytes of a package, unless `--max-bytes` says otherwise": parts.MAX_BYTES,
+    "bytes of a manifest": tables.MAX_BYTES,
+    "bytes of the directory of a package that is made": dumps.DIRECTORY_BYTES,
+    "packages of a document": dump_documents.MAX_ENTRIES,
+    "days for which a mirror knows when a resource was deleted": state.GONE_SECONDS / 86_400,
+    "changes of a window": parts.MAX_ENTRIES,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
 

@@ -25,6 +25,7 @@ class SourceResource(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str | None = None
     links: tuple[Link, ...] = ()
     position: int | None = None  # when it changed, if a change said so
+    is_live: bool = False  # whether a channel said so, when it happened
 
     @property
     def is_deleted(self) -> bool:

@@ -140,9 +140,12 @@ class Disk:
         return found if stat.S_ISREG(found.st_mode) else None
 
     def open_file(self, path: str) -> BinaryIO:
+        return os.fdopen(self.opened(path), "rb", buffering=0)
+
+    def opened(self, path: str) -> int:
+        """A file as the system knows it, where an object for each would take too long."""
         folder, name = self._at(path)
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.fdopen(os.open(name, flags, dir_fd=folder), "rb", buffering=0)
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
 
     def _prune(self, path: str) -> list[str]:
         gone = []

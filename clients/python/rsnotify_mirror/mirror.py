@@ -23,7 +23,7 @@ from rsnotify_mirror.hooks import Hook
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
-from rsnotify_mirror.state import State, mirror_around
+from rsnotify_mirror.state import GONE_SECONDS, State, mirror_around
 from rsnotify_mirror.storing import Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
@@ -125,6 +125,7 @@ class Mirror:
         await self._planner.prepare()
         self._disk.sweep(self.state.begun)
         self.state.retry_failed(time())
+        self.state.forget_gone(time() - GONE_SECONDS)
         if self._has_hook:
             self.state.call_again(time())
 

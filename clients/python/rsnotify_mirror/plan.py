@@ -73,7 +73,9 @@ def _matches(loc: str, globs: Iterable[str]) -> bool:
     return any(fnmatchcase(loc, glob) for glob in globs)
 
 
-def wanted_by(change: Change, position: Position | None = None) -> SourceResource:
+def wanted_by(
+    change: Change, position: Position | None = None, *, is_live: bool = False
+) -> SourceResource:
     """What a change, or an entry of a Resource List, says that there is."""
     links = change.links and tuple(link for link in change.links if link.href)
     return SourceResource(
@@ -85,6 +87,7 @@ def wanted_by(change: Change, position: Position | None = None) -> SourceResourc
         change.type,
         links,
         None if position is None else int(position),
+        is_live,
     )
 
 

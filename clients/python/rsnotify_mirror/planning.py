@@ -293,7 +293,7 @@ def record(
     """Record changes as work; the newest of several to one resource."""
     pairs = zip(received.changes, received.positions, strict=True)
     wanted = newest(
-        wanted_by(change, position if received.payload else None)  # lag is measured live only
+        wanted_by(change, position, is_live=bool(received.payload))
         for change, position in pairs
         if selection.takes(change.loc)
     )
@@ -463,6 +463,7 @@ class Planner:
             baseline.plan_deletions()
         self._report(baseline.summary())
         self.state.set_fact("cursor", None if at is None else str(at))
+        self.state.set_fact("baseline", None if at is None else str(at))
         self._note_whole(PENDING if baseline.is_complete and self._is_whole else "1")
         if lists is not None and at is not None:
             await self._finish(lists, baseline, at)
@@ -490,6 +491,7 @@ class Planner:
             if (gap := baseline.gap_before(error.begins, at)) is not None:
                 self._skip(gap)
             self.state.set_fact("cursor", str(error.begins))
+            self.state.set_fact("baseline", str(error.begins))
             return await self._catch_up(lists, error.begins)
 
     async def _catch_up(self, lists: ChangeLists, cursor: Position) -> bool:

@@ -17,13 +17,14 @@ from typing import Self
 import msgspec
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.paths import OURS, Places
 from rsnotify_mirror.plan import Have, is_current
 
 FILE = f"{OURS}.sqlite"
 BUSY_SECONDS = 10.0
+GONE_SECONDS = 90 * 86_400.0  # so long it is known when a resource was deleted
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -36,6 +37,7 @@ CREATE INDEX IF NOT EXISTS due ON resource (due) WHERE due IS NOT NULL;
 CREATE TABLE IF NOT EXISTS place (
   key TEXT PRIMARY KEY, is_file INTEGER NOT NULL, path TEXT NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS gone (loc TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
 """
 _TABLES_MADE = "SELECT count(*) FROM sqlite_master WHERE type = 'table'"
 
@@ -404,6 +406,9 @@ class State:
         self.database.execute(
             "DELETE FROM resource WHERE loc = ? AND version = ?", (row.loc, row.version)
         )
+        if row.wanted.position is not None:
+            deletion = (row.loc, row.wanted.position)
+            self.database.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", deletion)
 
     def failed(self, row: Row, problem: str, due: float) -> bool:
         """Whether that is still so: if it was planned again meanwhile, it is due at once."""
@@ -460,6 +465,11 @@ class State:
             " WHERE loc >= ? AND loc < ? AND due > ? AND problem IS NOT NULL",
             (now, f"{host}/", f"{host}0", now),  # what begins with the host and a slash
         )
+
+    def forget_gone(self, before: float) -> None:
+        """What was deleted before this time is in no list of what has changed any more."""
+        self.begin()
+        self.database.execute("DELETE FROM gone WHERE position < ?", (int(before * MICROSECONDS),))
 
     # Places -------------------------------------------------------------------------------------
 

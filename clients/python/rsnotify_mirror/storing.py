@@ -246,7 +246,9 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _lag(wanted: SourceResource) -> float | None:
-    return None if wanted.position is None else time() - wanted.position / 1_000_000
+    """A change that was read later, in a list, says nothing of it."""
+    is_known = wanted.is_live and wanted.position is not None
+    return time() - (wanted.position or 0) / 1_000_000 if is_known else None
 
 
 def _mark() -> str:
@@ -312,7 +314,8 @@ class Unpacking(RemotePackages):
             held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)
             if row is None or row.wanted.is_deleted or is_current(row.wanted, row.have):
                 continue
-            if row.wanted != wanted and not is_current(row.wanted, held):
+            planned = replace(row.wanted, position=None, is_live=False)
+            if planned != wanted and not is_current(row.wanted, held):
                 continue
             try:
                 self._report(await self._store_one(package, packed, row, held))

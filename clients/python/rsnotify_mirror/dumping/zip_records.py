@@ -1,0 +1,97 @@
+"""The records of a ZIP whose members are stored, not compressed. Pure.
+
+Rules that hold here: a member is complete before its header is written, so no header is ever
+corrected; where a number is too long for its field, the ZIP64 field that follows has it. Names are
+UTF-8.
+"""
+
+import struct
+from functools import lru_cache
+from time import gmtime
+
+import msgspec
+
+LIMIT_32, LIMIT_16 = 0xFFFFFFFF, 0xFFFF
+PLAIN, ZIP64 = 20, 45  # the version that a reader must understand
+UNIX = 3 << 8
+UTF_8 = 0x0800
+REGULAR_FILE = 0o100644 << 16
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END_64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR_64 = struct.Struct("<4sIQI")
+_END = struct.Struct("<4s4H2IH")
+END_BYTES = _END_64.size + _LOCATOR_64.size + _END.size
+
+
+class ZipMember(msgspec.Struct, array_like=True):
+    """A resource in a package, and what the next dump has to know of it."""
+
+    loc: str
+    seen: bytes  # a digest of what the mirror knew of it
+    entry: bytes  # its `<url>` in the manifest
+    name: str
+    offset: int
+    size: int  # of header and content together
+    length: int
+    crc: int
+    stamp: int  # MS-DOS date and time
+
+
+def local_header(name: str, length: int, crc: int, stamp: int) -> bytes:
+    """What stands before the content."""
+    encoded = name.encode()
+    is_long = length >= LIMIT_32
+    extra = struct.pack("<2H2Q", 1, 16, length, length) if is_long else b""
+    size = LIMIT_32 if is_long else length
+    head = _LOCAL.pack(
+        *(b"PK\x03\x04", ZIP64 if is_long else PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+        *(crc, size, size, len(encoded), len(extra)),
+    )
+    return head + encoded + extra
+
+
+def central_record(member: ZipMember) -> bytes:
+    """The member's record in the directory at the end."""
+    encoded = member.name.encode()
+    is_long, is_far = member.length >= LIMIT_32, member.offset >= LIMIT_32
+    longs = [member.length] * (2 * is_long) + [member.offset] * is_far
+    extra = struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs) if longs else b""
+    version, size = ZIP64 if longs else PLAIN, LIMIT_32 if is_long else member.length
+    head = _CENTRAL.pack(
+        *(b"PK\x01\x02", UNIX | version, version, UTF_8, 0),
+        *(member.stamp & LIMIT_16, member.stamp >> 16, member.crc, size, size),
+        *(len(encoded), len(extra), 0, 0, 0, REGULAR_FILE),
+        LIMIT_32 if is_far else member.offset,
+    )
+    return head + encoded + extra
+
+
+def end_records(count: int, size: int, offset: int) -> bytes:
+    """The end of a package whose directory has so many members and bytes, and begins there."""
+    is_long = count >= LIMIT_16 or size >= LIMIT_32 or offset >= LIMIT_32
+    long_end = b""
+    if is_long:
+        version = UNIX | ZIP64
+        long_end = _END_64.pack(
+            *(b"PK\x06\x06", _END_64.size - 12, version, ZIP64, 0, 0, count, count, size, offset)
+        ) + _LOCATOR_64.pack(b"PK\x06\x07", 0, offset + size, 1)
+    short = min(count, LIMIT_16)
+    least = min(size, LIMIT_32), min(offset, LIMIT_32)
+    return long_end + _END.pack(b"PK\x05\x06", 0, 0, short, short, *least, 0)
+
+
+@lru_cache(maxsize=1_000)
+def stamp_of(seconds: float | None) -> int:
+    """A time in UTC as MS-DOS has it, from 1980 to 2107.
+
+    >>> hex(stamp_of(None)), hex(stamp_of(1e11)), hex(stamp_of(1795210440.0))
+    ('0x210000', '0xff9fbf7d', '0x5d74ac40')
+    """
+    if seconds is None or seconds < 315_532_800:
+        return 0x210000
+    if seconds >= 4_354_819_200:
+        return 0xFF9FBF7D
+    at = gmtime(seconds)
+    date = (at.tm_year - 1980) << 9 | at.tm_mon << 5 | at.tm_mday
+    return date << 16 | at.tm_hour << 11 | at.tm_min << 5 | at.tm_sec // 2

@@ -1,0 +1,256 @@
+"""`rsnotify dump`: ZIPs of a copy and the documents that name them; and how the hub announces them.
+
+A run that was killed between the two is found by the next one: what was announced last stands
+beside the dumps, and each generation has an idempotency key of its own.
+"""
+
+import re
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from rsnotify.cli.hub_request import Connection, with_token
+from rsnotify.cli.mirror_output import say
+from rsnotify.cli.output import counted
+from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
+from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make, make_window
+from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Generation
+from rsnotify_mirror.dumping.generations import DumpFolder
+from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
+
+commands = typer.Typer()
+
+PROGRESS_SECONDS = 10.0
+LEAST_BYTES = 64 * 1024
+ANNOUNCED = ".announced.json"
+SIZES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
+_SIZE = re.compile(r"(\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int:
+    """
+    >>> parse_size("1GiB"), parse_size("65536")
+    (1073741824, 65536)
+    """
+    found = _SIZE.fullmatch(text)
+    size = int(found[1]) * SIZES[found[2].upper()] if found else 0
+    if size < LEAST_BYTES:
+        raise typer.BadParameter(f"{text!r}: give bytes, such as 1GiB; at least {LEAST_BYTES}")
+    return size
+
+
+DumpedCopy = Annotated[
+    Path, typer.Argument(metavar="COPY", help="What `rsnotify mirror` keeps.", show_default=False)
+]
+Out = Annotated[
+    str,
+    typer.Argument(
+        metavar="OUT", help="The folder that is served; with --from a ZIP.", show_default=False
+    ),
+]
+Base = Annotated[
+    str | None, typer.Option(metavar="URL", help="The address at which OUT is served.")
+]
+MaxBytes = Annotated[
+    str, typer.Option(metavar="SIZE", help="How long a package may be, such as 500MiB.")
+]
+MaxPacked = Annotated[
+    int,
+    typer.Option("--max-entries", min=1, max=MAX_ENTRIES, help="How many resources it may hold."),
+]
+TellsChanges = Annotated[
+    bool, typer.Option("--changes", help="Make Change Dumps, too: what changed since the last run.")
+]
+Keep = Annotated[
+    int, typer.Option(min=1, max=1000, help="Keep so many dumps, the newest included.")
+]
+WithoutFailed = Annotated[
+    bool,
+    typer.Option("--without-failed", help="Leave out what the mirror could not fetch; name it."),
+]
+CapabilityList = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Of the dumps' set. [that of the mirror's Source]"),
+]
+PublishTo = Annotated[
+    str | None,
+    typer.Option("--publish", metavar="SET", help="Let the hub's set name and announce them."),
+]
+After = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Only what has changed since, as one ZIP."),
+]
+
+
+@commands.command()
+def dump(
+    copy: DumpedCopy,
+    out: Out,
+    base: Base = None,
+    max_bytes: MaxBytes = "1GiB",
+    max_entries: MaxPacked = MAX_ENTRIES,
+    changes: TellsChanges = False,
+    keep: Keep = KEEP,
+    without_failed: WithoutFailed = False,
+    capability_list: CapabilityList = None,
+    publish: PublishTo = None,
+    after: After = None,
+    json: Json = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    """Make a Resource Dump of a copy, and Change Dumps.
+
+    `rsnotify dump copy /var/www/dumps --base https://dumps.example/ --changes`
+
+    What has not changed since the last dump is not packed again. Exit status: 0 made, or nothing
+    has changed; 1 the copy is not whole, or something was left out; 2 wrong use.
+    """
+    if after is not None:
+        raise typer.Exit(_window(copy, Path(out), after))
+    if base is None or not base.startswith(("http://", "https://")):
+        raise typer.BadParameter("--base: give the address at which OUT is served, as https://…/")
+    options = DumpOptions(
+        *(base.rstrip("/") + "/", Limits(parse_size(max_bytes), max_entries), changes, keep),
+        *(without_failed, capability_list),
+    )
+    publish = publish and checked_name(publish)
+    with DumpFolder(Path(out)) as folder:
+        try:
+            dumped = make(copy, folder, options, _Progress())
+        except (NotWhole, NotAsFetched) as error:
+            raise Rejected(str(error)) from None
+        if publish is not None:
+            set_name = publish
+            with_token(url, data, lambda token: _announced(folder, set_name, url, token))
+    _say_dumped(dumped, folder, json=json)
+    raise typer.Exit(1 if dumped.problems else 0)
+
+
+def _window(copy: Path, zipped: Path, after: str) -> int:
+    if zipped.suffix != ".zip":
+        raise typer.BadParameter(f"{zipped}: with --from, name the ZIP to be made")
+    try:
+        moment = Position.parse(after)
+    except ValueError as error:
+        raise typer.BadParameter(f"--from: {error}") from None
+    try:
+        count = make_window(copy, zipped, moment)
+    except (NotWhole, NotAsFetched) as error:
+        raise Rejected(str(error)) from None
+    say(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
+    return 0
+
+
+class _Progress:
+    """Says now and then how far it is."""
+
+    def __init__(self) -> None:
+        self._said = monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        if monotonic() - self._said > PROGRESS_SECONDS:
+            self._said = monotonic()
+            say(f"packed: {done} of {total}", err=True)
+
+
+def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
+    made, newest = dumped.generation, folder.kept[-1]
+    if json:
+        found = {
+            "made": made is not None,
+            "at": newest.at,
+            "resources": sum(each.entries for each in newest.packages),
+            "packages": [f"{each.name}.zip" for each in newest.packages],
+            "changes": [f"{each.name}.zip" for each in newest.changes or ()],
+            "problems": dumped.problems,
+        }
+        say(msgspec.json.encode(found))
+        return
+    for problem in dumped.problems:
+        say(f"left out: {problem}", err=True)
+    if made is None:
+        say(f"nothing has changed: the dump of {newest.at} stays", err=True)
+        return
+    resources = sum(each.entries for each in made.packages)
+    new = [each for each in made.packages if each.name.startswith(made.name)]
+    say(
+        f"{counted(resources, 'resource')} of {made.at} in {counted(len(made.packages), 'package')}"
+        f", {len(new)} of them new",
+        err=True,
+    )
+
+
+# Announcing -------------------------------------------------------------------------------------
+
+
+def documents_named(folder: Path, base: str) -> dict[str, str]:
+    """What is published, by capability."""
+    names = [name for pair in ARCHIVES.items() for name in pair]
+    return {name.removesuffix(".xml"): base + name for name in names if (folder / name).exists()}
+
+
+async def _announced(folder: DumpFolder, set_name: str, url: str, token: str | None) -> None:
+    """Let the set name what there is, then say that it is new; once for each generation."""
+    newest, note = folder.kept[-1], folder.directory / ANNOUNCED
+    told = {"set": set_name, "generation": newest.name}
+    if note.exists() and msgspec.json.decode(note.read_bytes()) == told:
+        return
+    named = documents_named(folder.directory, newest.base)
+    async with Connection(url, token) as hub:
+        known = await _options_of(hub, set_name)
+        other = {
+            name: loc for name, loc in named.items() if known.get(name.replace("-", "_")) != loc
+        }
+        if other:  # the hub announces what a set names newly
+            await _name_in_set(hub, set_name, other)
+        for capability, loc in named.items() - other.items():
+            change = _change(newest, capability, loc)
+            key = f"dump-{newest.name}-{capability}"
+            headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+            path = f"{path_of_set(set_name)}/framework"
+            await hub.ask("POST", path, body=msgspec.json.encode([change]), headers=headers)
+    note.write_bytes(msgspec.json.encode(told))
+
+
+async def _options_of(hub: Connection, set_name: str) -> dict[str, Any]:
+    sets = await hub.ask("GET", f"/api/sets?name={set_name}")
+    return next((each for each in sets if each["name"] == set_name), {})
+
+
+async def _name_in_set(hub: Connection, set_name: str, named: dict[str, str]) -> None:
+    options = {name.replace("-", "_"): loc for name, loc in named.items()}
+    try:
+        body = msgspec.json.encode(options)
+        await hub.ask("PATCH", path_of_set(set_name), body=body)
+    except Rejected as error:
+        if error.status != 403:
+            raise
+        words = " ".join(f"--{_option(name)} {loc}" for name, loc in named.items())
+        advice = f"let its administrator run once: rsnotify sets edit {set_name} {words}"
+        raise InvalidSettings([f"{error.detail}: {advice}"]) from None
+
+
+def _option(capability: str) -> str:
+    """
+    >>> _option("resourcedump-archive")
+    'resource-dump-archive'
+    """
+    return capability.replace("dump", "-dump")
+
+
+def _change(newest: Generation, capability: str, loc: str) -> dict[str, str]:
+    """Resource Dumps are made anew, whatever else there is grows; a part stands for its index."""
+    change = FRAMEWORK_CHANGES[capability][0 if capability == "resourcedump" else 1]
+    told = {"loc": loc, "change": change, "capability": capability}
+    if capability == "resourcedump" and newest.is_in_parts:
+        part = f"{newest.base}{GENERATIONS}/{newest.name}/resourcedump-1.xml"
+        return told | {"loc": part, "index": loc}
+    return told

@@ -1,0 +1,550 @@
+"""Dumps of a copy: what is in them, what stays as it is, and what a Destination makes of them."""
+
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from random import Random
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from lxml import etree
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.xml_reader import parse_document
+from rsnotify.resourcesync.xml_writer import Document
+from rsnotify_client.dumps import Package
+from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
+from rsnotify_mirror.dumping.dump import Dumped, DumpOptions, make, make_window
+from rsnotify_mirror.dumping.generations import DumpFolder
+from rsnotify_mirror.dumping.parts import DumpPart as Part
+from rsnotify_mirror.dumping.parts import Limits, Range, planned
+from rsnotify_mirror.dumping.zip_records import (
+    LIMIT_32,
+    ZipMember,
+    central_record,
+    end_records,
+    local_header,
+)
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.state import State
+from tests.support.needs import need
+from tests.support.sources import CAPABILITIES, Source
+from tests.unit.test_examples import schema
+
+BASE = "http://dumps.example/d/"
+OPTIONS = DumpOptions(BASE, tells_changes=True)
+
+
+def dump(copy: Path, out: Path, options: DumpOptions = OPTIONS) -> Dumped:
+    with DumpFolder(out) as folder:
+        return make(copy, folder, options)
+
+
+async def mirrored(source: Source, copy: Path) -> None:
+    async with Mirror(source.url + CAPABILITIES, copy) as mirror:
+        assert await mirror.once()
+
+
+def valid(content: bytes) -> Document:
+    """What both the rules and the schemas accept."""
+    assert check(content) == []
+    found = parse_document(content)
+    schema(found.root).assertValid(etree.fromstring(content))
+    return found
+
+
+def document(out: Path, name: str = "resourcedump.xml") -> Document:
+    content = (out / name).read_bytes()
+    return valid(content)
+
+
+def zips(out: Path, name: str = "resourcedump.xml") -> list[Path]:
+    """The packages that a document names, as it describes them."""
+    found = []
+    for entry in document(out, name).entries:
+        path = out / entry.loc.removeprefix(BASE)
+        content = path.read_bytes()
+        assert entry.md
+        assert entry.md.length == len(content)
+        assert entry.md.hash == f"sha-256:{hashlib.sha256(content).hexdigest()}"
+        assert path.with_suffix(".xml").read_bytes() == unpacked(path)["manifest.xml"]
+        found.append(path)
+    return found
+
+
+def unpacked(package: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(package) as file:
+        assert file.testzip() is None
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def state_of(packages: list[Path], state: dict[str, bytes] | None = None) -> dict[str, bytes]:
+    """What a Destination has that takes the packages of a dump, or of a Change Dump on top."""
+    found = dict(state or {})
+    for package in packages:
+        files = unpacked(package)
+        for entry in valid(files["manifest.xml"]).entries:
+            assert entry.md
+            if entry.md.change == "deleted":
+                assert entry.md.path is None
+                found.pop(entry.loc, None)
+            else:
+                content = files[(entry.md.path or "").lstrip("/")]
+                assert entry.md.length == len(content)
+                found[entry.loc] = content
+    return found
+
+
+def of_source(source: Source) -> dict[str, bytes]:
+    return {source.url + path: content for path, content in source.resources.items()}
+
+
+@pytest.fixture
+async def copied(source: Source, tmp_path: Path) -> Path:
+    for number in range(30):
+        source.add(f"f{number % 3}/r{number}.txt", Random(number).randbytes(1_000 + number))
+    source.list_resources()
+    await mirrored(source, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+# What is decided --------------------------------------------------------------------------------
+
+LIMITS = Limits(bytes=1_000, entries=10)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "parts"),
+    [
+        ([], []),
+        ([Range("", 0, 0)], []),
+        ([Range("", 3, 100)], [Part("", None, None, 3, 100)]),
+        ([Range("", 21, 100)], [Part("", None, None, 7, 34)]),  # three of the same size
+        ([Range("", 10, 1_000, "a")], [Part("", None, "a", 10, 1_000)]),
+        (
+            [Range("", 10, 1_001, "a")],
+            [Part("", None, None, 5, 501)],
+        ),  # the limits are lower now
+        (
+            [Range("", 1, 9_000, "a")],
+            [Part("", None, "a", 1, 9_000)],
+        ),  # it is not to be divided
+        (
+            [Range("", 6, 100, "a"), Range("m", 6, 100), Range("x", 6, 100, "c")],
+            [
+                Part("", "m", "a", 6, 100),
+                Part("m", "x", None, 6, 100),
+                Part("x", None, "c", 6, 100),
+            ],
+        ),
+        (  # what is small is joined with what is written anyway, and never without that
+            [Range("", 1, 9, "a"), Range("d", 1, 9, "b"), Range("m", 1, 9), Range("x", 6, 9, "c")],
+            [
+                Part("", "d", "a", 1, 9),
+                Part("d", "x", None, 2, 18),
+                Part("x", None, "c", 6, 9),
+            ],
+        ),
+        (
+            [Range("", 7, 700), Range("m", 0, 0), Range("x", 1, 100, "c")],
+            [Part("", "x", None, 7, 700), Part("x", None, "c", 1, 100)],
+        ),
+    ],
+)
+def test_what_is_kept_and_what_is_written(ranges: list[Range], parts: list[Part]) -> None:
+    assert planned(ranges, LIMITS) == parts
+
+
+@pytest.mark.parametrize("offset", [LIMIT_32 - 1, LIMIT_32, 5 * 1024**3])
+def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path: Path, offset: int) -> None:
+    """What is before the member is a hole: nothing of it is on the disk."""
+    file = tmp_path / "long.zip"
+    content, crc = b"hello", 907060870
+    head = local_header("resources/a", 5, crc, 0x210000)
+    member = ZipMember("", b"", b"", "resources/a", offset, 0, 5, crc, 0x210000)
+    record = central_record(member)
+    begin = offset + len(head) + 5
+    with file.open("wb") as long:
+        long.seek(offset)
+        long.write(head + content + record + end_records(1, len(record), begin))
+    assert unpacked(file) == {"resources/a": content}
+    with file.open("rb") as opened:
+        Package(opened, "here")
+    if shutil.which("unzip"):
+        subprocess.run(["unzip", "-tq", file], check=True)
+
+
+@pytest.mark.parametrize("length", [LIMIT_32 - 1, LIMIT_32, 2**40])
+def test_a_member_of_more_than_4_gib_says_so(length: int) -> None:
+    record = central_record(ZipMember("", b"", b"", "a", 7, 0, length, 1, 0x210000))
+    end = end_records(1, len(record), 0)
+    (info,) = zipfile.ZipFile(io.BytesIO(record + end)).infolist()
+    assert (info.file_size, info.compress_size, info.header_offset) == (length, length, 7)
+    assert (len(local_header("a", length, 1, 0)) > 31) is (length >= LIMIT_32)
+
+
+@pytest.mark.parametrize("count", [65_534, 65_535, 65_536])
+def test_a_package_of_more_than_65_535_members_says_so(count: int) -> None:
+    record = central_record(ZipMember("", b"", b"", "a", 0, 0, 1, 1, 0x210000))
+    file = io.BytesIO(record * count + end_records(count, len(record) * count, 0))
+    assert len(zipfile.ZipFile(file).infolist()) == count
+
+
+# A dump -----------------------------------------------------------------------------------------
+
+
+async def test_a_dump_is_what_the_source_has(source: Source, copied: Path, tmp_path: Path) -> None:
+    made = dump(copied, tmp_path / "out").generation
+    assert made
+    assert made.at == str(source.at)
+    assert state_of(zips(tmp_path / "out")) == of_source(source)
+
+
+async def test_packages_are_within_their_limits(copied: Path, tmp_path: Path) -> None:
+    options = OPTIONS._replace(limits=Limits(9_000, 20))
+    dump(copied, tmp_path / "out", options)
+    found = zips(tmp_path / "out")
+    assert all(package.stat().st_size <= 9_000 for package in found)
+    assert len(found) > 4
+    shutil.rmtree(tmp_path / "out")
+    dump(copied, tmp_path / "out", OPTIONS._replace(limits=Limits(10**9, 10)))
+    assert [len(unpacked(each)) for each in zips(tmp_path / "out")] == [10, 10, 10, 7]
+    shutil.rmtree(tmp_path / "out")
+    dump(copied, tmp_path / "out", OPTIONS._replace(limits=Limits(10**9, 32)))
+    assert [len(unpacked(each)) for each in zips(tmp_path / "out")] == [18, 17]
+    shutil.rmtree(tmp_path / "out")
+    dump(copied, tmp_path / "out", OPTIONS._replace(limits=Limits(10**9, 33)))
+    assert [len(unpacked(each)) for each in zips(tmp_path / "out")] == [34]
+
+
+async def test_baseline_and_change_dump_are_the_source(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    out, options = tmp_path / "out", OPTIONS._replace(limits=Limits(9_000, 20), keep=10)
+    dump(copied, out, options)
+    state, old = state_of(zips(out)), {each.name for each in zips(out)}
+    source.change("f0/r0.txt", b"new")
+    source.change("f0/r0.txt", b"newer")
+    source.change("f0/r3.txt", None)
+    source.change(quote("f9/ü ü.txt"), b"")
+    source.change("f9/made-and-gone", b"1")
+    source.change("f9/made-and-gone", None)
+    source.change("f1/r1.txt", source.resources["/f1/r1.txt"])  # told, and the same
+    await mirrored(source, copied)
+    dump(copied, out, options)
+    assert state_of(zips(out)) == of_source(source)
+    assert state_of(zips(out, "changedump.xml"), state) == of_source(source)
+    assert old & {each.name for each in zips(out)}, "nothing was kept"
+    (package,) = zips(out, "changedump.xml")
+    manifest = parse_document(unpacked(package)["manifest.xml"])
+    assert [
+        (
+            each.loc.removeprefix(source.url),
+            each.md and each.md.change,
+            each.md and each.md.datetime,
+        )
+        for each in manifest.entries
+    ] == [
+        (each.loc.removeprefix(source.url), each.change, each.datetime)
+        for each in source.changes
+        if each not in (source.changes[0], source.changes[4])
+    ]
+
+
+async def test_of_one_run_after_another_the_change_dumps_join(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    out, options, chance = tmp_path / "out", OPTIONS._replace(keep=4), Random(7)
+    states = []
+    for round_ in range(6):
+        dump(copied, out, options)
+        states.append(of_source(source))
+        assert state_of(zips(out)) == states[-1]
+        for _ in range(5):
+            name = f"f{chance.randrange(3)}/r{chance.randrange(40)}.txt"
+            source.change(name, chance.choice([None, chance.randbytes(round_ + 1)]))
+        await mirrored(source, copied)
+    changes = zips(out, "changedump.xml")
+    assert state_of(changes, states[1]) == states[-1]
+    spans = [each.md for each in document(out, "changedump.xml").entries]
+    assert [each and each.until for each in spans[:-1]] == [
+        each and each.from_ for each in spans[1:]
+    ]
+    past = document(out, "resourcedump-archive.xml").entries
+    assert [state_of(zips(out, each.loc.removeprefix(BASE))) for each in past] == states[2:5]
+    archived = document(out, "changedump-archive.xml").entries
+    found = states[1]
+    for each in archived:
+        found = state_of(zips(out, each.loc.removeprefix(BASE)), found)
+    assert found == states[-1]
+
+
+async def test_where_nothing_has_changed_the_dump_stays(copied: Path, tmp_path: Path) -> None:
+    assert dump(copied, tmp_path / "out").generation
+    before = sorted(tmp_path.glob("out/**/*"))
+    assert dump(copied, tmp_path / "out").generation is None
+    assert sorted(tmp_path.glob("out/**/*")) == before
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3])
+async def test_so_many_dumps_are_kept_and_no_package_of_others(
+    source: Source, copied: Path, tmp_path: Path, keep: int
+) -> None:
+    out = tmp_path / "out"
+    for number in range(4):
+        source.change("a", b"%d" % number)
+        await mirrored(source, copied)
+        dump(copied, out, OPTIONS._replace(keep=keep))
+    assert len(os.listdir(out / "generations")) == keep
+    kept = [
+        each
+        for path in out.glob("generations/*/*dump.xml")
+        for each in zips(out, f"{path.relative_to(out)}")
+    ]
+    stretches = [
+        each
+        for path in out.glob("generations/*/changes.xml")
+        for each in zips(out, f"{path.relative_to(out)}")
+    ]
+    assert {*out.glob("packages/*.zip")} == {*kept, *stretches}
+
+
+async def test_a_dump_without_change_dumps_ends_their_row(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """They would not join; the next ones begin anew."""
+    out = tmp_path / "out"
+    for tells_changes in (True, True, False, True):
+        source.change("a", os.urandom(9))
+        await mirrored(source, copied)
+        made = dump(copied, out, OPTIONS._replace(tells_changes=tells_changes, keep=9)).generation
+    assert made
+    (span,) = document(out, "changedump.xml").entries
+    assert span.md
+    assert span.md.until == made.at
+
+
+# What is not as it should be --------------------------------------------------------------------
+
+
+async def test_what_is_not_fetched_yet_is_not_claimed(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """The dump is of the time before: whoever reads on from there gets it."""
+    first = source.change("f0/r0.txt", b"new")
+    second = source.change("f0/r3.txt", b"other")
+    source.resources["/f0/r3.txt"] = b"broken"
+    async with Mirror(source.url + CAPABILITIES, copied) as mirror:
+        assert not await mirror.once()
+    with pytest.raises(NotWhole, match=r"does not have .*f0/r3\.txt: "):
+        dump(copied, tmp_path / "out")
+    with State(copied) as state:
+        state.database.execute("UPDATE resource SET problem = NULL WHERE problem IS NOT NULL")
+    made = dump(copied, tmp_path / "out").generation
+    assert made
+    assert first.datetime
+    assert second.datetime
+    assert made.at == str(Position(Position.parse(second.datetime) - 1))
+    assert state_of(zips(tmp_path / "out"))[source.loc("f0/r0.txt")] == b"new"
+
+
+async def test_what_failed_is_left_out_by_name_only_where_one_says_so(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    source.change("f0/new", b"other")
+    source.resources.pop("/f0/new")
+    async with Mirror(source.url + CAPABILITIES, copied) as mirror:
+        assert not await mirror.once()
+    with pytest.raises(NotWhole, match="f0/new"):
+        dump(copied, tmp_path / "out")
+    made = dump(copied, tmp_path / "out", OPTIONS._replace(leaves_out=True))
+    assert len(made.problems) == 1
+    assert "f0/new" in made.problems[0]
+    assert state_of(zips(tmp_path / "out")) == of_source(source)
+
+
+async def test_a_file_that_is_not_what_was_fetched_is_never_packed(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.READING_SECONDS", 0.001)
+    out = tmp_path / "out"
+    dump(copied, out)
+    before = state_of(zips(out))
+    wrong = next(copied.glob("*/f0/r0.txt"))
+    wrong.write_bytes(wrong.read_bytes()[::-1])
+    shutil.rmtree(out)
+    with pytest.raises(NotAsFetched, match=r"f0/r0\.txt: its sha-256 is"):
+        dump(copied, out)
+    assert not list(out.glob("packages/*"))
+    made = dump(copied, out, OPTIONS._replace(leaves_out=True))
+    assert "f0/r0.txt" in made.problems[0]
+    assert state_of(zips(out)) == {k: v for k, v in before.items() if not k.endswith("f0/r0.txt")}
+
+
+async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """The rows of the dump are those of its beginning."""
+    out, source_now = tmp_path / "out", source
+    with DumpFolder(out) as folder:
+        replaced = False
+
+        def progress(done: int, total: int) -> None:
+            nonlocal replaced
+            if replaced:
+                return
+            replaced = True
+            with State(copied) as state:
+                row = state.row(source.loc("f2/r8.txt"))
+                assert row
+                assert row.path
+                assert row.have
+                (copied / row.path).write_bytes(b"new")
+                digest = f"sha-256:{hashlib.sha256(b'new').hexdigest()}"
+                state.stored(row, msgspec.structs.replace(row.have, length=3, hash=digest))
+
+        from rsnotify_mirror.dumping import packing
+
+        packing_reports = packing.REPORTED_ROWS
+        packing.REPORTED_ROWS = 1
+        try:
+            assert make(copied, folder, OPTIONS, progress).problems == ()
+        finally:
+            packing.REPORTED_ROWS = packing_reports
+    source_now.resources["/f2/r8.txt"] = b"new"
+    assert state_of(zips(out)) == of_source(source)
+
+
+async def test_a_copy_that_is_not_whole_is_no_dump(source: Source, tmp_path: Path) -> None:
+    source.add("a", b"1")
+    source.list_resources()
+    source.documents["/resourcelist.xml"] += b"<"
+    async with Mirror(source.url + CAPABILITIES, tmp_path / "copy") as mirror:
+        assert not await mirror.once()
+    with pytest.raises(NotWhole, match="does not have all of its Source"):
+        dump(tmp_path / "copy", tmp_path / "out")
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(InvalidSettings, match="holds files, but no dumps"):
+        DumpFolder(tmp_path)
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    lock = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(InvalidSettings, match="in use by another"):
+        DumpFolder(tmp_path)
+    os.close(lock)
+
+
+async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    dump(copied, out)
+    before = sorted(out.glob("**/*"))
+    source.change("large", b"0" * 3_000_000)
+    await mirrored(source, copied)
+    command = [sys.executable, "-c", LIMITED, str(copied), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "File too large" in done.stderr
+    assert sorted(out.glob("**/*")) == before
+    dump(copied, out)
+    assert state_of(zips(out)) == of_source(source)
+
+
+LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+from rsnotify_mirror.dumping.dump import DumpOptions, make
+from rsnotify_mirror.dumping.generations import DumpFolder
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with DumpFolder(Path(sys.argv[2])) as folder:
+    make(Path(sys.argv[1]), folder, DumpOptions("http://dumps.example/d/", tells_changes=True))
+"""
+
+
+async def test_killed_at_any_call_of_the_system_a_dump_is_whole_and_the_next_run_goes_on(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    out, options = tmp_path / "out", OPTIONS._replace(limits=Limits(9_000, 20))
+    dump(copied, out, options)
+    before, chance, killed = of_source(source), Random(3), 0
+    for _ in range(12):
+        source.change(f"f{chance.randrange(3)}/r{chance.randrange(30)}.txt", chance.randbytes(99))
+        await mirrored(source, copied)
+        child = os.fork()
+        if child == 0:
+            signal.setitimer(signal.ITIMER_REAL, chance.random() * 0.03 + 0.0001)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            dump(copied, out, options)
+            os._exit(0)
+        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])  # noqa: ASYNC222
+        assert state_of(zips(out)) in (before, of_source(source))
+        dump(copied, out, options)
+        before = of_source(source)
+        assert state_of(zips(out)) == before
+    assert killed, "nothing was tried"
+
+
+# A window ---------------------------------------------------------------------------------------
+
+
+async def test_a_window_has_what_changed_since(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    source.change("f0/r0.txt", b"before")
+    after = Position(source.now)
+    state = of_source(source)
+    source.change("f0/r3.txt", None)
+    source.change("new", b"2")
+    source.change("f0/r6.txt", b"3")
+    source.change("new", b"4")
+    await mirrored(source, copied)
+    assert make_window(copied, tmp_path / "since.zip", after) == 3
+    assert state_of([tmp_path / "since.zip"], state) == of_source(source)
+    assert {*unpacked(tmp_path / "since.zip")} == {
+        "manifest.xml",
+        *(f"resources/{source.url[7:]}/{name}" for name in ("new", "f0/r6.txt")),
+    }
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "since.zip"]
+
+
+async def test_a_window_before_the_baseline_is_refused(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """What changed before cannot be told."""
+    assert make_window(copied, tmp_path / "a.zip", source.at) == 0
+    with pytest.raises(NotWhole, match=f"knows single changes from {source.at} on"):
+        make_window(copied, tmp_path / "a.zip", Position(source.at - 1))
+
+
+# Others -----------------------------------------------------------------------------------------
+
+
+async def test_info_zip_unpacks_it(source: Source, copied: Path, tmp_path: Path) -> None:
+    need("unzip")
+    source.change(quote("ü/日本語 файл"), b"any script")
+    await mirrored(source, copied)
+    dump(copied, tmp_path / "out")
+    (package,) = zips(tmp_path / "out")
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    command = ["unzip", "-q", package, "-d", tmp_path / "files"]
+    subprocess.run(command, check=True, env=environment)
+    for path in copied.glob("*/**/*"):
+        if path.is_file():
+            unzipped = tmp_path / "files/resources" / path.relative_to(copied)
+            assert unzipped.read_bytes() == path.read_bytes()
