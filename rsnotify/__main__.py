@@ -13,6 +13,7 @@ _HUB = (
     "hiredis",
     "httptools",
     "isal",
+    "jwt",
     "prometheus_client",
     "redis",
     "starlette",

@@ -31,6 +31,8 @@ PURE = (
     "rsnotify/publishing/loads/load.py",
     "rsnotify/publishing/loads/load_formats.py",
     "rsnotify/publishing/loads/load_reader.py",
+    "rsnotify/registry/jwt_rules.py",
+    "rsnotify/registry/sent_token.py",
     "rsnotify/websub/call_slots.py",
     "rsnotify/websub/clock.py",
     "rsnotify/websub/rules.py",

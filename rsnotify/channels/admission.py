@@ -6,7 +6,7 @@ cannot be served gets a close code. Nothing here writes a notification.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from time import time
 from typing import NamedTuple
@@ -37,6 +37,7 @@ from rsnotify.journal.query import (
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.loops import repeat
 from rsnotify.registry.access import Access, origins_that_read
+from rsnotify.registry.sent_token import SUBPROTOCOL
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind
@@ -64,9 +65,13 @@ class Revocations:
         await repeat(self.check, CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Close the readers of revoked tokens."""
+        """Close the readers of revoked tokens; those of JWTs also while Redis is away."""
         self._forget_closed()
-        for token in await self._access.revoked(list(self._readers)):
+        self._close(self._access.ended_jwts(self._readers))
+        self._close(await self._access.revoked(list(self._readers)))
+
+    def _close(self, tokens: Iterable[str]) -> None:
+        for token in tokens:
             for reader in self._readers.pop(token, ()):
                 reader.close(1008, REVOKED)
 
@@ -78,6 +83,7 @@ class Revocations:
 
 
 JSON_SUBPROTOCOL = "rsnotify.json"
+XML_SUBPROTOCOL = "rsnotify.xml"
 
 
 class ChannelCursor(NamedTuple):
@@ -148,15 +154,20 @@ def entry_of(
 
 
 def subprotocol_of(connection: HTTPConnection) -> str | None:
-    """The one subprotocol that the hub knows, if the peer offers it."""
-    return (
-        JSON_SUBPROTOCOL if JSON_SUBPROTOCOL in connection.scope.get("subprotocols", ()) else None
-    )
+    """The one subprotocol of the hub that the peer offers; one that brings a token is no choice."""
+    offered = connection.scope.get("subprotocols", ())
+    for known in (JSON_SUBPROTOCOL, XML_SUBPROTOCOL):
+        if known in offered:
+            return known
+    if any(each.startswith(SUBPROTOCOL) for each in offered):
+        also = f"offer {JSON_SUBPROTOCOL} or {XML_SUBPROTOCOL} beside the token"
+        raise Rejected(f"{also}: a browser wants one of its subprotocols chosen")
+    return None
 
 
 def requested_form(connection: HTTPConnection) -> Form:
     """XML, or JSON for those who ask for it; a web page can ask by a WebSocket's subprotocol."""
-    if subprotocol_of(connection) is not None:
+    if subprotocol_of(connection) == JSON_SUBPROTOCOL:
         return JSON
     accept = ",".join(connection.headers.getlist("accept"))
     return wanted_form(accept, connection.query_params.get("format"), DOCUMENT_FORMS)
@@ -246,13 +257,14 @@ class Channels:
             self._hub.feed(each.channel)
         records = [self._hub.record(name) for name in names]
         is_private = any(record.private for record in records)
-        self._check_origin(connection.headers.get("origin"), is_private=is_private)
+        self._check_origin(connection, is_private=is_private)
         self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
         return Admitted(records, max(tokens))  # one token, and none where none was needed
 
-    def _check_origin(self, origin: str | None, *, is_private: bool) -> None:
+    def _check_origin(self, connection: HTTPConnection, *, is_private: bool) -> None:
         """A page must not read with the rights of its visitor; browsers send its origin."""
-        if origin is None:
+        origin = connection.headers.get("origin")
+        if origin is None or origin == self._access.own_origin(connection):
             return
         allowed = origins_that_read(self._allowed_origins, is_private=is_private)
         if not {origin, "*"} & {*allowed}:
@@ -260,6 +272,10 @@ class Channels:
                 "pages of this origin may not read this channel; see RSNOTIFY_ALLOWED_ORIGINS",
                 status=403,
             )
+
+    def reads_by_cookie(self, origin: str) -> bool:
+        """Whether pages of this other origin may send their visitor's cookie."""
+        return origin in self._access.cookie_origins
 
     def join(self, reader: Reader, entry: ChannelEntry | Rejected | TryAgain) -> None:
         """Let the reader follow its channels, or close it with the reason."""

@@ -12,6 +12,7 @@ from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, in_chunks
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
 from rsnotify.http.socket_input import EVENT_STREAM, HAND_OVER
 from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
+from rsnotify.registry.cors import CREDENTIALS
 from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify.resourcesync.notification import FROM_HEADER
 
@@ -85,7 +86,10 @@ class Sse:
         cursors = [await self._channels.servable_cursor(*each) for each in wanted]
         entry = self._channels.entry(request, wanted, cursors, admitted)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
-        headers = _headers(entry, request.headers.get("origin"), in_gzip=in_gzip)
+        origin = request.headers.get("origin")
+        headers = _headers(entry, origin, in_gzip=in_gzip)
+        if origin is not None and self._channels.reads_by_cookie(origin):
+            headers[CREDENTIALS] = "true"
         if request.method == "HEAD":
             return Response(headers=headers)
         return EventStream(self._channels, entry, headers, in_gzip=in_gzip)

@@ -178,7 +178,7 @@ class HubParts(NamedTuple):
 def build(parts: HubParts) -> ASGIApp:
     """The whole HTTP API, as one application."""
     settings = parts.settings
-    cors = Cors(parts.hub, settings.allowed_origins)
+    cors = Cors(parts.hub, settings.allowed_origins, parts.access.cookie_origins)
     app = build_app(
         [
             *_publishing_routes(parts),

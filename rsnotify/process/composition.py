@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from socket import gethostname
 from time import time
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from starlette.types import ASGIApp
@@ -44,6 +45,9 @@ from rsnotify.websub import websub
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import put_subscriptions_back
 
+if TYPE_CHECKING:
+    from rsnotify.registry.jwts import Jwts
+
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
     "after the loss of data, Redis has %d tokens and %d WebSub subscriptions: create what is "
@@ -72,11 +76,15 @@ class Composition:
         self._identity = Identity(f"{gethostname()}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
         self._stores = Stores(settings, redis_url)
+        self._jwts = _jwts_of(settings)
         self._access = Access(
             self._stores.tokens,
             token,
             self._base_url.asker,
             publishes_per_second=settings.publishes_per_second,
+            jwts=self._jwts,
+            own_origin=self._base_url.origin,
+            allowed_origins=settings.allowed_origins,
         )
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
@@ -239,6 +247,7 @@ class Composition:
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),
                 "give memory back": repeat(FreedMemory(malloc_trim()).give_back, LOOK_SECONDS),
+                **({} if self._jwts is None else {"read the keys of JWTs": self._jwts.run()}),
                 **self._upkeep.loops(),
                 **self._load_keeper.loops(),
                 **self._watching.loops(),
@@ -280,3 +289,12 @@ class Composition:
             self._watching.process.ownership = ownership
             self.hub.repairing.recover.append(ownership.redis_went_back)
             yield ownership.loops()
+
+
+def _jwts_of(settings: Settings) -> "Jwts | None":
+    """Loaded only where it is used: the libraries of signatures take time and memory."""
+    if settings.jwt_key is None and settings.jwks is None:
+        return None
+    from rsnotify.process.jwt_settings import jwts_of  # noqa: PLC0415
+
+    return jwts_of(settings)

@@ -66,6 +66,26 @@ def _web_address(text: str) -> str:
     return text.rstrip("/")
 
 
+def is_web_address(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def _key(text: str) -> str:
+    """Looked at by what judges JWTs, which takes long to load."""
+    from rsnotify.registry.jwt_rules import parse_key  # noqa: PLC0415
+
+    parse_key(text)
+    return text
+
+
+def _key_set(text: str) -> str:
+    if is_web_address(text):
+        return _web_address(text)
+    if "://" in text or not Path(text).is_file():
+        raise ValueError("must be an https address of a JWKS, or a file")
+    return text
+
+
 def _proxy_address(text: str) -> str:
     parts = urlsplit(text) if _has_port_in_range(text) else None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
@@ -134,6 +154,22 @@ class Settings:
         _origins,
         "origins whose pages may read, such as https://a.example, or *; "
         "else all may read public sets, none private ones",
+    )
+    jwt_key: str | None = _setting(
+        None,
+        _key,
+        "a secret (HS256) or public key in PEM (ES256, EdDSA): JWTs signed with it are tokens",
+        is_secret=True,
+    )
+    jwks: str | None = _setting(
+        None, _key_set, "the address or file of a JWKS whose keys sign JWTs, read again and again"
+    )
+    jwks_seconds: int = _setting(60, _whole(1, 86_400), "seconds between two readings of the JWKS")
+    jwt_audience: str | None = _setting(
+        None, str, "what the aud of a JWT must have; else a JWT with an aud is refused"
+    )
+    jwt_skew_seconds: int = _setting(
+        10, _whole(0, 300), "seconds by which the clocks of those who make JWTs may be ahead"
     )
     page: str = _setting("on", _one_of("on", "off"), "whether people get a page at /")
     validate_urls: str = _setting(

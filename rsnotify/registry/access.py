@@ -3,20 +3,22 @@
 A public set is read by anyone. A private one does not exist for those who have no token for it. A
 token is compared in constant time or found by its hash; its rights are read from Redis again every
 two seconds. A token in an address only opens what does no harm, is never the admin's, and is never
-logged. An address that sends many wrong tokens has to wait.
+logged. An address that sends many wrong tokens has to wait. A JWT says itself what it allows; its
+signature says who made it.
 """
 
 import hmac
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from math import ceil
 from time import monotonic
+from typing import Protocol
 
-import msgspec
 from starlette.requests import HTTPConnection
 
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.journal.set_options import SetRecord
+from rsnotify.registry.sent_token import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
 from rsnotify.registry.token_throttle import RateLimit, TokenThrottle
 from rsnotify.registry.tokens import Right, Token, Tokens, token_key
 
@@ -31,17 +33,37 @@ SEND = "send `Authorization: Bearer <token>`"
 IN_ADDRESS = f"{UNKNOWN}; the admin token does not count in an address"
 
 Asker = Callable[[HTTPConnection], str]
+OriginOf = Callable[[HTTPConnection], str]
 
 
-class SentToken(msgspec.Struct, frozen=True):
-    """A token, and where in the request it was."""
+class RightsOfToken(Protocol):
+    """What a token may do: one of ours, or a JWT."""
 
-    secret: str
-    in_address: bool
+    def key_of(self, secret: str) -> str: ...
+
+    def may(self, right: Right, set_name: str) -> bool: ...
+
+    def names(self, set_name: str) -> bool: ...
+
+
+class JwtJudge(Protocol):
+    """Says what JWTs allow, and which of them have ended."""
+
+    async def grant(self, text: str) -> RightsOfToken: ...
+
+    def ended(self, grant_keys: Iterable[str]) -> set[str]: ...
+
+
+JWT = "jwt:"
+"""What the keys of JWTs begin with; those of our tokens are hexadecimal."""
 
 
 def address_of(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else ""
+
+
+def no_origin(_: HTTPConnection) -> str:
+    return ""
 
 
 def origins_that_read(allowed: tuple[str, ...] | None, *, is_private: bool) -> tuple[str, ...]:
@@ -61,10 +83,18 @@ class Access:
         asker: Asker = address_of,
         *,
         publishes_per_second: int = PUBLISHES_PER_SECOND,
+        jwts: JwtJudge | None = None,
+        own_origin: OriginOf = no_origin,
+        allowed_origins: Collection[str] | None = None,
     ) -> None:
         self._tokens = tokens
         self._admin_token = admin_token.encode()
         self._asker = asker
+        self._jwts = jwts
+        self._own_origin = own_origin
+        named = frozenset(allowed_origins or ()) - {"*", "null"}
+        self.cookie_origins = frozenset() if jwts is None else named
+        """Other origins whose pages may send their visitor's cookie."""
         self._throttle = TokenThrottle()
         self._publishes = RateLimit(publishes_per_second)
         self._known: dict[str, tuple[float, Token | None]] = {}
@@ -74,20 +104,24 @@ class Access:
         """The address that limits count."""
         return self._asker(connection)
 
+    def own_origin(self, connection: HTTPConnection) -> str:
+        """The hub's, as the peer reaches it; nothing if that is not known."""
+        return self._own_origin(connection)
+
     def is_admin(self, connection: HTTPConnection) -> bool:
-        sent = _sent(connection)
-        if sent is None or sent.in_address:
+        sent = self._sent(connection)
+        if sent is None or sent.in_address or self._is_jwt(sent):
             return False
         return self._is_admins(self._address_to_check(connection, sent), sent)
 
     async def require_admin(self, connection: HTTPConnection) -> None:
-        sent = _required(connection, in_address=False)
+        sent = self._required(connection, in_address=False)
         if await self._token_of(connection, sent) is not None:
             raise Rejected("only the admin token may do this", status=403)
 
     async def require_known(self, connection: HTTPConnection) -> None:
         """No token is needed here, but one that is sent must be known."""
-        sent = _sent(connection)
+        sent = self._sent(connection)
         if sent is not None:
             await self._token_of(connection, sent)
 
@@ -95,17 +129,17 @@ class Access:
         self, connection: HTTPConnection, sets: Iterable[SetRecord]
     ) -> list[SetRecord]:
         """Those that the asker may know of: public ones, and those that the token names."""
-        sent = _sent(connection)
+        sent = self._sent(connection)
         if sent is None:
             return [each for each in sets if not each.private]
         token = await self._token_of(connection, sent)
         if token is None:
             return list(sets)
-        return [each for each in sets if not each.private or each.name in token.sets]
+        return [each for each in sets if not each.private or token.names(each.name)]
 
     async def require_token(self, connection: HTTPConnection) -> None:
         """Require any token that is known; what it may do is asked later."""
-        _required(connection, in_address=False)
+        self._required(connection, in_address=False)
         await self.require_known(connection)
 
     async def require(
@@ -115,21 +149,21 @@ class Access:
 
         Returns the key of the token, or nothing for the admin token.
         """
-        sent = _required(connection, in_address=in_address)
+        sent = self._required(connection, in_address=in_address)
         token = await self._require(connection, sent, right, set_name)
-        return "" if token is None else token_key(sent.secret)
+        return "" if token is None else token.key_of(sent.secret)
 
     async def require_publisher(
         self, connection: HTTPConnection, set_name: str, *, in_address: bool = False
     ) -> None:
         """Require the right to publish to the set; `TooMany` if the token has done so too often."""
-        sent = _required(connection, in_address=in_address)
+        sent = self._required(connection, in_address=in_address)
         await self._require(connection, sent, "publish", set_name)
         self._count_publish(sent.secret)
 
     async def _require(
         self, connection: HTTPConnection, sent: SentToken, right: Right, set_name: str
-    ) -> Token | None:
+    ) -> RightsOfToken | None:
         token = await self._token_of(connection, sent)
         if token is not None and not token.may(right, set_name):
             raise _no_right(right, set_name)
@@ -138,11 +172,12 @@ class Access:
     def count_publish(self, connection: HTTPConnection) -> None:
         """A request to publish, by a token that was found to be right; `TooMany` if it is one too
         many."""
-        sent = _sent(connection)
+        sent = self._sent(connection)
         self._count_publish("" if sent is None else sent.secret)
 
     def _count_publish(self, secret: str) -> None:
-        wait = self._publishes.seconds_to_wait(secret)
+        is_long = len(secret) > SECRET_CHARACTERS
+        wait = self._publishes.seconds_to_wait(token_key(secret) if is_long else secret)
         if wait > 0:
             told = "this token has published too often; put several changes into one request"
             raise TooMany(told, retry_after_seconds=ceil(wait))
@@ -165,11 +200,11 @@ class Access:
         """A private set is as one that does not exist to a peer whose token does not name it."""
         if record is not None and not record.private:
             return ""
-        sent = _sent(connection)
+        sent = self._sent(connection)
         if sent is None:
             raise NoSuchSet(name, " that can be read without a token")
         token = await self._token_of(connection, sent)
-        if token is not None and (record is None or name not in token.sets):
+        if token is not None and (record is None or not token.names(name)):
             raise NoSuchSet(name, " that this token is for")
         if record is None:
             raise NoSuchSet(name)
@@ -177,11 +212,38 @@ class Access:
             return ""
         if right is not None and not token.may(right, name):
             raise _no_right(right, name)
-        return token_key(sent.secret)
+        return token.key_of(sent.secret)
+
+    def _sent(self, connection: HTTPConnection) -> SentToken | None:
+        """The token of a request; that of a cookie if it is a JWT and the page may use it."""
+        sent = sent_token(connection)
+        if sent is not None or self._jwts is None or COOKIE not in connection.cookies:
+            return sent
+        headers = connection.headers
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        trusted = self.cookie_origins | {self._own_origin(connection)}
+        secret = connection.cookies[COOKIE]
+        method = connection.scope.get("method", "")  # a WebSocket has none
+        if not is_jwt(secret) or not cookie_counts(method, origin, site, trusted):
+            return None
+        return SentToken(secret, in_address=False)
+
+    def _required(self, connection: HTTPConnection, *, in_address: bool) -> SentToken:
+        sent = self._sent(connection)
+        if sent is None:
+            raise TokenRefused(f"a token is needed: {SEND}")
+        if sent.in_address and not in_address:
+            raise TokenRefused(f"a token in the address is not accepted here: {SEND}")
+        return sent
 
     async def revoked(self, token_keys: Sequence[str]) -> set[str]:
         """The keys of these tokens that have been revoked, as Redis says now."""
-        return await self._tokens.revoked(token_keys)
+        return await self._tokens.revoked([key for key in token_keys if not key.startswith(JWT)])
+
+    def ended_jwts(self, token_keys: Iterable[str]) -> set[str]:
+        """The keys of JWTs that have expired or whose signer counts no more; no Redis is asked."""
+        jwts = [key for key in token_keys if key.startswith(JWT)]
+        return self._jwts.ended(jwts) if self._jwts is not None and jwts else set()
 
     def _address_to_check(self, connection: HTTPConnection, sent: SentToken) -> str:
         """The address that the token came from; `TooMany` if it may not be checked now."""
@@ -196,13 +258,24 @@ class Access:
     def _is_admins(self, address: str, sent: SentToken) -> bool:
         if sent.in_address:
             return False
-        is_admins = hmac.compare_digest(sent.secret.encode(), self._admin_token)
+        is_admins = self._is_admin_token(sent.secret)
         if is_admins:
             self._throttle.was_right(address, sent.secret)
         return is_admins
 
-    async def _token_of(self, connection: HTTPConnection, sent: SentToken) -> Token | None:
+    def _is_admin_token(self, secret: str) -> bool:
+        return hmac.compare_digest(secret.encode(), self._admin_token)
+
+    def _is_jwt(self, sent: SentToken) -> bool:
+        """Whether it is judged as one; the operator may have chosen an admin token of that form."""
+        return (
+            self._jwts is not None and is_jwt(sent.secret) and not self._is_admin_token(sent.secret)
+        )
+
+    async def _token_of(self, connection: HTTPConnection, sent: SentToken) -> RightsOfToken | None:
         """The token that was sent; None for the admin token."""
+        if self._jwts is not None and self._is_jwt(sent):
+            return await self._jwts.grant(sent.secret)  # nobody guesses a signature
         address = self._address_to_check(connection, sent)
         if self._is_admins(address, sent):
             return None
@@ -243,22 +316,3 @@ class Access:
 
 def _no_right(right: Right, set_name: str) -> Rejected:
     return Rejected(f"the token has no right to {right} {set_name!r}", status=403)
-
-
-def _sent(connection: HTTPConnection) -> SentToken | None:
-    """From the header, or from the query: a browser cannot set headers for a WebSocket."""
-    scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer":
-        secret = secret.strip()
-        return SentToken(secret, in_address=False) if secret else None
-    in_query = connection.query_params.get("access_token")
-    return SentToken(in_query, in_address=True) if in_query else None
-
-
-def _required(connection: HTTPConnection, *, in_address: bool) -> SentToken:
-    sent = _sent(connection)
-    if sent is None:
-        raise TokenRefused(f"a token is needed: {SEND}")
-    if sent.in_address and not in_address:
-        raise TokenRefused(f"a token in the address is not accepted here: {SEND}")
-    return sent

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
@@ -21,6 +22,9 @@ ADDRESS_CHARACTERS = 64  # with a zone and a port
 HOPS = 32  # of a request that was forwarded
 
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?").fullmatch
+
+
+_OF_SOCKETS = {"ws": "http", "wss": "https"}
 
 
 class BaseUrl:
@@ -37,9 +41,18 @@ class BaseUrl:
         if self._is_trusted(request):
             host = _nearest(request, "x-forwarded-host") or host
             scheme = _nearest(request, "x-forwarded-proto") or scheme
+        scheme = _OF_SOCKETS.get(scheme, scheme)
         if _HOST(host) is None or scheme not in ("http", "https"):
             raise Rejected("the Host header is missing or not valid")
         return f"{scheme}://{host}"
+
+    def origin(self, request: HTTPConnection) -> str:
+        """That of the hub's own pages; nothing if the request does not say it."""
+        try:
+            parts = urlsplit(self.base(request))
+        except Rejected:
+            return ""
+        return f"{parts.scheme}://{parts.netloc}"
 
     def asker(self, request: HTTPConnection) -> str:
         """The address that limits count: the peer's, or the one behind trusted proxies."""

@@ -6,7 +6,7 @@ answer from it. Preflights are answered here. They and errors are opened as for 
 that neither says whether there is a private one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -23,13 +23,20 @@ METHODS = "GET, HEAD, OPTIONS"
 PREFLIGHT_SECONDS = 86_400
 
 ORIGIN = "access-control-allow-origin"
+CREDENTIALS = "access-control-allow-credentials"
 
 
 class Cors:
     """Opens routes to the pages of other origins."""
 
-    def __init__(self, hub: Hub, allowed_origins: tuple[str, ...] | None) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        allowed_origins: tuple[str, ...] | None,
+        cookie_origins: Collection[str] = (),
+    ) -> None:
         self._hub = hub
+        self._cookie_origins = cookie_origins
         self._allowed_origins = allowed_origins
 
     def opened(self, routes: Routes) -> Routes:
@@ -68,7 +75,8 @@ class Cors:
             return {ORIGIN: "*", "access-control-expose-headers": EXPOSED}
         origin = request.headers.get("origin")
         if origin in allowed:
-            return {ORIGIN: origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
+            told = {ORIGIN: origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
+            return told | ({CREDENTIALS: "true"} if origin in self._cookie_origins else {})
         return {"vary": "origin"} if allowed else {}
 
 

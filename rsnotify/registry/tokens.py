@@ -55,6 +55,12 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     def may(self, right: Right, set_name: str) -> bool:
         return right in self.rights and set_name in self.sets
 
+    def key_of(self, secret: str) -> str:
+        return token_key(secret)
+
+    def names(self, set_name: str) -> bool:
+        return set_name in self.sets
+
 
 class Tokens:
     """The registry of tokens in Redis."""

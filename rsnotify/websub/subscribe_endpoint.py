@@ -15,7 +15,7 @@ from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.http.messages import read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import channel_of_own_topic
-from rsnotify.registry.access import Access
+from rsnotify.registry.access import JWT, Access
 from rsnotify.registry.base_url import BaseUrl
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.notification import ChannelName
@@ -36,6 +36,7 @@ from rsnotify.websub.subscription import PendingRequest, share_of, subscription_
 from rsnotify.websub.subscription_store import Subscriptions
 
 UNKNOWN_TOPIC = "this hub does not serve the topic"
+OUTLIVES = "a subscription outlives a JWT: subscribe with a token that the hub has made"
 
 
 class Publish(Protocol):
@@ -105,6 +106,8 @@ class WebSubEndpoint:
         record = self._hub.record(channel.set_name)
         if asked.mode == "subscribe":
             token = await self._access.require_reader(request, channel.set_name, record)
+            if token.startswith(JWT):
+                raise Rejected(OUTLIVES, status=403)
         return PendingRequest(
             order=asked.mode,
             topic=asked.topic,

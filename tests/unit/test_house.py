@@ -60,6 +60,7 @@ ROOMS_OF = {
     "prometheus_client": ("rsnotify/operation/",),
     "isal": ("rsnotify/journal/gzip_parts.py", "rsnotify/documents/responses.py"),
     "httptools": ("rsnotify/http/request_parser.py",),
+    "jwt": ("rsnotify/registry/jwt_rules.py",),
     "typer": ("rsnotify/cli/",),
     "rich": ("rsnotify/cli/",),
 }
@@ -172,7 +173,11 @@ def dependencies(*extras: str) -> dict[str, str]:
     demands = [*PROJECT["dependencies"]]
     for extra in extras:
         demands += PROJECT["optional-dependencies"][extra]
-    return {re.split(r"[\[><=~]", each)[0]: each for each in demands if "rsnotify" not in each}
+    named = ((re.split(r"[\[><=~]", each)[0], each) for each in demands if "rsnotify" not in each)
+    return {IMPORTED_AS.get(name, name): each for name, each in named}
+
+
+IMPORTED_AS = {"pyjwt": "jwt"}
 
 
 JOINED = {"django", "flask", "psycopg", "pymysql", "python_socks", "sqlalchemy"}

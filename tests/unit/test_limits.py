@@ -44,7 +44,7 @@ from rsnotify.publishing.loads import load, load_formats, load_reader
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
-from rsnotify.registry import access, token_throttle
+from rsnotify.registry import access, jwt_rules, token_throttle
 from rsnotify.resourcesync import change_rules, forms, notification
 from rsnotify.resourcesync import xml_guard as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -127,6 +127,9 @@ LIMITS: dict[str, float] = {
     "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
     "characters of a set's name": 64,
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
+    "characters of a JWT": jwt_rules.JWT_CHARACTERS,
+    "sets that a JWT names": jwt_rules.PATTERNS,
+    "keys tried for a JWT that names none": jwt_rules.TRIED,
     "characters of a token's note": administration.NOTE_CHARACTERS,
     "random characters of a token that you choose, at least 43": 128,
     "days until a token expires": administration.EXPIRES_DAYS,
