@@ -962,6 +962,18 @@ async def test_a_source_that_refuses_says_how_to_mend_it(
         await once(source, copy)
 
 
+async def test_a_site_whose_description_is_not_for_everybody_says_so(
+    source: Source, copy: Path
+) -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        return web.Response(status=401, headers={"WWW-Authenticate": "Basic realm=papers"})
+
+    source.handlers["/.well-known/resourcesync"] = refuse
+    async with Mirror(source.url, copy) as mirror:
+        with pytest.raises(Rejected, match="well-known/resourcesync: a user and a password"):
+            await mirror.once()
+
+
 # A real hub -------------------------------------------------------------------------------------
 
 

@@ -319,6 +319,7 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
     """By a link in the page, by the well-known URI, or by robots.txt."""
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
         return DiscoveryStep(next=joined(page.url, link))
+    described = page
     if urlsplit(url).path != WELL_KNOWN:
         described = await web.page(joined(url, WELL_KNOWN))
         if described.status == 200 and (found := _read(described)) is not None:
@@ -326,6 +327,7 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
     robots = await web.page(joined(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
         return DiscoveryStep(next=joined(url, maps[0]))
+    _check_right(web, described.url, described)
     if page.status != 200:
         raise refused(url, page.status, None, page.challenge)
     raise Refused(
