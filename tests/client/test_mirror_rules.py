@@ -1,10 +1,14 @@
 """What a mirror decides: what is current, where it is had, what patches and packages may do."""
 
+import hashlib
 import io
 import json
 import struct
 import zipfile
+from collections import deque
 from pathlib import Path
+from threading import Event as Signal
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +23,7 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import origin_of, retry_after
 from rsnotify_mirror.audit import Audit, _files, judged
 from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.fetch import LARGE_READ_BYTES, Receiving
 from rsnotify_mirror.hooks import command_hook
 from rsnotify_mirror.patch import NotApplicable, apply, candidates, xml_candidates
 from rsnotify_mirror.plan import (
@@ -614,3 +619,41 @@ def test_a_folder_that_goes_while_an_audit_looks_for_files_is_not_named(tmp_path
 def test_a_change_says_what_is_wanted() -> None:
     change = Change(LOC, "deleted", links=(Link("canonical", "http://c/"),))
     assert wanted_by(change).is_deleted
+
+
+class Body:
+    """An answer's long body; what comes next is asked for while the digest still has the last."""
+
+    status = 200
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = deque(pieces)
+        self.asked = [Signal() for _ in range(len(pieces) + 1)]
+
+    def read_into(self, view: memoryview) -> int:
+        self.asked[len(self.asked) - 1 - len(self._pieces)].set()
+        piece = self._pieces.popleft() if self._pieces else b""
+        view[: len(piece)] = piece
+        return len(piece)
+
+
+def test_a_digest_is_computed_beside_the_reading_and_of_every_byte() -> None:
+    pieces = [bytes([each]) * (LARGE_READ_BYTES - each) for each in range(5)]
+    body = Body(pieces)
+
+    class Digest:
+        def __init__(self) -> None:
+            self.real = hashlib.sha256()
+            self.seen = 0
+
+        def update(self, piece: bytes) -> None:
+            self.seen += 1
+            assert body.asked[self.seen].wait(10), "nothing is read meanwhile"
+            self.real.update(piece)
+
+    digest, file, told = Digest(), io.BytesIO(), list[int]()
+    wanted = SourceResource(LOC, length=sum(map(len, pieces)))
+    receiving = Receiving(LOC, wanted, False, digest, told.append)
+    assert receiving.receive(cast("Any", body), file) == wanted.length == sum(told)
+    assert file.getvalue() == b"".join(pieces)
+    assert digest.real.digest() == hashlib.sha256(file.getvalue()).digest()
