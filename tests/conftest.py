@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
@@ -42,6 +43,30 @@ async def hub(tmp_path: Path) -> AsyncIterator[RunningHub]:
     """A running hub with one empty set, dataset1."""
     async with RunningHub(tmp_path / "data") as running:
         yield running
+
+
+@pytest.fixture
+async def own_hub(tmp_path: Path) -> AsyncIterator[RunningHub]:
+    """The same, in a file whose other tests share one."""
+    async with RunningHub(tmp_path / "data") as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def hub_of_worker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningHub]:
+    async with RunningHub(tmp_path_factory.mktemp("shared") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+async def shared_hub(hub_of_worker: RunningHub) -> RunningHub:
+    """A hub that others have used, with an empty set, dataset1, and no token; nobody may end it."""
+    for each in (await hub_of_worker.ask("GET", "/api/sets"))[1]:
+        await hub_of_worker.ask("DELETE", f"/api/sets/{each['name']}")
+    for each in (await hub_of_worker.ask("GET", "/api/tokens"))[1]:
+        await hub_of_worker.ask("DELETE", f"/api/tokens/{each['id']}")
+    await hub_of_worker.ask("PUT", "/api/sets/dataset1")
+    return hub_of_worker
 
 
 @pytest.fixture(scope="session")

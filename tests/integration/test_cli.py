@@ -22,6 +22,12 @@ URLSET = (
 ENTRY = '<url><loc>http://example.com/{}</loc><rs:md change="created"/></url>'
 
 
+@pytest.fixture
+async def hub(shared_hub: RunningHub) -> RunningHub:
+    """As new, though it is not: no test of this file with it ends it or looks at its files."""
+    return shared_hub
+
+
 async def rsnotify(
     *words: str, hub: RunningHub | None = None, stdin: bytes = b"", **environ: str
 ) -> Ended:
@@ -193,18 +199,18 @@ async def test_a_subscription_ends_after_so_many_changes_within_a_notification_a
     assert re.findall(r"http://example.com/\w", rest.out) == locs[2:]
 
 
-async def test_a_subscription_outlives_a_killed_hub(hub: RunningHub) -> None:
-    process = await follow(hub, "--count", "2")
-    await hub.publish("http://example.com/a")
+async def test_a_subscription_outlives_a_killed_hub(own_hub: RunningHub) -> None:
+    process = await follow(own_hub, "--count", "2")
+    await own_hub.publish("http://example.com/a")
     first = await process.stdout.readline()
-    await hub.kill()
-    await hub.start()
-    await hub.publish("http://example.com/b")
+    await own_hub.kill()
+    await own_hub.start()
+    await own_hub.publish("http://example.com/b")
     out, err = await process.communicate()
     assert first.endswith(b"http://example.com/a\n")
     assert out.endswith(b"http://example.com/b\n")
     begin, *again, resumed = err.decode().splitlines()
-    assert begin == f"following dataset1/change at {hub.url}"
+    assert begin == f"following dataset1/change at {own_hub.url}"
     assert resumed == f"connected again, resuming after {first.decode().split()[0]}"
     assert all(re.fullmatch(r"the .* \(.*\); trying again in \d+\.\d s", each) for each in again)
     assert "the connection was lost (the hub is gone)" in again[0]
@@ -332,10 +338,10 @@ async def test_a_token_that_is_refused_is_named_by_where_it_came_from(hub: Runni
 async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(
     tmp_path: Path,
 ) -> None:
-    async with RunningHub(tmp_path / "data", admin_token="") as hub:
-        options = ("--url", hub.url, "--data", str(hub.data))
+    async with RunningHub(tmp_path / "data", admin_token="") as own_hub:
+        options = ("--url", own_hub.url, "--data", str(own_hub.data))
         assert (await rsnotify("sets", "add", "dataset2", *options)).status == 0
-        assert (hub.data / "admin-token").stat().st_mode & 0o777 == 0o600
+        assert (own_hub.data / "admin-token").stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_hub_that_is_not_there_is_told_soon() -> None:
@@ -400,8 +406,8 @@ async def test_a_document_of_no_address_is_told_why() -> None:
     )
 
 
-async def test_a_second_hub_on_the_same_data_exits_2(hub: RunningHub) -> None:
-    ended = await rsnotify("serve", "--port", "0", "--data", str(hub.data))
+async def test_a_second_hub_on_the_same_data_exits_2(own_hub: RunningHub) -> None:
+    ended = await rsnotify("serve", "--port", "0", "--data", str(own_hub.data))
     assert ended.status == 2
     assert "in use" in ended.err
 
@@ -414,9 +420,9 @@ async def test_a_port_that_is_taken_exits_2(hub: RunningHub, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
-async def test_a_hub_asked_to_end_exits_0(hub: RunningHub, which: signal.Signals) -> None:
-    hub.process.send_signal(which)
-    assert await hub.process.wait() == 0
+async def test_a_hub_asked_to_end_exits_0(own_hub: RunningHub, which: signal.Signals) -> None:
+    own_hub.process.send_signal(which)
+    assert await own_hub.process.wait() == 0
 
 
 async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url: str, tmp_path: Path) -> None:
@@ -425,8 +431,8 @@ async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url: str, tmp_
     client = connect(redis_url)
     await client.config_set("maxmemory-policy", "allkeys-lru")
     try:
-        async with RunningHub(tmp_path / "data", "--redis", redis_url) as hub:
-            assert "evicts keys" in " ".join(hub.log.read_text().split())
+        async with RunningHub(tmp_path / "data", "--redis", redis_url) as own_hub:
+            assert "evicts keys" in " ".join(own_hub.log.read_text().split())
     finally:
         await client.config_set("maxmemory-policy", "noeviction")
         await client.flushall()
@@ -434,15 +440,15 @@ async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url: str, tmp_
 
 
 async def test_several_workers_share_the_port_and_the_sets(tmp_path: Path) -> None:
-    async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
-        process = await follow(hub, "--count", "20")
+    async with RunningHub(tmp_path / "data", "--workers", "2") as own_hub:
+        process = await follow(own_hub, "--count", "20")
         for number in range(20):
-            await hub.publish(f"http://example.com/{number}")
+            await own_hub.publish(f"http://example.com/{number}")
         out, _ = await process.communicate()
         assert [line.rpartition("/")[2] for line in out.decode().split("\n")[:-1]] == [
             str(number) for number in range(20)
         ]
-        assert await hub.stop() == 0
+        assert await own_hub.stop() == 0
 
 
 @pytest.mark.parametrize("begin", ["2020-01-01T00:00:00Z", "2020-01-01"])

@@ -19,6 +19,12 @@ CHANGES = "/api/sets/dataset1/changes"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}
 
 
+@pytest.fixture
+async def hub(shared_hub: RunningHub) -> RunningHub:
+    """As new, though it is not: no test of this file with it ends it or looks at its files."""
+    return shared_hub
+
+
 async def post(hub: RunningHub, body: bytes, token: str | None = TOKEN, **headers: str) -> Any:
     """Status, headers and decoded body of a publish."""
     sent = {"Content-Type": "application/json"} | headers
@@ -128,11 +134,11 @@ async def test_a_revoked_token_is_refused(hub: RunningHub) -> None:
     assert status == 401
 
 
-async def test_a_token_is_kept_as_a_hash_only(hub: RunningHub) -> None:
-    token = await made_token(hub, sets=["dataset1"], note="for the archive")
-    _, listed = await hub.ask("GET", "/api/tokens")
+async def test_a_token_is_kept_as_a_hash_only(own_hub: RunningHub) -> None:
+    token = await made_token(own_hub, sets=["dataset1"], note="for the archive")
+    _, listed = await own_hub.ask("GET", "/api/tokens")
     assert [each["note"] for each in listed] == ["for the archive"]
-    kept = b"".join(path.read_bytes() for path in hub.data.rglob("*.aof*") if path.is_file())
+    kept = b"".join(path.read_bytes() for path in own_hub.data.rglob("*.aof*") if path.is_file())
     assert token["token"].encode() not in kept
 
 
@@ -187,17 +193,17 @@ async def test_a_request_has_at_most_10_000_changes_on_both_ways_in(hub: Running
 
 
 async def test_a_publish_while_redis_is_away_is_told_to_try_again_and_stored_once(
-    hub: RunningHub,
+    own_hub: RunningHub,
 ) -> None:
-    pid = int((hub.data / "redis.lock").read_text())
+    pid = int((own_hub.data / "redis.lock").read_text())
     os.kill(pid, signal.SIGSTOP)
     key = {"Idempotency-Key": "once"}
-    status, headers, _ = await post(hub, json.dumps(RES1).encode(), **key)  # answered meanwhile
+    status, headers, _ = await post(own_hub, json.dumps(RES1).encode(), **key)  # answered meanwhile
     os.kill(pid, signal.SIGCONT)
     assert (status, headers["Retry-After"]) == (503, "1")
-    one = await stored(hub, key)
-    assert one == await stored(hub, key)
-    assert (await hub.publish("http://example.com/next"))["from"] == one["until"]
+    one = await stored(own_hub, key)
+    assert one == await stored(own_hub, key)
+    assert (await own_hub.publish("http://example.com/next"))["from"] == one["until"]
 
 
 async def stored(hub: RunningHub, key: dict[str, str]) -> dict[str, Any]:

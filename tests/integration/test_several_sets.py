@@ -20,6 +20,12 @@ from tests.support.running import RunningHub
 A, B = "a", "b"
 
 
+@pytest.fixture
+async def hub(shared_hub: RunningHub) -> RunningHub:
+    """As new, though it is not: no test of this file with it ends it or looks at its files."""
+    return shared_hub
+
+
 def change(loc: str, *sets: str) -> dict[str, object]:
     return {"loc": f"http://example.com/{loc}", "change": "updated", "sets": sets}
 

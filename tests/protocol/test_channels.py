@@ -20,6 +20,12 @@ from tests.support.running import TOKEN, RunningHub
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
+@pytest.fixture
+async def hub(shared_hub: RunningHub) -> RunningHub:
+    """As new, though it is not: no test of this file with it ends it or looks at its files."""
+    return shared_hub
+
+
 def in_seconds(seconds: float) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
 
@@ -134,22 +140,22 @@ async def test_a_reader_is_told_where_it_begins_and_comes_back_there(hub: Runnin
 async def test_a_position_before_the_journal_is_closed_with_4410_and_told_where_to_look(
     tmp_path: Path, redis_url: str, client: Client
 ) -> None:
-    async with RunningHub(tmp_path / "data", "--redis", redis_url) as hub:
-        until = await hub.publish("http://example.com/res1")
-        await hub.stop()
+    async with RunningHub(tmp_path / "data", "--redis", redis_url) as own_hub:
+        until = await own_hub.publish("http://example.com/res1")
+        await own_hub.stop()
         record = keys.record(ChannelName("dataset1", "change"))
         await client.hset(record, "first", await client.hget(record, "head"))
-        await hub.start()
-        code, reason = await close_of(f"{hub.channel()}?from={until['from']}")
+        await own_hub.start()
+        code, reason = await close_of(f"{own_hub.channel()}?from={until['from']}")
         assert code == 4410
-        assert f"{hub.url}/dataset1/changelist-index.xml" in reason
-        status, problem = await hub.ask(
+        assert f"{own_hub.url}/dataset1/changelist-index.xml" in reason
+        status, problem = await own_hub.ask(
             "GET",
             f"/channels/dataset1/change_notification_channel?from={until['from']}",
             headers={"Accept": "text/event-stream"},
         )
         assert status == 410
-        assert f"{hub.url}/dataset1/changelist-index.xml" in problem["detail"]
+        assert f"{own_hub.url}/dataset1/changelist-index.xml" in problem["detail"]
 
 
 async def test_a_position_within_a_notification_gives_the_rest_of_it(hub: RunningHub) -> None:
@@ -256,20 +262,21 @@ async def test_a_right_to_read_another_set_is_not_enough(private: RunningHub) ->
 
 
 async def test_a_reader_s_token_opens_it_by_header_or_by_query_and_is_never_logged(
-    private: RunningHub,
+    own_hub: RunningHub,
 ) -> None:
-    secret = await token_for(private, "read")
+    await own_hub.ask("PUT", "/api/sets/secrets", json={"private": True})
+    secret = await token_for(own_hub, "read")
     bearer = {"Authorization": f"Bearer {secret}"}
     async with (
-        connect(private.channel("secrets"), additional_headers=bearer) as by_header,
-        connect(f"{private.channel('secrets')}?access_token={secret}") as by_query,
+        connect(own_hub.channel("secrets"), additional_headers=bearer) as by_header,
+        connect(f"{own_hub.channel('secrets')}?access_token={secret}") as by_query,
     ):
-        await private.publish("http://example.com/res1", set_name="secrets")
+        await own_hub.publish("http://example.com/res1", set_name="secrets")
         assert await received(by_header) == await received(by_query)
-    await close_of(f"{private.channel('secrets')}?access_token={secret}&from=broken")
-    await refusal(f"{private.channel('nosuchset')}?access_token={secret}")
-    await private.stop()
-    assert secret not in private.log.read_text()
+    await close_of(f"{own_hub.channel('secrets')}?access_token={secret}&from=broken")
+    await refusal(f"{own_hub.channel('nosuchset')}?access_token={secret}")
+    await own_hub.stop()
+    assert secret not in own_hub.log.read_text()
 
 
 async def test_browsers_may_read_public_sets_from_any_page_and_private_ones_from_none(
@@ -321,11 +328,11 @@ async def test_a_set_made_anew_has_a_channel_of_its_own(hub: RunningHub) -> None
 async def test_sigterm_sends_readers_away_with_1001_and_finishes_what_was_asked(
     tmp_path: Path,
 ) -> None:
-    async with RunningHub(tmp_path / "data", drain_seconds="1") as hub:
-        readers = [await connect(hub.channel()) for _ in range(50)]
-        posting = asyncio.create_task(hub.publish("http://example.com/res1"))
+    async with RunningHub(tmp_path / "data", drain_seconds="1") as own_hub:
+        readers = [await connect(own_hub.channel()) for _ in range(50)]
+        posting = asyncio.create_task(own_hub.publish("http://example.com/res1"))
         await received(readers[0])
-        status = await hub.stop()
+        status = await own_hub.stop()
         assert (await posting)["accepted"] == 1
         for reader in readers:
             await reader.wait_closed()
@@ -337,10 +344,10 @@ async def test_a_reader_that_does_not_answer_the_close_does_not_hold_the_hub(
     tmp_path: Path,
 ) -> None:
     async with (
-        RunningHub(tmp_path / "data", drain_seconds="0") as hub,
-        raw_channel(hub.channel()) as raw,
+        RunningHub(tmp_path / "data", drain_seconds="0") as own_hub,
+        raw_channel(own_hub.channel()) as raw,
     ):
-        ending = asyncio.create_task(hub.stop())
+        ending = asyncio.create_task(own_hub.stop())
         assert await raw.closed_with_code() == 1001
         assert await ending == 0
 
@@ -424,39 +431,39 @@ async def test_who_may_not_publish_to_every_set_may_not_tell_every_set(hub: Runn
 
 
 @pytest.fixture
-async def old_positions(hub: RunningHub) -> tuple[str, str, str]:
+async def old_positions(own_hub: RunningHub) -> tuple[str, str, str]:
     """Before the first set of this name, within it, and where the second one begins."""
-    begun = (await hub.publish("http://example.com/old"))["from"]
-    read = (await hub.publish("http://example.com/read"))["until"]
-    await hub.ask("DELETE", "/api/sets/dataset1")
-    await hub.ask("PUT", "/api/sets/dataset1")
-    new = (await hub.publish("http://example.com/new"))["from"]
+    begun = (await own_hub.publish("http://example.com/old"))["from"]
+    read = (await own_hub.publish("http://example.com/read"))["until"]
+    await own_hub.ask("DELETE", "/api/sets/dataset1")
+    await own_hub.ask("PUT", "/api/sets/dataset1")
+    new = (await own_hub.publish("http://example.com/new"))["from"]
     return begun, read, new
 
 
 async def test_a_cursor_of_a_set_that_was_removed_is_refused(
-    hub: RunningHub, old_positions: tuple[str, str, str]
+    own_hub: RunningHub, old_positions: tuple[str, str, str]
 ) -> None:
     _, read, new = old_positions
-    code, reason = await close_of(f"{hub.channel()}?from={read}")
+    code, reason = await close_of(f"{own_hub.channel()}?from={read}")
     assert (code, new in reason) == (4410, True)
     for path in ("/channels/dataset1/change_notification_channel", "/dataset1/changelist.xml"):
         for more in ("", "&limit=5") if "list" in path else ("",):
             headers = {"Accept": "text/event-stream"} if "channels" in path else {}
-            status, _ = await hub.ask("GET", f"{path}?from={read}{more}", headers=headers)
+            status, _ = await own_hub.ask("GET", f"{path}?from={read}{more}", headers=headers)
             assert status == 410, path
     headers = {"Accept": "text/event-stream", "Last-Event-ID": read}
-    status, _ = await hub.ask(
+    status, _ = await own_hub.ask(
         "GET", "/channels/dataset1/change_notification_channel", headers=headers
     )
     assert status == 410
 
 
 async def test_a_cursor_at_the_ends_of_a_set_that_was_removed_means_the_new_one(
-    hub: RunningHub, old_positions: tuple[str, str, str]
+    own_hub: RunningHub, old_positions: tuple[str, str, str]
 ) -> None:
     begun, _, new = old_positions
     for cursor in (begun, "2020-01-01", new):
-        async with connect(f"{hub.channel()}?from={cursor}") as channel:
+        async with connect(f"{own_hub.channel()}?from={cursor}") as channel:
             found = await received(channel)
         assert [change.loc for change in found.changes] == ["http://example.com/new"]

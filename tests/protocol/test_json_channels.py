@@ -27,6 +27,12 @@ IN_LINES = {"loc": "http://example.com/l", "change": "created", "hash": "md5:" +
 OF_XML = {"loc": "http://example.com/x?a=1&b=2", "change": "updated", "length": 7}
 
 
+@pytest.fixture
+async def hub(shared_hub: RunningHub) -> RunningHub:
+    """As new, though it is not: no test of this file with it ends it or looks at its files."""
+    return shared_hub
+
+
 async def publish_in_all_ways(hub: RunningHub) -> list[dict[str, Any]]:
     """One change by each way in; what was meant."""
     bodies = {

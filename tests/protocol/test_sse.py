@@ -15,6 +15,12 @@ from tests.support.running import RunningHub
 PATH = "/channels/{}/{}_notification_channel"
 
 
+@pytest.fixture
+async def hub(shared_hub: RunningHub) -> RunningHub:
+    """As new, though it is not: no test of this file with it ends it or looks at its files."""
+    return shared_hub
+
+
 class Stream:
     """An open event stream."""
 
@@ -148,7 +154,10 @@ async def test_pages_of_an_allowed_origin_may_read_what_comes(hub: RunningHub) -
 
 
 async def test_sigterm_ends_a_stream_as_a_whole(tmp_path: Path) -> None:
-    async with RunningHub(tmp_path / "data", drain_seconds="0") as hub, stream(hub) as events:
+    async with (
+        RunningHub(tmp_path / "data", drain_seconds="0") as hub,
+        stream(hub) as events,
+    ):
         ending = asyncio.create_task(hub.stop())
         assert (await events.answer.content.read()).startswith(b"id: ")
         assert await ending == 0
