@@ -16,6 +16,7 @@ from tests.support.running import RunningHub, until
 
 PUBLISH = ("POST", "/api/sets/dataset1/changes")
 REQUESTS = 120
+ENOUGH = 10  # answers are spoilt
 AT_ONCE = 6
 TIME = re.compile(rb"(\*2\r\n\$10\r\n\d{4})\d")
 
@@ -56,14 +57,14 @@ class SpoilingWay(SlowWay):
 
     def __init__(self, url: str, spoil: Spoil, chance: random.Random) -> None:
         super().__init__(url)
-        self._spoil = spoil
+        self.spoil = spoil
         self._chance = chance
         self.spoilt = 0
 
     async def _answered(self, redis: StreamReader, writer: StreamWriter, _: asyncio.Event) -> None:
         while data := await redis.read(64 * 1024):
             if self.one_in and self._chance.randrange(self.one_in) == 0:
-                honest, data = data, self._spoil(self._chance, data)
+                honest, data = data, self.spoil(self._chance, data)
                 self.spoilt += data != honest
             writer.write(data)
             await writer.drain()
@@ -91,15 +92,16 @@ async def test_a_hub_lives_through_spoilt_answers_and_is_right_afterwards(
                 acknowledged.add(name)
 
         way.one_in = 6
-        for number in range(0, REQUESTS, AT_ONCE):
-            await asyncio.gather(*(publish(str(number + n)) for n in range(AT_ONCE)))
-        assert way.spoilt > 10
+        asked = 0
+        while asked < REQUESTS or way.spoilt <= ENOUGH:  # answers may come many at once
+            await asyncio.gather(*(publish(str(asked + n)) for n in range(AT_ONCE)))
+            asked += AT_ONCE
         way.one_in = 0
         assert hub.process.returncode is None
         assert statuses <= {201, 503}
         async with asyncio.timeout(90):  # 30 of them if it takes a position for lost
-            while len(acknowledged) < REQUESTS:
-                for name in {str(number) for number in range(REQUESTS)} - acknowledged:
+            while len(acknowledged) < asked:
+                for name in {str(number) for number in range(asked)} - acknowledged:
                     await publish(name)
         async with raw_channel(hub.channel()) as reader:
             await publish("last")
@@ -112,7 +114,10 @@ async def test_a_hub_lives_through_spoilt_answers_and_is_right_afterwards(
     async with RunningHub(tmp_path / "other", "--redis", own_redis.url) as honest:
         _, listed = await honest.ask("GET", "/dataset1/changelist.xml")
     stored = [loc.decode() for loc in LOC.findall(listed)]
-    assert sorted(stored) == sorted({*map(str, range(REQUESTS)), "last"})
+    if way.spoil is flipped:  # one that is another answer of the same form is believed: no more
+        assert "last" in stored
+    else:
+        assert sorted(stored) == sorted({*map(str, range(asked)), "last"})
 
 
 async def _is_ready(hub: RunningHub) -> bool:
