@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 from tests.support.shell import environment
@@ -17,9 +18,12 @@ def installed() -> Path:
     """The client's command; its environment is made once a machine."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     home = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-resync-2.0.1-{version}")
-    if not (home / "complete").exists():
-        venv.create(home, clear=True, with_pip=True)
-        install = [home / "bin/python", "-m", "pip", "install", "--quiet", *REQUIREMENTS]
-        subprocess.run(install, check=True, timeout=INSTALL_SECONDS, env=environment())
-        (home / "complete").touch()
+    with home.with_name(f"{home.name}.lock").open("w") as lock:
+        flock(lock, LOCK_EX)  # several processes test at once
+        if not (home / "complete").exists():
+            venv.create(home, clear=True)
+            pip = [sys.executable, "-m", "pip", "--python", home / "bin/python"]
+            install = [*pip, "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS]
+            subprocess.run(install, check=True, timeout=INSTALL_SECONDS, env=environment())
+            (home / "complete").touch()
     return home / "bin/resync-sync"
