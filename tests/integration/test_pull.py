@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from rsnotify import single_flight
 from rsnotify.documents import changelists, resourcelists, stretches
 from rsnotify.documents import discovery as description
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.documents import change_list
-from rsnotify.documents.snapshots import Snapshot
+from rsnotify.documents.snapshots import Snapshot, Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.clock_history import ClockHistory
@@ -157,6 +158,28 @@ async def test_robots_find_the_resource_lists_of_public_sets(pulling: Pulling) -
         "Sitemap: http://example.com/list.xml",
         f"Sitemap: {BASE}{RESOURCES}",
     ]
+
+
+@pytest.mark.parametrize(("few", "readings"), [(2, 2), (1, 1)])
+async def test_robots_of_many_sets_share_one_reading_of_them(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, few: int, readings: int
+) -> None:
+    """Those who ask at once always do; with many sets those who come later do, too."""
+    await pulling.hub.add_set("b")
+    monkeypatch.setattr(single_flight, "FEW_SETS", few)
+    monkeypatch.setattr(single_flight, "SECONDS_OF_A_SET", 60.0)
+    read, begun = Snapshots.newest_of, 0
+
+    async def counted(*asked: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        return await read(*asked)
+
+    monkeypatch.setattr(Snapshots, "newest_of", counted)
+    asked = await asyncio.gather(*(pulling.get("/robots.txt") for _ in range(20)))
+    later = await pulling.get("/robots.txt")
+    assert {(each.status, each.body) for each in (*asked, later)} == {(200, later.body)}
+    assert begun == readings
 
 
 async def test_robots_find_the_others_if_a_record_of_one_set_cannot_be_read(
