@@ -242,7 +242,9 @@ def read_http(data: bytes) -> None:
         at_once, bodies_at_once = run(_http(sent, len(sent) or 1))
     # What is answered before its body has come ends the connection, in pieces only.
     check(asked[: len(at_once)] == at_once[: len(asked)], "pieces mean other requests")
-    check(None in (bodies, bodies_at_once) or bodies == bodies_at_once, "pieces mean other bodies")
+    if bodies is not None and bodies_at_once is not None:
+        most = len(bodies) if len(asked) < len(at_once) else None
+        check(bodies == bodies_at_once[:most], "pieces mean other bodies")
 
 
 async def _http(sent: bytes, size: int) -> tuple[list[Any], list[bytes] | None]:
@@ -327,7 +329,7 @@ async def _redis(sent: bytes, size: int, questions: int) -> object:
     asking = asyncio.ensure_future(connection.ask([("PING",)] * questions))
     await asyncio.sleep(0)
     for piece in pieces(sent, size):
-        if asking.done() or not connection.is_usable:
+        if asking.done() or library._writer.transport.is_closing():
             break
         connection.data_received(piece)
     if not asking.done():
