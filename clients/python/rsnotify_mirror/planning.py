@@ -34,7 +34,7 @@ from rsnotify_client.web import Refused, Tag, Web
 from rsnotify_mirror.paths import Map
 from rsnotify_mirror.plan import Options, Selection, as_words, newest, wanted_by
 from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
-from rsnotify_mirror.state import HELD_BACK_SECONDS, State
+from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, State
 from rsnotify_mirror.storing import Unpacking
 
 ATTEMPTS = 4
@@ -78,9 +78,12 @@ class Baseline:
     async def plan(self, lists: ChangeLists | None) -> Position | None:
         """Record it; up to where the changes are in it, None if the Source does not say."""
         self._state.set_fact("generation", str(self._generation))
+        if self._fills and self._state.fact(FILLED) is None:
+            self._state.set_fact(FILLED, "[]")
         if self._source.resourcelist is not None:
             at = await self._lists(self._source.resourcelist)
             if self._fills and self._source.resourcedump is not None:
+                self._state.commit()
                 await self._fill(self._source.resourcedump)
         elif self._source.resourcedump is not None:
             at = await self._dumps(self._source.resourcedump)
@@ -230,11 +233,21 @@ class Baseline:
         return at
 
     async def _fill(self, url: str) -> None:
-        """The list says what there is; what packages cannot give is fetched one by one."""
+        """The list says what there is; what packages cannot give is fetched one by one.
+
+        A mirror that was killed goes on with the package that it was at.
+        """
         is_complete = self.is_complete
+        filled = msgspec.json.decode(self._state.fact(FILLED) or "[]", type=list[str])
         async for _, base, entries in self._packages_of(url):
             for entry in entries:
-                await self._package(base, entry, is_planned=True)
+                loc = joined(base, entry.loc)
+                if loc not in filled:
+                    await self._package(base, entry, is_planned=True)
+                    filled.append(loc)
+                    self._state.set_fact(FILLED, msgspec.json.encode(filled).decode())
+                    self._state.commit()
+        self._state.set_fact(FILLED, None)
         self.is_complete = is_complete
 
     async def _packages_of(
@@ -454,7 +467,7 @@ class Planner:
             self._options.selection,
             self._report,
             packages=self._packages,
-            fills=self.state.counts()[0] == 0,
+            fills=self.state.counts()[0] == 0 or self.state.fact(FILLED) is not None,
             max_delete=self._options.max_delete,
         )
         at = await baseline.plan(self._lists)

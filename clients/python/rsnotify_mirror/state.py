@@ -77,6 +77,8 @@ def _copied(path: Path) -> sqlite3.Connection:
 
 
 AT_ONCE = 500
+FILLED = "filled"  # the packages that an empty copy was filled from, until all are
+PART = "part "  # in the names of facts, before a package's address
 
 ReadTo = tuple[float, str]
 """How far what is due was read: it is read in the order of its time, then of its address."""
@@ -424,12 +426,25 @@ class State:
         """What a half-fetched file is the beginning of; durable before the file grows."""
         self.begin()
         encoded = None if part is None else _encode(part)
-        self.database.execute("UPDATE resource SET part = ? WHERE loc = ?", (encoded, loc))
+        row = (encoded, loc)
+        if not self.database.execute("UPDATE resource SET part = ? WHERE loc = ?", row).rowcount:
+            self.database.execute("DELETE FROM fact WHERE name = ?", (PART + loc,))
+            if encoded is not None:
+                self.set_fact(PART + loc, encoded)
         self.commit()
 
+    def part_of_package(self, loc: str) -> Have | None:
+        """The same of what is no resource of the copy."""
+        found = self.fact(PART + loc)
+        return None if found is None else _have.decode(found)
+
     def begun(self) -> list[str]:
-        """The resources of which a part is there to go on with."""
-        found = self.database.execute("SELECT loc FROM resource WHERE part IS NOT NULL")
+        """The resources and packages of which a part is there to go on with."""
+        found = self.database.execute(
+            "SELECT loc FROM resource WHERE part IS NOT NULL"
+            " UNION ALL SELECT substr(name, ?) FROM fact WHERE substr(name, 1, ?) = ?",
+            (len(PART) + 1, len(PART), PART),
+        )
         return [loc for (loc,) in found]
 
     def ask_again(self, locs: Iterable[str], now: float) -> None:
@@ -443,10 +458,12 @@ class State:
         )
 
     def retry_failed(self, now: float) -> None:
-        """Whatever failed before gets a new chance."""
+        """Whatever failed before gets a new chance; what a package may hold waits for it still."""
         self.begin()
+        which = "due" if self.fact(FILLED) is None else "problem"
         self.database.execute(
-            "UPDATE resource SET due = ?, attempts = 0 WHERE due IS NOT NULL", (now,)
+            f"UPDATE resource SET due = ?, attempts = 0 WHERE {which} IS NOT NULL",  # noqa: S608
+            (now,),
         )
 
     def call_again(self, now: float) -> None:

@@ -41,6 +41,7 @@ from rsnotify_mirror.report import Event, Kind, Report
 from rsnotify_mirror.state import Row, State
 
 PATCHED_BYTES = 16 * 1024 * 1024
+PACKAGE_ATTEMPTS, PACKAGE_SECONDS = 4, 0.1  # at a package, and until the next one
 IN_MEMORY_BYTES = 64 * 1024 * 1024
 
 
@@ -272,12 +273,7 @@ class Unpacking(RemotePackages):
     @asynccontextmanager
     async def open(self, wanted: SourceResource) -> AsyncIterator[Package]:
         """As resources are fetched: verified, and one that broke off goes on where it stopped."""
-        try:
-            fetched = await self._fetcher.fetch(
-                Row(wanted.loc, None, wanted, None, None, 0, 0, None)
-            )
-        except Missing as missing:
-            raise Refused(str(missing)) from None
+        fetched = await self._fetched(wanted)
         try:
             if fetched.content is not None:
                 async with opened(io.BytesIO(fetched.content), wanted.loc) as package:
@@ -288,6 +284,26 @@ class Unpacking(RemotePackages):
                         yield package
         finally:
             self._disk.drop_part(wanted.loc)
+            self._state.keep_part(wanted.loc, None)
+
+    async def _fetched(self, wanted: SourceResource) -> Fetched:
+        """As often as more of it comes; where nothing does, a few times."""
+        attempt, length = 0, 0
+        while True:
+            part = self._state.part_of_package(wanted.loc)
+            try:
+                return await self._fetcher.fetch(
+                    Row(wanted.loc, None, wanted, None, part, 0, attempt, None)
+                )
+            except Missing as missing:
+                raise Refused(str(missing)) from None
+            except TryAgain as error:
+                has_more = self._disk.part_length(wanted.loc) > length
+                length = self._disk.part_length(wanted.loc)
+                attempt = 0 if has_more else attempt + 1
+                if attempt == PACKAGE_ATTEMPTS:
+                    raise
+                await asyncio.sleep(max(error.retry_after_seconds, PACKAGE_SECONDS * 2**attempt))
 
     async def unpack(self, wanted: SourceResource, package: Package | None) -> None:
         """Store what the package has of what is held back."""
@@ -305,10 +321,9 @@ class Unpacking(RemotePackages):
         self.when_kept()
 
     async def _unpack(self, package: Package) -> None:
-        newest = {packed.entry.loc: packed for packed in package.resources()}
-        at = position_of(package.head.md.at or package.head.md.until)
-        asked = None if at is None else at // 1_000_000
-        for packed in newest.values():
+        for packed in package.resources():
+            at = position_of(package.head.md.at or package.head.md.until)
+            asked = None if at is None else at // 1_000_000
             wanted = wanted_by(change_of(packed.entry))
             row = self._state.row(wanted.loc)
             held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)

@@ -262,15 +262,19 @@ def pages(url: str, read: Mapping[str, Document]) -> list[str]:
 
 
 def before_the_whole(whole: Document, named: NamedDocument, own: Md | None) -> Violations:
-    """Whether a part of a snapshot was taken within the time of the whole; `own` is the part's."""
+    """Whether a part of a snapshot was taken within the time of the whole; `own` is the part's.
+
+    A package may be older than its dump, where nothing in it has changed since.
+    """
     stated, md = (named.entry and named.entry.md) or Md(), own or Md()
     begin, end = (position_of(getattr(whole.md or Md(), name)) for name in ("at", "completed"))
     at, completed = (
         position_of(getattr(stated, name) or getattr(md, name)) for name in ("at", "completed")
     )
     kind = "index" if is_index(whole) else "dump"
+    is_package = named.relation == "contents"
     advice = f"Let the {kind} have the earliest `at` and the latest `completed` of its parts."
-    if begin is not None and at is not None and at < begin:
+    if begin is not None and at is not None and at < begin and not is_package:
         message = f"at {at} is before that of its {kind}, {begin}"
         yield Violation("Core 10.2", "/urlset/rs:md/@at", message, advice)
     if end is not None and completed is not None and completed > end:

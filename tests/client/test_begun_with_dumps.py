@@ -1,0 +1,343 @@
+"""A mirror that begins with a Resource Dump: the same copy, however packages come."""
+
+import asyncio
+import hashlib
+import io
+import os
+import signal
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_mirror.audit import audit
+from rsnotify_mirror.dumping.dump import DumpOptions, make
+from rsnotify_mirror.dumping.generations import DumpFolder
+from rsnotify_mirror.dumping.parts import Limits
+from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.plan import Options
+from rsnotify_mirror.report import Event
+from tests.client.test_mirror import files
+from tests.support.reference import installed
+from tests.support.running import clean_environment
+from tests.support.sources import CAPABILITIES, Handler, Source, rendered
+
+RESOURCES = 40
+LIMITS = Limits(1_900_000, 1_000)  # longer than what is fetched whole
+
+
+class Dumps:
+    """Made beside a Source, and served by it."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self.source = source
+        self.folder = folder
+        self.sent: dict[str, int] = {}
+
+    async def make(self) -> None:
+        copy, out = self.folder / "beside", self.folder / "out"
+        self.source.documents[CAPABILITIES] = self.source.capability_list(
+            "resourcelist", "changelist"
+        )
+        async with Mirror(self.source.url + CAPABILITIES, copy) as mirror:
+            assert await mirror.once()
+        with DumpFolder(out) as folder:
+            options = DumpOptions(f"{self.source.url}/dumps/", LIMITS, tells_changes=True, keep=9)
+            await asyncio.to_thread(make, copy, folder, options)
+        for path in out.rglob("*"):
+            if path.is_file():
+                self.source.handlers[f"/dumps/{path.relative_to(out)}"] = self._sends(path)
+        self.source.asked.clear()
+
+    def offer(self, *capabilities: str) -> None:
+        """The Capability List names these; dumps are those made here."""
+        entries = [
+            Entry(
+                f"{self.source.url}/{'dumps/' if 'dump' in each else ''}{each}.xml",
+                md=Md(capability=each),
+            )
+            for each in capabilities
+        ]
+        up = Link("up", f"{self.source.url}/.well-known/resourcesync")
+        self.source.documents[CAPABILITIES] = rendered("capabilitylist", entries, links=(up,))
+
+    def _sends(self, path: Path) -> Handler:
+        async def send(request: web.Request) -> web.StreamResponse:
+            return web.FileResponse(path)
+
+        return send
+
+    def cut(self, count: int) -> None:
+        """Each answer to a request for a package breaks off after so many bytes."""
+        for path in list(self.source.handlers):
+            if path.endswith(".zip"):
+                self.source.handlers[path] = self._cut(path, count)
+
+    def _cut(self, path: str, count: int) -> Handler:
+        content = (self.folder / "out" / path.removeprefix("/dumps/")).read_bytes()
+        tag = f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
+
+        async def send(request: web.Request) -> web.StreamResponse:
+            start = 0
+            if request.headers.get("If-Range") == tag:
+                start = int(request.headers["Range"].removeprefix("bytes=").rstrip("-"))
+            headers = {"ETag": tag, "Content-Length": str(len(content) - start)}
+            headers |= (
+                {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+                if start
+                else {}
+            )
+            answer = web.StreamResponse(status=206 if start else 200, headers=headers)
+            await answer.prepare(request)
+            piece = content[start : start + count]
+            await answer.write(piece)
+            self.sent[path] = self.sent.get(path, 0) + len(piece)
+            if start + count < len(content):
+                assert request.transport
+                request.transport.close()
+            return answer
+
+        return send
+
+
+@pytest.fixture
+async def dumps(source: Source, tmp_path: Path) -> Dumps:
+    for number in range(RESOURCES):
+        source.add(f"f{number % 3}/r{number}.bin", os.urandom(100_000 + number))
+    source.list_resources()
+    made = Dumps(source, tmp_path)
+    await made.make()
+    return made
+
+
+async def begun(source: Source, copy: Path, **options: object) -> list[Event]:
+    events: list[Event] = []
+    chosen = Options(first_retry_seconds=0.01, **options)  # type: ignore[arg-type]
+    async with Mirror(source.url + CAPABILITIES, copy, chosen, report=events.append) as mirror:
+        is_whole = await mirror.once()
+    return events if is_whole else [*events, Event("failed", problem="not whole")]
+
+
+def problems(events: list[Event]) -> list[str | None]:
+    return [each.problem for each in events if each.problem]
+
+
+def fetched_alone(source: Source) -> int:
+    return sum(count for path, count in source.asked.items() if path in source.resources)
+
+
+async def test_it_equals_one_that_fetched_each(
+    source: Source, dumps: Dumps, tmp_path: Path
+) -> None:
+    await begun(source, tmp_path / "each")
+    assert fetched_alone(source) == len(source.resources)
+    dumps.offer("resourcelist", "changelist", "resourcedump")
+    source.asked.clear()
+    assert not problems(await begun(source, tmp_path / "begun"))
+    assert fetched_alone(source) == 0
+    assert files(tmp_path / "begun") == files(tmp_path / "each")
+    found = await audit(source.url + CAPABILITIES, tmp_path / "begun")
+    assert found.is_in_sync
+
+
+async def test_what_changed_since_the_dump_is_fetched_alone(
+    source: Source, dumps: Dumps, tmp_path: Path
+) -> None:
+    source.change("f0/r0.bin", b"new")
+    source.change("f0/r3.bin", None)
+    dumps.offer("resourcelist", "changelist", "resourcedump")
+    await begun(source, tmp_path / "begun")
+    await begun(source, tmp_path / "begun")
+    assert fetched_alone(source) == 1
+    assert {each.removeprefix("/"): body for each, body in source.resources.items()} == files(
+        tmp_path / "begun"
+    )
+
+
+@pytest.mark.parametrize("offered", [("resourcedump",), ("resourcedump", "resourcelist")])
+async def test_change_dumps_lead_to_the_source_without_one_single_request(
+    source: Source, dumps: Dumps, tmp_path: Path, offered: tuple[str, ...]
+) -> None:
+    dumps.offer(*offered, "changedump")
+    source.documents["/dumps/changedump.xml"] = rendered(
+        "changedump", [], **{"from": str(source.at)}
+    )
+    await begun(source, tmp_path / "begun")
+    for number in range(3):
+        source.change("f0/r0.bin", b"new %d" % number)
+        source.change(f"f0/r{3 + 3 * number}.bin", None)
+        source.change(f"new/{number}", b"x" * number)
+        source.resources, kept = dict(source.resources), source.resources
+        await dumps.make()
+        source.resources = kept
+        dumps.offer(*offered, "changedump")
+        source.documents.pop("/dumps/changedump.xml", None)
+        assert not problems(await begun(source, tmp_path / "begun"))
+        assert fetched_alone(source) == 0
+        found = {each.removeprefix("/"): body for each, body in source.resources.items()}
+        assert files(tmp_path / "begun") == found
+
+
+async def test_a_package_that_breaks_off_goes_on_where_it_stopped(
+    source: Source, dumps: Dumps, tmp_path: Path
+) -> None:
+    dumps.offer("resourcelist", "changelist", "resourcedump")
+    dumps.cut(500_000)
+    assert not problems(await begun(source, tmp_path / "begun"))
+    assert fetched_alone(source) == 0
+    for path, sent in dumps.sent.items():
+        assert sent == (tmp_path / "out" / path.removeprefix("/dumps/")).stat().st_size
+
+
+async def test_killed_it_goes_on_with_the_package_that_it_was_at(
+    source: Source, dumps: Dumps, tmp_path: Path
+) -> None:
+    dumps.offer("resourcelist", "changelist", "resourcedump")
+    dumps.cut(300_000)
+    kills = 0
+    while kills < 20:
+        command = [sys.executable, "-m", "rsnotify", "mirror", source.url + CAPABILITIES]
+        running = await asyncio.create_subprocess_exec(
+            *(*command, str(tmp_path / "begun"), "--once"), env=clean_environment()
+        )
+        sent = sum(dumps.sent.values())
+        while running.returncode is None and sum(dumps.sent.values()) < sent + 900_000:
+            await asyncio.sleep(0.005)
+        if running.returncode is None:
+            running.send_signal(signal.SIGKILL)
+        if await running.wait() == 0:
+            break
+        kills += 1
+    assert kills >= 2
+    assert fetched_alone(source) <= kills  # what was unpacked, and not recorded yet
+    total = sum(each.stat().st_size for each in tmp_path.glob("out/packages/*.zip"))
+    assert sum(dumps.sent.values()) <= total + kills * 1_300_000
+    found = {each.removeprefix("/"): body for each, body in source.resources.items()}
+    assert files(tmp_path / "begun") == found
+
+
+async def test_validate_finds_nothing_wrong_with_our_dumps(
+    source: Source, dumps: Dumps, tmp_path: Path
+) -> None:
+    source.change("f0/r0.bin", b"new")
+    source.change("f0/r3.bin", None)
+    source.change("made-and-gone", b"1")
+    source.change("made-and-gone", None)
+    await dumps.make()
+    source.change("f0/r6.bin", b"newer")
+    await dumps.make()
+    documents = ("dump", "dump-archive")
+    kinds = [f"{what}{each}" for what in ("resource", "change") for each in documents]
+    dumps.offer("resourcelist", "changelist", *kinds)
+    source.documents["/.well-known/resourcesync"] = rendered(
+        "description", [Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))]
+    )
+    command = [sys.executable, "-m", "rsnotify", "validate", "--site", source.url]
+    running = await asyncio.create_subprocess_exec(
+        *command, env=clean_environment(), stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await running.communicate()
+    assert running.returncode == 0, said.decode()
+
+
+async def test_the_reference_client_reads_them(
+    source: Source, dumps: Dumps, tmp_path: Path
+) -> None:
+    """It knows dumps as documents: what it finds in ours is what there is."""
+    python = installed().with_name("python")
+    code = (
+        "import sys; from resync.resource_dump import ResourceDump as D;"
+        "from resync.resource_dump_manifest import ResourceDumpManifest as M;"
+        "d = D(); d.read(sys.argv[1]); print(len(d.resources), d.md_at);"
+        "found = [];\n"
+        "for each in d.resources:\n"
+        "  m = M(); m.read(each.uri.replace('.zip', '.xml'));"
+        " found += [(r.uri, r.path, r.length) for r in m.resources]\n"
+        "print(len(found))"
+    )
+    running = await asyncio.create_subprocess_exec(
+        *(str(python), "-W", "ignore", "-c", code, f"{source.url}/dumps/resourcedump.xml"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await running.communicate()
+    packages = len(list(tmp_path.glob("out/packages/*.zip")))
+    assert said.decode().split() == [str(packages), str(source.at), str(len(source.resources))]
+
+
+# Hostile packages -------------------------------------------------------------------------------
+
+
+def packed(*members: tuple[str, bytes], manifest: bytes, method: int = 0) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method or zipfile.ZIP_DEFLATED) as package:
+        package.writestr("manifest.xml", manifest)
+        for name, content in members:
+            package.writestr(name, content)
+    return file.getvalue()
+
+
+Hostile = Callable[[Source], tuple[bytes, dict[str, bytes]]]
+
+
+def manifest(source: Source, *entries: tuple[str, str, int | None]) -> bytes:
+    found = [
+        Entry(source.loc(name), str(source.at), md=Md(path=path, length=length))
+        for name, path, length in entries
+    ]
+    return rendered("resourcedump-manifest", found, at=str(source.at))
+
+
+HOSTILE: dict[str, Hostile] = {
+    "a path that leaves the package": lambda s: (
+        packed(("../../evil", b"1"), manifest=manifest(s, ("a", "/../../evil", 1))),
+        {},
+    ),
+    "two that differ only by case": lambda s: (
+        packed(("A", b"1"), ("a", b"2"), manifest=manifest(s, ("x/A", "/A", 1), ("x/a", "/a", 1))),
+        {"x/A": b"1", "x/a": b"2"},
+    ),
+    "a bomb": lambda s: (
+        packed(("a", b"\0" * 50_000_000), manifest=manifest(s, ("a", "/a", None))),
+        {},
+    ),
+    "a length that lies": lambda s: (
+        packed(("a", b"12345"), manifest=manifest(s, ("a", "/a", 4))),
+        {},
+    ),
+    "names in any script": lambda s: (
+        packed(("ü/日本", b"1"), manifest=manifest(s, ("b", "/ü/日本", 1))),
+        {"b": b"1"},
+    ),
+    "a member that is not there": lambda s: (packed(manifest=manifest(s, ("a", "/a", 1))), {}),
+    "one file for two": lambda s: (
+        packed(("a", b"1"), manifest=manifest(s, ("c", "/a", 1), ("d", "/a", 1))),
+        {"c": b"1", "d": b"1"},
+    ),
+    "no ZIP": lambda _: (b"PK\x03\x04" + b"\0" * 1_000, {}),
+    "half a ZIP": lambda s: (packed(("a", b"1"), manifest=manifest(s, ("a", "/a", 1)))[:-30], {}),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_a_hostile_package_harms_nothing_and_is_said(
+    source: Source, tmp_path: Path, kind: str
+) -> None:
+    content, expected = HOSTILE[kind](source)
+    source.documents[CAPABILITIES] = source.capability_list("resourcedump")
+    source.documents["/1.zip"] = content
+    source.documents["/resourcedump.xml"] = rendered(
+        "resourcedump", [Entry(source.loc("1.zip"))], at=str(Position(source.at))
+    )
+    source.resources.clear()
+    found = await begun(source, tmp_path / "x/y/copy")
+    copied = {
+        path.rpartition("~")[0] or path: body for path, body in files(tmp_path / "x/y/copy").items()
+    }
+    assert copied == expected
+    assert bool(problems(found)) == (not expected)
+    assert not [path for path in tmp_path.rglob("*evil*") if "copy" not in str(path)]
