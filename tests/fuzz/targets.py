@@ -323,13 +323,14 @@ def read_redis(data: bytes) -> None:
 
 async def _redis(sent: bytes, size: int, questions: int) -> object:
     library: Any = SimpleNamespace(socket_timeout=60.0)
-    vars(library)["_writer"] = SimpleNamespace(transport=_OfRedis())
+    transport = _OfRedis()
+    vars(library)["_writer"] = SimpleNamespace(transport=transport)
     vars(library)["_parser"] = _AsyncHiredisParser(socket_read_size=1)
     connection = DirectConnection(library)
     asking = asyncio.ensure_future(connection.ask([("PING",)] * questions))
     await asyncio.sleep(0)
     for piece in pieces(sent, size):
-        if asking.done() or library._writer.transport.is_closing():
+        if asking.done() or transport.is_closing():
             break
         connection.data_received(piece)
     if not asking.done():
