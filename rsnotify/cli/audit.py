@@ -21,6 +21,7 @@ from rsnotify.cli.mirror import (
     until_ended,
 )
 from rsnotify.cli.mirror_output import say
+from rsnotify.cli.progress import progress
 from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.network import Network
@@ -81,7 +82,7 @@ async def _audit(
     if max_delete is not None:
         check_may_repair(directory)
     try:
-        found = await audit(url, directory, sample=sample, token=token, network=network)
+        found = await _audited(url, directory, token, network, sample)
         if max_delete is not None and not found.is_in_sync:
             say("before the repair", err=True)
             print_audit(found, json=False, err=True)
@@ -92,13 +93,27 @@ async def _audit(
                 report=_say_skipped,
                 max_delete=max_delete,
             )
-            found = await audit(url, directory, token=token, network=network)
+            found = await _audited(url, directory, token, network)
             if not json:
                 say("after the repair")
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None
     print_audit(found, json=json)
     return 0 if found.is_in_sync else 1
+
+
+async def _audited(
+    url: str, directory: Path, token: str | None, network: Network, sample: int | None = None
+) -> Audit:
+    with progress(f"reading what {url} lists") as say:
+
+        def looked(done: int, of_all: int) -> None:
+            if done % 100 == 0:
+                say(f"looked at {done:,} of {of_all:,} resources")
+
+        return await audit(
+            url, directory, token=token, sample=sample, network=network, progress=looked
+        )
 
 
 def _say_skipped(event: Event) -> None:

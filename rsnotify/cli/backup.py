@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rsnotify.cli.target import DATA
+from rsnotify.cli.output import print_done
+from rsnotify.cli.progress import progress
+from rsnotify.cli.target import DATA, Json
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.embedded_redis.backup import back_up
 from rsnotify.process.embedded_redis.backup import restore as put_back
@@ -21,23 +23,27 @@ Source = Annotated[Path, typer.Argument(metavar="FILE", help="What `rsnotify bac
 
 
 @commands.command()
-def backup(file: Target, data: Data = DATA) -> None:
+def backup(file: Target, json: Json = False, data: Data = DATA) -> None:
     """Write all journals to a file, while the hub runs.
 
     It needs the Redis that the hub starts. The admin token is not in the file.
     """
-    size = back_up(data, file)
-    typer.echo(f"{file}: {size:,} bytes", err=True)
+    with progress("Redis writes its data") as say:
+        written = back_up(data, file, say)
+    print_done({"file": str(file), "bytes": written}, f"{file}: {written:,} bytes", json=json)
 
 
 @commands.command()
-def restore(file: Source, data: Data = DATA) -> None:
+def restore(file: Source, json: Json = False, data: Data = DATA) -> None:
     """Make the data directory of a new hub from such a file.
 
     The next `rsnotify serve` with this directory goes on from there.
     """
     if not file.is_file():
         raise InvalidSettings([f"no file {file}: name one that `rsnotify backup` has written"])
-    if not put_back(file, data):
+    with progress(f"checking {file}") as say:
+        is_checked = put_back(file, data, say)
+    if not is_checked and not json:
         typer.echo("not checked for damage: no redis-server or valkey-server is here", err=True)
-    typer.echo(f"{data} is restored: start the hub with --data {data}", err=True)
+    words = f"{data} is restored: start the hub with --data {data}"
+    print_done({"restored": str(data), "checked": is_checked}, words, json=json)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from rsnotify.cli.target import HERE, Url
+from rsnotify.cli.target import HERE, Json, Url
 from rsnotify.errors import PROBLEM
 
 commands = typer.Typer()
@@ -18,12 +18,15 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing if the hub i
 
 
 @commands.command()
-def health(quiet: Quiet = False, url: Url = HERE) -> None:
+def health(quiet: Quiet = False, json: Json = False, url: Url = HERE) -> None:
     """Exit with 0 if the hub can be sent requests, else with 1 and the reason.
 
     For the health check of a container.
     """
     reason = why_not_ready(url)
+    if json:
+        typer.echo(msgspec.json.encode({"ready": reason is None, "reason": reason}))
+        raise typer.Exit(int(reason is not None))
     if reason is not None:
         typer.echo(reason, err=True)
         raise typer.Exit(1)

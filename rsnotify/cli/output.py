@@ -45,6 +45,14 @@ def print_fields(fields: dict[str, Any], *, json: bool) -> None:
         typer.echo(f"{name.replace('_', ' '):{width}}  {_shown(value)}")
 
 
+def print_done(done: dict[str, Any], words: str, *, json: bool) -> None:
+    """What was done: a line for people, on stderr; an object for programs."""
+    if json:
+        typer.echo(msgspec.json.encode(done))
+    else:
+        typer.echo(words, err=True)
+
+
 def counted(number: int, noun: str) -> str:
     """
     >>> counted(1, "change"), counted(2, "change")

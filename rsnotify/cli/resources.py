@@ -7,11 +7,12 @@ hub says. A load that breaks off is sent again with its key.
 import asyncio
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import closing
+from io import BufferedReader
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -19,6 +20,7 @@ import typer
 
 from rsnotify.cli.hub_request import Connection, ask, with_token
 from rsnotify.cli.output import print_fields
+from rsnotify.cli.progress import Say, progress, size
 from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, TryAgain
@@ -94,9 +96,12 @@ def _load(
     wanted: "LoadRequest", key: str | None, *, json: bool,
 ) -> None:  # fmt: skip
     body = body_of(files, format_)
-    outcome = with_token(
-        url, data, lambda token: load(url, token, set_name, body, wanted=wanted, key=key)
-    )
+    with progress("sending") as say:
+
+        def work(token: str | None) -> Coroutine[Any, Any, dict[str, Any]]:
+            return load(url, token, set_name, body, wanted=wanted, key=key, say=say)
+
+        outcome = with_token(url, data, work)
     print_outcome(outcome, json=json)
 
 
@@ -146,13 +151,19 @@ class LoadBody(NamedTuple):
     def is_repeatable(self) -> bool:
         return STDIN not in self.files
 
-    def pieces(self) -> Iterator[bytes]:
+    def pieces(self, say: Say) -> Iterator[bytes]:
+        sent = 0
+        total = sum(path.stat().st_size for path in self.files) if self.is_repeatable else None
+        of_all = "" if total is None else f" of {size(total)}"
         for path in self.files:
             with _opened(path) as file:
-                while piece := file.read(PIECE_BYTES):
+                while piece := file.read1(PIECE_BYTES):
                     yield piece
+                    sent += len(piece)
+                    say(f"sent {size(sent)}{of_all}")
             if not self.headers.keys() & GZIP_HEADER:
                 yield b"\n"  # the last line of a file may have no end
+        say("the hub compares it with what it knows")
 
 
 def body_of(files: Sequence[Path], format_: str | None) -> LoadBody:
@@ -185,8 +196,8 @@ def _beginning(path: Path) -> bytes:
         raise InvalidSettings([f"{path} cannot be read: {error.strerror}"]) from None
 
 
-def _opened(path: Path) -> BinaryIO:
-    return sys.stdin.buffer if path == STDIN else path.open("rb")
+def _opened(path: Path) -> BufferedReader:
+    return cast(BufferedReader, sys.stdin.buffer) if path == STDIN else path.open("rb")
 
 
 def path_of_resources(set_name: str) -> str:
@@ -201,25 +212,26 @@ async def load(
     *,
     wanted: LoadRequest,
     key: str | None,
+    say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Send it until the hub has taken all of it, and wait until it is done."""
     path = f"{path_of_resources(set_name)}?{wanted.query()}"
     headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
     hub = HubClient(url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS)
     with closing(hub):
-        answer = await _sent(hub, path, body, headers)
+        answer = await _sent(hub, path, body, headers, say)
     if answer["stage"] in ("done", "compared"):
         return answer
-    return await _done(url, token, set_name)
+    return await _done(url, token, set_name, say)
 
 
 async def _sent(
-    hub: HubClient, path: str, body: LoadBody, headers: dict[str, str]
+    hub: HubClient, path: str, body: LoadBody, headers: dict[str, str], say: Say
 ) -> dict[str, Any]:
     until = monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            answer = await asyncio.to_thread(hub.ask, "PUT", path, headers, body.pieces())
+            answer = await asyncio.to_thread(hub.ask, "PUT", path, headers, body.pieces(say))
         except TryAgain as error:
             if not body.is_repeatable or monotonic() > until:
                 raise
@@ -230,7 +242,7 @@ async def _sent(
             return content
 
 
-async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:
+async def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
     """What became of a load that takes long."""
     async with Connection(url, token, patience_seconds=PATIENCE_SECONDS) as hub:
         while True:
@@ -238,6 +250,7 @@ async def _done(url: str, token: str | None, set_name: str) -> dict[str, Any]:
             if standing["load"] is None:
                 outcome: dict[str, Any] = standing["last_load"]
                 return outcome
+            say(f"the hub is at it: {standing['load']['stage']}")
             await asyncio.sleep(AGAIN_SECONDS)
 
 

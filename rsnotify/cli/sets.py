@@ -1,4 +1,4 @@
-"""Commands for those who look after sets: `sets`, `snapshot`."""
+"""Commands for sets: `sets`, `snapshot`."""
 
 import inspect
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.hub_request import Connection, ask, with_token
-from rsnotify.cli.output import print_table
+from rsnotify.cli.output import print_done, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import Rejected
 
@@ -65,18 +65,29 @@ def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
 
 
 @sets.command("add")
-def add_set(name: SetName, private: IsPrivate = None, url: Url = HERE, data: Data = DATA) -> None:
+def add_set(
+    name: SetName,
+    private: IsPrivate = None,
+    json: Json = False,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
     """Add a set; a set that is there already stays as it is."""
-    remark = with_token(url, data, lambda token: _add_set(url, token, path_of_set(name), private))
+    made, record = with_token(
+        url, data, lambda token: _add_set(url, token, path_of_set(name), private)
+    )
+    if json:
+        typer.echo(msgspec.json.encode(record | {"made": made}))
+        return
     typer.echo(name)
-    if remark:
-        typer.echo(remark, err=True)
+    if not made:
+        typer.echo(f"{name} was there already", err=True)
 
 
 def _with_addresses(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each address, where it says `**addresses`."""
     signature = inspect.signature(command)
-    *own, url, data, _ = signature.parameters.values()
+    *own, json, url, data, _ = signature.parameters.values()
     addresses = [
         Parameter(
             name,
@@ -87,7 +98,7 @@ def _with_addresses(command: Callable[..., None]) -> Callable[..., None]:
         for name, (option, text) in ADDRESSES.items()
     ]
     command.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*own, *addresses, url, data]
+        parameters=[*own, *addresses, json, url, data]
     )
     return command
 
@@ -99,6 +110,7 @@ def edit_set(
     private: MakePrivate = None,
     sockets_first: SocketsFirst = None,
     *,
+    json: Json = False,
     url: Url = HERE,
     data: Data = DATA,
     **addresses: str | None,
@@ -117,17 +129,19 @@ def edit_set(
             "say what to edit: --private or --public, or one of the addresses that "
             "`rsnotify sets edit --help` lists"
         )
-    ask(url, data, "PATCH", path_of_set(name), chosen)
-    typer.echo(f"{name} is edited: {', '.join(chosen)}", err=True)
+    record = ask(url, data, "PATCH", path_of_set(name), chosen)
+    print_done(record, f"{name} is edited: {', '.join(chosen)}", json=json)
 
 
 @sets.command("remove")
-def remove_set(name: SetName, yes: Yes = False, url: Url = HERE, data: Data = DATA) -> None:
+def remove_set(
+    name: SetName, yes: Yes = False, json: Json = False, url: Url = HERE, data: Data = DATA
+) -> None:
     """Remove a set and everything that was ever published to it."""
     if not yes:
         typer.confirm(f"Remove {name} and all its changes?", abort=True)
     ask(url, data, "DELETE", path_of_set(name))
-    typer.echo(f"{name} and all its changes are removed", err=True)
+    print_done({"removed": name}, f"{name} and all its changes are removed", json=json)
 
 
 @commands.command()
@@ -140,13 +154,15 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
     print_snapshot(taken, json=json)
 
 
-async def _add_set(url: str, token: str | None, path: str, private: bool | None) -> str | None:
-    """Add a set; returns a remark if it exists already."""
+async def _add_set(
+    url: str, token: str | None, path: str, private: bool | None
+) -> tuple[bool, dict[str, Any]]:
+    """Whether the set was made, and what the hub says of it."""
     chosen = {} if private is None else {"private": private}
     async with Connection(url, token) as hub:
         status, record = await hub.answer("PUT", path, body=msgspec.json.encode(chosen))
     if status == 201:
-        return None
+        return True, record
     if private not in (None, record["private"]):
         is_, option = ("private", "--public") if record["private"] else ("public", "--private")
         name = record["name"]
@@ -154,7 +170,7 @@ async def _add_set(url: str, token: str | None, path: str, private: bool | None)
             f"{name} is there already and is {is_}; "
             f"change it with: rsnotify sets edit {name} {option}"
         )
-    return f"{record['name']} was there already"
+    return False, record
 
 
 def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:

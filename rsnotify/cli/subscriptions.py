@@ -6,7 +6,7 @@ from urllib.parse import quote
 import typer
 
 from rsnotify.cli.hub_request import ask
-from rsnotify.cli.output import print_fields, print_table
+from rsnotify.cli.output import print_done, print_fields, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url
 
 commands = typer.Typer()
@@ -39,17 +39,20 @@ def show_subscription(
 
 
 @subscriptions.command("remove")
-def remove_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
+def remove_subscription(
+    subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
+) -> None:
     """End a subscription before its lease does; its callback is notified."""
     ask(url, data, "DELETE", _subscription(subscription))
-    typer.echo(f"{subscription} is removed; its callback is notified", err=True)
+    words = f"{subscription} is removed; its callback is notified"
+    print_done({"removed": subscription}, words, json=json)
 
 
 @subscriptions.command("retry")
-def retry_subscription(subscription: Subscription, url: Url = HERE, data: Data = DATA) -> None:
+def retry_subscription(
+    subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
+) -> None:
     """Make the next attempt now instead of when the schedule says."""
     ask(url, data, "POST", _subscription(subscription) + "/retry")
-    typer.echo(
-        f"{subscription} is tried again now; see: rsnotify subscriptions show {subscription}",
-        err=True,
-    )
+    words = f"{subscription} is tried again now; see: rsnotify subscriptions show {subscription}"
+    print_done({"retried": subscription}, words, json=json)

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.hub_request import ask
-from rsnotify.cli.output import print_table
+from rsnotify.cli.output import print_done, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url
 from rsnotify.errors import TryAgain
 from rsnotify.registry.tokens import id_of, new_secret
@@ -22,7 +22,8 @@ TokenSets = Annotated[
     list[str], typer.Option("--set", metavar="NAME", help="A set it is for. Repeatable.")
 ]
 Rights = Annotated[
-    list[str] | None, typer.Option("--right", help="publish or read. Repeatable. [publish]")
+    list[str] | None,
+    typer.Option("--right", metavar="RIGHT", help="publish or read. Repeatable. [publish]"),
 ]
 Note = Annotated[str, typer.Option(help="Whose it is; shown by `tokens list`.")]
 Expires = Annotated[
@@ -80,10 +81,11 @@ def rotate_token(
 
 
 @tokens.command("revoke")
-def revoke_token(token_id: TokenId, url: Url = HERE, data: Data = DATA) -> None:
+def revoke_token(token_id: TokenId, json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """Revoke a token; it is refused two seconds later at the latest."""
     ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}")
-    typer.echo(f"{token_id} is revoked; within two seconds every hub process refuses it", err=True)
+    words = f"{token_id} is revoked; within two seconds every hub process refuses it"
+    print_done({"revoked": token_id}, words, json=json)
 
 
 CREATED = 201
@@ -108,12 +110,3 @@ def print_secret(token: dict[str, Any], *, json: bool) -> None:
         return
     typer.echo(token["token"])
     typer.echo("Keep it: it is not shown again.", err=True)
-
-
-def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
-    if json:
-        typer.echo(msgspec.json.encode(taken))
-    elif "at" in taken:
-        typer.echo(f"{taken['resources']} resources at {taken['at']}")
-    else:
-        typer.echo("The snapshot is being taken; it takes its place when it is complete.", err=True)

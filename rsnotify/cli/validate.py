@@ -15,12 +15,23 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rsnotify.cli.mirror import (
+    Cookies,
+    Headers,
+    LogFile,
+    Rate,
+    Timeout,
+    Verbose,
+    log_more,
+    network_of,
+)
 from rsnotify.cli.output import counted
 from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.entry_rules import Violation
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify_client.network import Network
 from rsnotify_client.web import Unreachable, Web
 from rsnotify_mirror.inspection.checked import Bounds, Checked
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
@@ -57,6 +68,12 @@ def validate(
     packages: MostPackages = 20,
     listen: Listen = 3,
     json: Json = False,
+    header: Headers = None,
+    cookies: Cookies = None,
+    rate: Rate = None,
+    timeout: Timeout = None,
+    verbose: Verbose = False,
+    log_file: LogFile = None,
 ) -> None:
     """Validate ResourceSync documents, or a whole Source, against the specifications.
 
@@ -68,17 +85,19 @@ def validate(
     """
     if (site is None) == (not documents):
         raise InvalidSettings(["name documents, or one Source with --site"])
+    log_more(verbose=verbose, file=log_file)
+    network = network_of(header or [], cookies, rate, timeout)
     if site is not None:
         bounds = Bounds(
             documents=most_documents, samples=samples, packages=packages, listen_seconds=listen
         )
-        raise typer.Exit(run_site(site, token_of_environment(), bounds, json=json))
+        raise typer.Exit(run_site(site, token_of_environment(), bounds, network, json=json))
     assert documents is not None  # noqa: S101
     if len(documents) == 1:
-        found = [asyncio.run(judged(documents[0]))]
+        found = [asyncio.run(judged(documents[0], network))]
         print_one(found[0], json=json)
     else:
-        found = asyncio.run(all_judged(documents))
+        found = asyncio.run(all_judged(documents, network))
         print_all(found, json=json)
     raise typer.Exit(max(2 if each.error else bool(each.violations) for each in found))
 
@@ -103,21 +122,21 @@ class Judged(msgspec.Struct):
         return counted(len(self.violations), "violation") if self.violations else "valid"
 
 
-async def judged(document: str) -> Judged:
+async def judged(document: str, network: Network | None = None) -> Judged:
     """The document's verdict; raises if it cannot be read or fetched."""
     is_address = document.startswith(("http://", "https://"))
-    verdict = judge(await _fetched(document) if is_address else _read(document))
+    verdict = judge(await _fetched(document, network) if is_address else _read(document))
     return Judged(document, *verdict)
 
 
-async def all_judged(documents: Iterable[str]) -> list[Judged]:
+async def all_judged(documents: Iterable[str], network: Network | None = None) -> list[Judged]:
     """Each one's verdict; one that cannot be read stops no other."""
-    return [await _judged_or_named(document) for document in documents]
+    return [await _judged_or_named(document, network) for document in documents]
 
 
-async def _judged_or_named(document: str) -> Judged:
+async def _judged_or_named(document: str, network: Network | None) -> Judged:
     try:
-        return await judged(document)
+        return await judged(document, network)
     except InvalidSettings as error:
         return Judged(document, "", None, [], error.problems[0])
 
@@ -129,9 +148,15 @@ def _read(document: str) -> bytes:
         raise InvalidSettings([f"cannot read {document}: {error.strerror}"]) from None
 
 
-async def _fetched(url: str) -> bytes:
+async def _fetched(url: str, network: Network | None) -> bytes:
+    """With the token, headers and cookies of `mirror`: a document may be private."""
+    token = token_of_environment()
+    shown_to = url if token or (network and network.headers) else None
     try:
-        async with asyncio.timeout(FETCH_SECONDS), Web() as web:
+        async with (
+            asyncio.timeout(FETCH_SECONDS),
+            Web(token, shown_to, network=network) as web,
+        ):
             page = await web.page(url, cap=MAX_BYTES + 1)
     except TimeoutError:
         raise InvalidSettings([f"cannot fetch {url}: no answer in time"]) from None
@@ -207,7 +232,7 @@ def _wrapped(text: str, first: str, others: str) -> str:
     return lines.fill(text)
 
 
-def run_site(url: str, token: str | None, bounds: Bounds, *, json: bool) -> int:
+def run_site(url: str, token: str | None, bounds: Bounds, network: Network, *, json: bool) -> int:
     """Inspect it and print what was found; the exit status."""
     console = Console(stderr=True)
     with console.status(f"looking at {escape(url)}") as status:
@@ -216,7 +241,8 @@ def run_site(url: str, token: str | None, bounds: Bounds, *, json: bool) -> int:
             status.update(f"{escape(checked.kind)} {escape(checked.document)}")
 
         try:
-            found = asyncio.run(inspect(url, token=token, bounds=bounds, report=report))
+            looking = inspect(url, token=token, bounds=bounds, network=network, report=report)
+            found = asyncio.run(looking)
         except (Rejected, TryAgain) as error:  # the address itself
             raise InvalidSettings([error.detail]) from None
     if json:

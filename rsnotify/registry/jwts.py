@@ -55,7 +55,8 @@ class Jwts:
         self._read: tuple[JwtKey, ...] = ()
         self._key_ids = frozenset(key.id for key in self._fixed)
         self._read_at = self._tried_at = -KEPT_SECONDS
-        self._failure = "they have not been read yet" if source else ""
+        self.failure = "they have not been read yet" if source else ""
+        """Why they cannot be read; empty if they can."""
         self._reading = SingleFlight[str, None]("reading the keys of JWTs")
         self._grants: OrderedDict[str, Grant] = OrderedDict()
 
@@ -77,8 +78,8 @@ class Jwts:
             try:
                 found = self._judged(text)
             except UnknownKey:
-                if self._failure:
-                    raise TryAgain(f"the keys of JWTs cannot be read: {self._failure}") from None
+                if self.failure:
+                    raise TryAgain(f"the keys of JWTs cannot be read: {self.failure}") from None
                 raise
         self._grants[name] = found
         if len(self._grants) > GRANTS:
@@ -120,7 +121,7 @@ class Jwts:
             return
         finally:
             self._tried_at = monotonic()
-        self._read_at, self._failure = monotonic(), ""
+        self._read_at, self.failure = monotonic(), ""
         if {key.id for key in keys} != {key.id for key in self._read}:
             names = ", ".join(key.kid or key.id[:8] for key in keys)
             not_used = f"; not used: {'; '.join(left_out)}" if left_out else ""
@@ -130,10 +131,10 @@ class Jwts:
     def _failed(self, where: str, why: str) -> None:
         if self._read and monotonic() - self._read_at > KEPT_SECONDS:
             self._use(())
-        if why != self._failure:
+        if why != self.failure:
             then = "those read before still count" if self._read else "no JWT can be judged"
             log.error("the keys of JWTs at %s cannot be read: %s; %s", where, why, then)
-        self._failure = why
+        self.failure = why
 
     def _use(self, keys: Sequence[JwtKey]) -> None:
         self._read = tuple(keys)

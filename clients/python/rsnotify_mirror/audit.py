@@ -102,18 +102,22 @@ async def audit(
     token: str | None = None,
     sample: int | None = None,
     network: Network | None = None,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Audit:
-    """Look at every resource, or at a random sample of so many."""
+    """Look at every resource, or at a random sample of so many; `progress` is called with how many
+    of how many were looked at."""
     with State(directory, is_writer=False) as copy:
         disk = Disk(directory)
         try:
             async with _source_now(url, token, copy, network) as now:
-                return await _compared(now, copy, disk, sample)
+                return await _compared(now, copy, disk, sample, progress)
         finally:
             disk.close()
 
 
-async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Audit:
+async def _compared(
+    now: Now, copy: State, disk: Disk, sample: int | None, progress: Callable[[int, int], None]
+) -> Audit:
     found = Audit(
         selection=now.baseline.selection,
         listed=now.baseline.listed,
@@ -125,6 +129,7 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
     found.resources = now.state.database.execute(f"SELECT count(*) FROM ({query})").fetchone()[0]  # noqa: S608
     if sample is not None:
         query += f" ORDER BY random() LIMIT {min(sample, found.resources)}"
+    wanted_in_all = found.resources if sample is None else min(sample, found.resources)
     unknown: list[tuple[SourceResource, Row]] = []
     for (loc,) in now.state.database.execute(query):
         wanted, row = now.state.row(loc), copy.row(loc)
@@ -133,6 +138,7 @@ async def _compared(now: Now, copy: State, disk: Disk, sample: int | None) -> Au
             is_right = await _check(found, wanted.wanted, row, disk)
             if is_right and row and _is_unknown(wanted.wanted, row.have):
                 unknown.append((wanted.wanted, row))
+        progress(found.checked, wanted_in_all)
         if len(unknown) >= ASKED_AT_ONCE:
             await _ask(found, now.web, disk, unknown)
     await _ask(found, now.web, disk, unknown)

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -77,18 +77,26 @@ NOT_OWN = "any other Redis, and each master of a Cluster, is backed up by `redis
 MAGIC = (b"REDIS0", b"VALKEY")
 END_BYTES, END_MARK = 9, b"\xff"  # the mark, and a checksum of eight bytes
 POLL_SECONDS = 0.1
+COPIED_BYTES = 1 << 20  # at once
 
 
-def back_up(data_dir: Path, target: Path) -> int:
+Say = Callable[[str], None]
+
+
+def _quiet(_: str) -> None:
+    pass
+
+
+def back_up(data_dir: Path, target: Path, say: Say = _quiet) -> int:
     """Write the file, whole or not at all, while the hub runs; its size."""
     data_dir = data_dir.resolve()
     if not (data_dir / SOCKET).exists():
         raise InvalidSettings([f"no hub with a Redis of its own runs in {data_dir}: {NOT_OWN}"])
     with short_enough(data_dir / SOCKET) as socket:
-        asyncio.run(_save(f"unix://{quote(str(socket))}"))
+        asyncio.run(_save(f"unix://{quote(str(socket))}", say))
     snapshot, part = data_dir / SNAPSHOT, target.with_name(f".{target.name}.part")
     try:
-        _copy(snapshot, part)
+        _copy(snapshot, part, say)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -96,20 +104,32 @@ def back_up(data_dir: Path, target: Path) -> int:
     return target.stat().st_size
 
 
-async def _save(url: str) -> None:
+async def _save(url: str, say: Say) -> None:
     """Let Redis write its snapshot."""
     async with connect(url) as client:
         before = await client.info("persistence")
         await client.bgsave()
         found: dict[str, Any] = before
         while found["rdb_saves"] == before["rdb_saves"] or found["rdb_bgsave_in_progress"]:
+            say(_saved(found))
             await asyncio.sleep(POLL_SECONDS)
             found = await client.info("persistence")
     if found["rdb_last_bgsave_status"] != "ok":
         raise TryAgain("Redis could not write its data to a file: see redis.log; is the disk full?")
 
 
-def restore(source: Path, data_dir: Path) -> bool:
+def _saved(found: dict[str, Any]) -> str:
+    """How far Redis is, by the keys that it has written.
+
+    >>> _saved({"current_save_keys_processed": 1, "current_save_keys_total": 4})
+    'Redis writes its data: 25 %'
+    """
+    total = found.get("current_save_keys_total") or 0
+    done = found.get("current_save_keys_processed", 0)
+    return f"Redis writes its data: {done * 100 // total} %" if total else "Redis writes its data"
+
+
+def restore(source: Path, data_dir: Path, say: Say = _quiet) -> bool:
     """Make a data directory from the file; one that has journals already is refused.
 
     Whether the file could be checked.
@@ -119,7 +139,7 @@ def restore(source: Path, data_dir: Path) -> bool:
             raise InvalidSettings([f"{source} is no backup: it is no RDB file of Redis or Valkey"])
         if not _is_whole(file):
             raise InvalidSettings([f"{source} is not whole: its end is missing; copy it again"])
-    return asyncio.run(_put_back(source.resolve(), data_dir))
+    return asyncio.run(_put_back(source.resolve(), data_dir, say))
 
 
 def _is_whole(file: BinaryIO) -> bool:
@@ -128,7 +148,7 @@ def _is_whole(file: BinaryIO) -> bool:
     return file.read(1) == END_MARK
 
 
-async def _put_back(source: Path, data_dir: Path) -> bool:
+async def _put_back(source: Path, data_dir: Path, say: Say) -> bool:
     journals = data_dir / JOURNALS
     is_checked = await refuse_damaged(source)
     async with directory_taken(data_dir):
@@ -136,25 +156,28 @@ async def _put_back(source: Path, data_dir: Path) -> bool:
             raise InvalidSettings(
                 [f"{data_dir} has journals already: restore into a directory of its own"]
             )
-        await asyncio.to_thread(_lay_out, source, journals)
+        await asyncio.to_thread(_lay_out, source, journals, say)
     return is_checked
 
 
-def _lay_out(source: Path, journals: Path) -> None:
+def _lay_out(source: Path, journals: Path, say: Say) -> None:
     """The files as Redis has them right after it has rewritten its journals."""
     part = journals.with_name(f"{JOURNALS}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
-    _copy(source, part / BASE)
+    _copy(source, part / BASE, say)
     (part / INCREMENT).touch(0o600)
     (part / "appendonly.aof.manifest").write_text(MANIFEST)
     part.rename(journals)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path, say: Say) -> None:
     """To disk, readable by its owner alone: it holds what is private."""
     with source.open("rb") as read, open(target, "wb", opener=_private) as written:
-        shutil.copyfileobj(read, written, 1 << 20)
+        size = os.fstat(read.fileno()).st_size
+        while piece := read.read(COPIED_BYTES):
+            written.write(piece)
+            say(f"copying: {written.tell() * 100 // size} % of {size:,} bytes")
         written.flush()
         os.fsync(written.fileno())
 

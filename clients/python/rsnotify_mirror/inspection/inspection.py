@@ -30,6 +30,7 @@ from rsnotify_client.discovery import (
 )
 from rsnotify_client.documents import Unpacker
 from rsnotify_client.follower import Channel, Lost
+from rsnotify_client.network import Network
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Web
 from rsnotify_mirror.inspection.checked import TOKEN_NEEDED, Bounds, Checked, counted
@@ -250,6 +251,7 @@ async def inspect(
     *,
     token: str | None = None,
     bounds: Bounds | None = None,
+    network: Network | None = None,
     report: Report = lambda _: None,
 ) -> Inspection:
     """The Source that the address leads to; `report` hears of each step as it is done.
@@ -257,7 +259,7 @@ async def inspect(
     Raises `Rejected` or `TryAgain` if the address itself cannot be read.
     """
     bounds = bounds or Bounds()
-    async with Web(token, url) as web:
+    async with Web(token, url, network=network) as web:
         walk = await _walked(web, url, bounds, report)
         if walk.documents.relations:
             await asyncio.sleep(bounds.pause_seconds)
