@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 from base64 import b64encode
@@ -18,6 +19,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
+from rsnotify.cli.dumping import Dumping, seconds_of
 from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.target import Json, Metrics, token_of_environment
@@ -94,6 +96,16 @@ MaxBehind = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
 ]
+DumpEvery = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Make a dump of the copy so often, such as 24h; see --dump."),
+]
+DumpWords = Annotated[
+    str | None,
+    typer.Option(
+        "--dump", metavar="'OUT OPTIONS'", help="What `rsnotify dump` is given beside the copy."
+    ),
+]
 
 # Of both mirror and audit
 Headers = Annotated[
@@ -155,12 +167,18 @@ def mirror(
     verbose: Verbose = False,
     log_file: LogFile = None,
     all_sets: AllSets = False,
+    dump_every: DumpEvery = None,
+    dump: DumpWords = None,
 ) -> None:
     if status:
         raise typer.Exit(show_status(Path(places[-1]), json=json, max_behind=max_behind))
     sources, directory = _placed(places, all_sets=all_sets, stdout=stdout, dry_run=dry_run)
     if stdout and (exec_ or keep_deleted or json):
         raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
+    if (dump_every is None) != (dump is None):
+        raise typer.BadParameter("--dump-every goes with --dump: say how often, and where to")
+    if dump_every is not None and (once or directory is None or all_sets or sources[1:]):
+        raise typer.BadParameter("--dump-every goes with one set in a directory, without --once")
     log_more(verbose=verbose, file=log_file)
     options = Options(
         network=network_of(header or [], cookies, rate, timeout),
@@ -185,7 +203,8 @@ def mirror(
         raise InvalidSettings([f"{directory} is the mirror of one set: give another directory"])
     if metrics is not None:
         write_metrics(metrics, metrics_of({}))  # what cannot be written is said at once
-    run = MirrorRun(options, token, once, exec_, shown, StatusReporter(metrics))
+    dumping = dump and dump_every and Dumping(seconds_of(dump_every), tuple(shlex.split(dump)))
+    run = MirrorRun(options, token, once, exec_, shown, StatusReporter(metrics), dumping or None)
     if is_one:
         raise typer.Exit(run.one(sources[0], directory))
     sets = SetMirrors(
@@ -240,6 +259,7 @@ class MirrorRun(NamedTuple):
     command: str | None
     shown: Shown
     reporter: "StatusReporter"
+    dumping: Dumping | None = None
 
     def one(self, url: str, directory: Path | None) -> int:
         """One Source in this directory, or in none; the exit status."""
@@ -270,12 +290,15 @@ class MirrorRun(NamedTuple):
                 report=reporter(self.shown),
                 on_status=self.reporter.report,
             ) as mirror:
-                showing = asyncio.create_task(show(mirror, self.shown))
+                beside = [asyncio.create_task(show(mirror, self.shown))]
+                if self.dumping is not None:
+                    beside.append(asyncio.create_task(self.dumping.keep(directory)))
                 try:
                     is_whole = await (mirror.once() if self.once else mirror.keep())
                 finally:
-                    showing.cancel()
-                    await asyncio.gather(showing, return_exceptions=True)
+                    for each in beside:
+                        each.cancel()
+                    await asyncio.gather(*beside, return_exceptions=True)
                     if not isinstance(sys.exception(), Exception):  # that says more
                         say_end(mirror, self.shown)
                 return 0 if is_whole else 1
