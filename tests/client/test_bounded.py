@@ -257,7 +257,8 @@ def test_many_chunks_of_a_byte_are_a_body() -> None:
 @pytest.mark.parametrize("begun", [b"", OK, OK + b"A: b\r\nB", b"HTTP/1.1 103 E\r\n\r\n"])
 def test_a_head_that_comes_byte_by_byte_has_one_deadline(begun: bytes) -> None:
     slow = chain([begun], repeat(b"a"))
-    with hostile(lambda: slow, 0.02) as url, pytest.raises((TooSlow, BadAnswer)):
+    words = r"the head of the answer took more than 0\.3 s|does not speak HTTP"
+    with hostile(lambda: slow, 0.02) as url, pytest.raises((TooSlow, BadAnswer), match=words):
         taken(url, read_seconds=0.3)
 
 
@@ -271,6 +272,15 @@ def test_a_body_that_comes_too_slowly_is_given_up(
     slow = chain([begun], repeat(b"a"))
     with hostile(lambda: slow, 0.02) as url, pytest.raises(TooSlow, match="fewer than 16384"):
         taken(url)
+
+
+def test_a_body_that_drips_is_given_up_as_soon_as_a_silent_one() -> None:
+    slow = chain([UNTIL_CLOSED], repeat(b"a"))
+    with (
+        hostile(lambda: slow, 0.02) as url,
+        pytest.raises(TooSlow, match=r"than 82 bytes came in 0\.3 s"),
+    ):
+        taken(url, read_seconds=0.3)
 
 
 def test_a_body_that_comes_slowly_but_fast_enough_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class _Socket(io.RawIOBase):
     def __init__(self, raw: io.RawIOBase, head_seconds: float) -> None:
         self._raw = raw
         self._seconds = head_seconds
-        self._least = float("inf")  # a head has no rate, only an end
+        self._least: float | None = None  # a head has no rate, only an end
         self._waited = 0.0
         self._received = 0
         self._error: OSError | None = None
@@ -58,7 +58,9 @@ class _Socket(io.RawIOBase):
         self.until: float | None = None
 
     def head_is_read(self) -> None:
-        self._seconds, self._least = SLOWEST_SECONDS, SLOWEST_BYTES
+        """From now on there is a slowest rate, looked at as often as silence is given up."""
+        self._seconds = min(self._seconds, SLOWEST_SECONDS)
+        self._least = SLOWEST_BYTES * self._seconds / SLOWEST_SECONDS
         self._waited, self._received = 0.0, 0
 
     def never_ends(self) -> None:
@@ -91,8 +93,10 @@ class _Socket(io.RawIOBase):
         if self.until is not None and now > self.until:
             raise TooSlow("the whole answer did not come in time")
         if self._waited > self._seconds:
+            if self._least is None:
+                raise TooSlow(f"the head of the answer took more than {self._seconds:g} s")
             if self._received < self._least:
-                raise TooSlow(f"fewer than {self._least} bytes came in {self._seconds:.0f} s")
+                raise TooSlow(f"fewer than {self._least:.0f} bytes came in {self._seconds:g} s")
             self._waited, self._received = 0.0, 0
         return count
 
