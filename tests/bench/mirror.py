@@ -6,6 +6,7 @@ The reference client is taken from the environment that the tests make for it.
 import asyncio
 import hashlib
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -303,7 +304,7 @@ def million(folder: Path) -> None:
 async def lag(folder: Path) -> None:
     """From publish to verified file, at a steady rate."""
     async with RunningHub(folder / "data") as hub, Connection(hub.url, TOKEN) as connection:
-        collection = Collection("", 0, 1)
+        collection = Collection("", 0, random.Random(1))
         app = Site(collection, hub.url, "dataset1").application()
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
