@@ -30,4 +30,5 @@ def test_a_hub_holds_what_is_public_in_mariadb(
     ended = Story(real_hub, orm, database, seed=24).run(300)
     assert ended.outcomes["committed"] > 100
     assert ended.outcomes["killed"] > 2
+    assert ended.hubs_killed > 0
     assert ended.outcomes["rolled back"] > 20

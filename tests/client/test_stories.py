@@ -1,4 +1,4 @@
-"""Applications and their relay are killed: the hub holds what the database says is public."""
+"""Applications, relay and hub are killed: the hub holds what the database says is public."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ STEPS = amount(100, much=300)
 
 
 @pytest.mark.parametrize("orm", ["sqlalchemy", "django"])
-def test_a_hub_holds_what_is_public_though_writers_and_relay_are_killed(
+def test_a_hub_holds_what_is_public_though_all_are_killed(
     real_hub: HubProcess, tmp_path: Path, orm: str
 ) -> None:
     real_hub.add_set(orm)

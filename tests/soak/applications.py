@@ -1,4 +1,4 @@
-"""Random stories of applications that are killed: the hub holds what the database says is public.
+"""Applications, relays and hubs are killed: the hub holds what the database says is public.
 
 With SQLAlchemy and with Django, on SQLite, on MariaDB where it is installed, and on PostgreSQL
 where `SOAK_POSTGRESQL` names a database, whose tables `papers` and `rsnotify_outbox` are then
@@ -80,6 +80,7 @@ def main() -> None:
                 kind = database.partition(":")[0]
                 print(f"{orm} on {kind}: {dict(ended.outcomes)}, ", end="")
                 print(f"relay killed {ended.relays_killed} times, ", end="")
+                print(f"hub {ended.hubs_killed} times, ", end="")
                 print(f"compared {ended.comparisons} times", flush=True)
 
 

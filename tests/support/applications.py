@@ -248,7 +248,8 @@ def use_in_django(database: str) -> None:
 NAMES = 20_000
 DEATHS = 0.01
 """How likely it is that a writer kills itself, at each of the moments where it may."""
-
+HUB_DEATHS = 0.1
+"""How likely it is that the hub is killed while writers write; the first time it always is."""
 
 ENDED = "ended"
 
@@ -349,11 +350,12 @@ class Ended(NamedTuple):
 
     outcomes: Counter[str]
     relays_killed: int
+    hubs_killed: int
     comparisons: int
 
 
 class Story:
-    """Writers and a relay that are killed, and a hub that holds what the database does.
+    """Writers, a relay and a hub that are killed; the hub holds what the database does.
 
     The hub has a set that is called as the ORM.
     """
@@ -362,7 +364,7 @@ class Story:
         self._hub, self._orm, self._database = hub, orm, database
         self._chance = random.Random(seed)
         self._relay: subprocess.Popen[bytes] | None = None
-        self._relays_killed = self._comparisons = 0
+        self._relays_killed = self._hubs_killed = self._comparisons = 0
 
     def run(self, steps: int, writers: int = 2, compare_every: int = 1_000) -> Ended:
         """Write so many transactions; compare the hub with the database every so many."""
@@ -381,7 +383,7 @@ class Story:
             self._kill_relay()
             for each in applications:
                 each.communicate()
-        return Ended(outcomes, self._relays_killed, self._comparisons)
+        return Ended(outcomes, self._relays_killed, self._hubs_killed, self._comparisons)
 
     def _write(self, applications: list[subprocess.Popen[str]], steps: int) -> Counter[str]:
         """Let a writer of each run until it has died or done its part."""
@@ -390,6 +392,10 @@ class Story:
             assert each.stdin is not None
             each.stdin.write(f"{self._chance.randrange(2**32)} {steps // len(applications) + 1}\n")
             each.stdin.flush()
+        if not self._hubs_killed or self._chance.random() < HUB_DEATHS:
+            self._hub.kill()
+            self._hub.start()
+            self._hubs_killed += 1
         outcomes = sum(map(_outcomes, applications), Counter())
         if self._chance.random() < 0.1:
             self._kill_relay()
