@@ -60,8 +60,8 @@ docs: $(VENV)/made.stamp ## build the documents as a book with search: build/doc
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs build/docs
 	@echo 'build/docs/index.html'
 
-release-check: $(VENV)/test.stamp ## build sdist and wheel; install the wheel elsewhere and let it serve
-	@$(BIN)/python -m tests.release --fresh
+release-check: $(VENV)/test.stamp ## build sdist and wheel into dist; install the wheel elsewhere and let it serve
+	@$(BIN)/python -m tests.release --fresh dist
 
 images: $(VENV)/test.stamp ## build the image, run docker-compose.yml, use and break it; COMPOSE=podman-compose
 	@$(BIN)/python -m tests.images

@@ -1,10 +1,10 @@
 """Build what is released, check it, and run it from empty folders; this is `make release-check`.
 
-    python -m tests.release [--fresh]
+    python -m tests.release [--fresh [FOLDER]]
 
 The sdist is built from this tree, the wheel from the sdist. With `--fresh` the wheel is installed
 with each of its extras into an environment of its own, for every Python 3.11 or newer that is found
-here; else it runs with the packages that are here.
+here, and both archives are put into the folder; else it runs with the packages that are here.
 """
 
 import json
@@ -156,7 +156,7 @@ def serve_answers(python: Path, environment: Mapping[str, str], folder: Path) ->
     return found
 
 
-def main(*, fresh: bool) -> None:
+def main(*, fresh: bool, into: str | None = None) -> None:
     assert not wrong_versions(), wrong_versions()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -170,6 +170,10 @@ def main(*, fresh: bool) -> None:
                 done = [several.submit(works, wheel, extra, python) for python, extra in tried]
                 for each in done:
                     print(each.result(), flush=True)
+            if into is not None:
+                Path(into).mkdir(exist_ok=True)
+                for archive in (sdist, wheel):
+                    print(shutil.copy(archive, into))
         else:
             (folder / "empty").mkdir()
             found = serve_answers(*unpacked(wheel, folder), folder / "empty")
@@ -177,4 +181,4 @@ def main(*, fresh: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(fresh="--fresh" in sys.argv)
+    main(fresh=sys.argv[1:2] == ["--fresh"], into="".join(sys.argv[2:3]) or None)
