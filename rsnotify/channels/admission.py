@@ -7,15 +7,17 @@ cannot be served gets a close code. Nothing here writes a notification.
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import time
 from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rsnotify.channels.channel import ChannelReaders, Sent
 from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_of
 from rsnotify.channels.reader import Reader, ReaderInput
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.several import SeveralChannels
@@ -220,10 +222,31 @@ class Channels:
         await websocket.accept(
             subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
-        take_reader = websocket.scope["extensions"][READER]
-        reader = take_reader(entry.form if isinstance(entry, ChannelEntry) else XML)
+        form = entry.form if isinstance(entry, ChannelEntry) else XML
+        take_reader = websocket.scope["extensions"].get(READER)
+        if take_reader is None:
+            await self._send_by_server(websocket, form, entry)
+            return
+        reader = take_reader(form)
         if reader is not None:  # None if the peer has left meanwhile
             self.join(reader, entry)
+
+    async def _send_by_server(
+        self, websocket: WebSocket, form: Form, entry: ChannelEntry | Rejected | TryAgain
+    ) -> None:
+        """To a reader whose connection another ASGI server keeps."""
+        transport = SendingTransport()
+        reader = MessageReader(transport, self.reader_input, form)
+        reader.take_over()
+        self.join(reader, entry)
+
+        async def send(frames: bytes) -> None:
+            for text in texts_of(frames):
+                await websocket.send_text(text)
+
+        with suppress(WebSocketDisconnect):
+            await transport.run(websocket.receive, send)
+            await websocket.close(transport.close_code, transport.close_reason)
 
     async def _entry(
         self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], admitted: Admitted

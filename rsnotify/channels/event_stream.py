@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.channels.admission import ChannelEntry, Channels, requested_channels, requested_kind
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, in_chunks
+from rsnotify.channels.plain_asgi import SendingTransport
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
 from rsnotify.http.socket_input import EVENT_STREAM, HAND_OVER
 from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
@@ -111,13 +112,23 @@ class EventStream(Response):
         self._in_gzip = in_gzip
         self.init_headers(headers)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
         opening = _opening(self._entry.cursor, random.randint(*RETRY_MILLISECONDS))  # noqa: S311
         body = GZIP_HEAD + flushed(opening) if self._in_gzip else opening
         await send({"type": "http.response.body", "body": body, "more_body": True})
-        await send({"type": HAND_OVER, "take": self._take})
+        if HAND_OVER in scope.get("extensions", ()):
+            await send({"type": HAND_OVER, "take": self._take})
+            return
+        transport = SendingTransport()
+        self._take(transport, is_chunked=False)  # the server makes the chunks
+
+        async def send_part(body: bytes) -> None:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        await transport.run(receive, send_part)
+        await send({"type": "http.response.body", "body": b""})
 
     def _take(self, transport: asyncio.Transport, *, is_chunked: bool) -> None:
         wire_format = _wire_format(self._entry, in_gzip=self._in_gzip)

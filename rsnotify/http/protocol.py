@@ -21,7 +21,7 @@ from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import Exchange, Taking
 from rsnotify.http.heads import Headers, plain_head, render_head
 from rsnotify.http.request_parser import BODY, CLOSED, HEAD, IDLE, RequestReader
-from rsnotify.http.socket_input import HTTP, BoundedInput, InputTurns, ReceivedCounts
+from rsnotify.http.socket_input import HAND_OVER, HTTP, BoundedInput, InputTurns, ReceivedCounts
 from rsnotify.http.unread_output import UnreadOutput
 
 HEAD_SECONDS = 10.0
@@ -138,10 +138,11 @@ class HttpProtocol(BoundedInput):
         self.transport = cast(asyncio.Transport, transport)
         self.output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
-        connection_scope = {
+        connection_scope: dict[str, Any] = {
             "client": _address(transport, "peername"),
             "server": _address(transport, "sockname"),
             "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
+            "extensions": {HAND_OVER: {}},
         }
         self._reader = RequestReader(self, connection_scope)
         self.start_head_deadline()

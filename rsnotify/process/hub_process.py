@@ -50,7 +50,7 @@ def run(
     try:
         uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, inherited_socket)))
     except BaseExceptionGroup as group:
-        raise _only_error(group) from None
+        raise only_error(group) from None
 
 
 async def _serve(
@@ -73,12 +73,12 @@ async def _serve(
             on_ready(address)
             notify(READY)
 
-        def served(redis: _Redis) -> Loop:
+        def served(redis: StartedRedis) -> Loop:
             if settings.workers > 1:
                 return run_workers(settings, sets, redis.url, bound, ready, redis.locks)
             return _run_hub(settings, sets, redis.url, token, bound, ready, is_worker=is_worker)
 
-        await _on_redis(settings, redis_url, served, is_worker=is_worker)
+        await on_redis(settings, redis_url, served, is_worker=is_worker)
 
 
 def redis_url_of(settings: Settings) -> str | None:
@@ -93,25 +93,29 @@ def redis_url_of(settings: Settings) -> str | None:
     return Address.with_password(url, password) if password else url
 
 
-class _Redis(NamedTuple):
+class StartedRedis(NamedTuple):
     """The Redis to use; `locks` are inherited by workers as long as they use an embedded one."""
 
     url: str
     locks: Sequence[int] = ()
 
 
-async def _on_redis(
-    settings: Settings, redis_url: str | None, served: Callable[[_Redis], Loop], *, is_worker: bool
+async def on_redis(
+    settings: Settings,
+    redis_url: str | None,
+    served: Callable[[StartedRedis], Loop],
+    *,
+    is_worker: bool,
 ) -> None:
     """Serve on the operator's own Redis, else on an embedded one, which ends with us."""
     if redis_url:
         await wait_until_usable(redis_url, warn=not is_worker, replicas=settings.replicas)
-        await served(_Redis(redis_url))
+        await served(StartedRedis(redis_url))
         return
     async with EmbeddedRedis(settings.data) as server:
         await release_all_claims(server.url)
         await release_claims(server.url)
-        redis = _Redis(server.url, [server.hub_lock])
+        redis = StartedRedis(server.url, [server.hub_lock])
         await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
 
 
@@ -146,7 +150,7 @@ async def _run_hub(
         await composition.close()
 
 
-def _only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error inside nested groups of one error, for the operator to see."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

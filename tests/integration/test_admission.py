@@ -100,7 +100,7 @@ async def by_event_stream(
         if message["type"] == HAND_OVER:
             message["take"](transport, is_chunked=False)
 
-    asked = scope | {"type": "http", "method": "GET"}
+    asked = scope | {"type": "http", "method": "GET", "extensions": {HAND_OVER: {}}}
     response = await Sse(channels, is_compressed=False).stream(Request(asked))
     await meanwhile()
     await response(asked, None, send)  # type: ignore[arg-type]
@@ -212,7 +212,7 @@ async def test_a_change_that_came_after_a_set_became_private_is_not_told_without
         return await latest(feed)
 
     monkeypatch.setattr(door.hub, "latest", meanwhile)
-    asked = scope_of("a", "") | {"type": "http", "method": "GET"}
+    asked = scope_of("a", "") | {"type": "http", "method": "GET", "extensions": {HAND_OVER: {}}}
     with pytest.raises(NoSuchSet, match="no set 'a' that can be read without a token"):
         await topic.get(Request(asked))
     published = await latest(door.hub.feed(ChannelName("a", "change")))
