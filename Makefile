@@ -24,8 +24,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are kept in ./data
-	@$(BIN)/rsnotify serve --set dataset1 --data $(DATA)
+run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are kept in ./data; PORT=9000 chooses the port
+	@$(BIN)/rsnotify serve --set dataset1 --data $(DATA) $(if $(filter command line,$(origin PORT)),--port $(PORT))
 
 test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows the tests
 	@$(BIN)/python tests/run.py $(PYTEST_ARGS)

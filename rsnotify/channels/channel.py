@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rsnotify.channels.frames import WireFormat
+from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader, write_to_all
 from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, NoSuchSet, Rejected, TryAgain
@@ -26,12 +26,15 @@ TURN_BYTES = 64 * 1024  # before the next one's turn
 YIELD_BYTES = 1024 * 1024  # before the event loop serves others
 
 
+FORM_NAMES = sorted({each.name for formats in WIRE_FORMATS.values() for each in formats})
+
+
 class Sent:
     """How many notifications this process has written in each form, and how many bytes."""
 
     def __init__(self) -> None:
-        self.notifications: dict[str, int] = {}
-        self.bytes: dict[str, int] = {}
+        self.notifications = dict.fromkeys(FORM_NAMES, 0)
+        self.bytes = dict.fromkeys(FORM_NAMES, 0)
 
     def count(self, wire_format: WireFormat, size: int, readers: int = 1) -> None:
         """A notification of this size was written to so many readers."""

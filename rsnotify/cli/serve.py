@@ -87,9 +87,8 @@ def _announcer(settings: Settings, sets: list[str], is_worker: bool) -> Callable
 
     def ready(address: str) -> None:
         typer.echo(f"rsnotify ready {address}")
-        if not is_worker:
-            token = admin_token(settings) if sys.stderr.isatty() else ""
-            typer.echo(next_steps(address, settings, sets, token), err=True)
+        if not is_worker and sys.stderr.isatty() and settings.log != "json":  # for people
+            typer.echo(next_steps(address, settings, sets, admin_token(settings)), err=True)
 
     return ready
 
@@ -97,7 +96,7 @@ def _announcer(settings: Settings, sets: list[str], is_worker: bool) -> Callable
 def next_steps(address: str, settings: Settings, sets: Sequence[str], token: str = "") -> str:
     """The lines to copy for a first publish and a first subscription.
 
-    `token` opens the page. It is given for a terminal only: a browser sends no fragment to the hub.
+    `token` opens the page; a browser sends no fragment to the hub.
     """
     command = "rsnotify" if shutil.which("rsnotify") else sys.argv[0]
     options = _options(address, settings)

@@ -122,6 +122,8 @@ log = logging.getLogger(__name__)
 
 PROBE_SECONDS = 2.0
 MIB = 1024 * 1024
+BACKED_UP = "last-backup"
+"""The file in the data directory that each backup touches."""
 FREE_MIB = 64  # on the disk of the embedded Redis, which ends when it is full
 
 NAMED = 10  # sets in one line
@@ -166,6 +168,8 @@ class Health:
             found["rsnotify_redis_memory_limit_bytes"] = memory["maxmemory"]
         if self._free is not None:
             found["rsnotify_disk_free_bytes"] = self._free
+        if self._disk is not None:
+            found["rsnotify_last_backup_timestamp_seconds"] = _backed_up(self._disk)
         return found
 
     def not_ready(self) -> str:
@@ -215,9 +219,9 @@ class Health:
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""
-        free = self._free = None if self._disk is None else _free_bytes(self._disk)
-        if free is not None and free < FREE_MIB * MIB:  # even if Redis has stopped because of it
-            return f"less than {FREE_MIB} MiB are left on the disk of {self._disk}: make room"
+        self._free = None if self._disk is None else _free_bytes(self._disk)
+        if full := why_disk_full(self._disk):  # even if Redis has stopped because of it
+            return full
         reason = await self._writable.why_not()
         return "" if reason is None else f"not writable: {reason}"
 
@@ -245,6 +249,22 @@ def _affected(reason: str, names: Sequence[str], told: Sequence[str]) -> str:
     some = ", ".join(told[:NAMED]) + (", …" if len(names) > len(told[:NAMED]) else "")
     named = f" ({some})" if told else ""
     return f"publishing to {len(names)} sets{named} is answered 503: {reason}"
+
+
+def why_disk_full(disk: Path | None) -> str:
+    """Why nothing can be stored on the disk of the embedded Redis; nothing if it can."""
+    free = None if disk is None else _free_bytes(disk)
+    if free is None or free >= FREE_MIB * MIB:
+        return ""
+    return f"less than {FREE_MIB} MiB are left on the disk of {disk}: make room"
+
+
+def _backed_up(data: Path) -> float:
+    """When `rsnotify backup` last wrote a file of this directory's journals; 0 if never."""
+    try:
+        return (data / BACKED_UP).stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _free_bytes(disk: Path) -> int | None:

@@ -55,6 +55,9 @@ OF_A_PROCESS: dict[str, Metric] = {
         "gauge", "What Redis may use (`maxmemory`); 0 if it has no limit."
     ),
     "rsnotify_disk_free_bytes": Metric("gauge", "Left on the disk of the embedded Redis."),
+    "rsnotify_last_backup_timestamp_seconds": Metric(
+        "gauge", "When `rsnotify backup` last succeeded, in Unix time; 0: never. Embedded Redis."
+    ),
     "rsnotify_start_time_seconds": Metric(
         "gauge", "When the process was started, in Unix time: it changes with every restart."
     ),

@@ -32,12 +32,13 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.window import HOUR, DocumentSchedule
 from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.operation import Watched, Watching
+from rsnotify.operation.health import why_disk_full
 from rsnotify.operation.process import Identity
 from rsnotify.process import app as endpoints
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
 from rsnotify.process.stores import Stores
-from rsnotify.publishing.intake import Intake
+from rsnotify.publishing.intake import Intake, RefusedCounts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.registry.access import Access
 from rsnotify.registry.base_url import BaseUrl
@@ -129,7 +130,8 @@ class Composition:
 
     @cached_property
     def _intake(self) -> Intake:
-        return Intake(self.hub, self._access)
+        refused = RefusedCounts(partial(why_disk_full, self._disk()))
+        return Intake(self.hub, self._access, refused)
 
     @cached_property
     def channels(self) -> Channels:

@@ -15,6 +15,7 @@ MESSAGES_KEPT = 1_000
 OF_A_KIND = 30  # messages with the same words, in a minute
 
 ACCESS = "rsnotify.registry.access"
+FIELDS = "fields"  # the attribute of a record that has them
 
 
 class RepeatedWarningFilter(logging.Filter):
@@ -65,7 +66,9 @@ def _tell_left_out(record: logging.LogRecord, left_out: int) -> None:
         record.msg, record.args = "%s (%d more like this were left out)", (told, left_out)
 
 
-_TOKEN = re.compile(r"rsn_[\w-]{4,}|(?<=access_token=)[^&\s\"']+|(?<=Bearer )[^\s\"']+")
+_TOKEN = re.compile(
+    r"rsn_[\w-]{4,}|eyJ[\w-]+\.[\w-]+\.[\w-]*|(?<=access_token=)[^&\s\"']+|(?<=Bearer )[^\s\"']+"
+)
 
 
 def without_tokens(text: str) -> str:
@@ -94,7 +97,10 @@ class TextFormat(logging.Formatter):
 
 
 class JsonFormat(logging.Formatter):
-    """One object a line: `time`, `level`, `worker`, `room`, `message`, and `error` if there is."""
+    """One object a line: `time`, `level`, `worker`, `room`, `message`, and `error` if there is.
+
+    That of a request has `peer`, `method`, `path`, `status` and `milliseconds`, too.
+    """
 
     def __init__(self, worker: str = "") -> None:
         super().__init__()
@@ -108,6 +114,7 @@ class JsonFormat(logging.Formatter):
             "room": record.name,
             "message": without_tokens(record.getMessage()),
         }
+        told |= getattr(record, FIELDS, {})
         if record.exc_info:
             told["error"] = without_tokens(self.formatException(record.exc_info))
         return msgspec.json.encode(told).decode()
@@ -137,14 +144,14 @@ class AccessLog:
         try:
             await self._app(scope, receive, noting)
         finally:
-            log.info(
-                "%s %s %s %d %.1f ms",
-                self._asker(HTTPConnection(scope)),
-                scope.get("method", "WEBSOCKET"),
-                _printable(scope["path"]),
-                status,
-                (monotonic() - began) * 1000,
-            )
+            fields = {
+                "peer": self._asker(HTTPConnection(scope)),
+                "method": scope.get("method", "WEBSOCKET"),
+                "path": without_tokens(_printable(scope["path"])),
+                "status": status,
+                "milliseconds": round((monotonic() - began) * 1000, 1),
+            }
+            log.info("%s %s %s %d %.1f ms", *fields.values(), extra={FIELDS: fields})
 
 
 def _printable(path: str) -> str:

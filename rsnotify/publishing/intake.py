@@ -12,7 +12,7 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.errors import Fault, Rejected, TryAgain
+from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
 from rsnotify.http.messages import JsonResponse, decoded, read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.submission import Submission
@@ -31,20 +31,25 @@ Read = TypeVar("Read")
 class RefusedCounts:
     """Requests to publish that were refused, counted by their status."""
 
-    def __init__(self) -> None:
+    def __init__(self, why_full: Callable[[], str] = lambda: "") -> None:
+        self._why_full = why_full
         self.by_status = dict.fromkeys((400, 401, 403, 404, 409, 413, 415, 429, 503, 507), 0)
 
-    def count(self, status: int) -> None:
-        self.by_status[status] = self.by_status.get(status, 0) + 1
+    def note(self, error: Rejected | TryAgain) -> Rejected | TryAgain:
+        """Count it. A Redis that has ended because its disk is full is said to be full, too."""
+        if type(error) is TryAgain and (full := self._why_full()):
+            error = StoreFull(f"nothing was stored: {full}")
+        self.by_status[error.status] = self.by_status.get(error.status, 0) + 1
+        return error
 
 
 class Intake:
     """The two places to publish to."""
 
-    def __init__(self, hub: Hub, access: Access) -> None:
+    def __init__(self, hub: Hub, access: Access, refused: RefusedCounts | None = None) -> None:
         self._hub = hub
         self._access = access
-        self.refused = RefusedCounts()
+        self.refused = RefusedCounts() if refused is None else refused
 
     def changes(self, request: Request) -> Awaitable[Response]:
         return self.publish(request, ChannelName(request.path_params["set"], "change"))
@@ -68,8 +73,7 @@ class Intake:
                 await self._require_right_to(other, request, in_address=in_address)
             interval = await self._hub.publish(channel, submission, others)
         except (Rejected, TryAgain) as error:
-            self.refused.count(error.status)
-            raise
+            raise self.refused.note(error) from error.__cause__
         return JsonResponse(accepted(submission, interval), status)
 
     async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
@@ -124,8 +128,7 @@ class SeveralSets:
         try:
             return await self._changes(request)
         except (Rejected, TryAgain) as error:
-            self._refused.count(error.status)
-            raise
+            raise self._refused.note(error) from error.__cause__
 
     async def _changes(self, request: Request) -> Response:
         await self._access.require_token(request)

@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Collection
 from time import monotonic
+from typing import get_args
 
 import msgspec
 
@@ -19,7 +20,13 @@ from rsnotify.resourcesync.notification import Notification
 from rsnotify.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.websub.rules import delivery_headers, own_topic
 from rsnotify.websub.state import Clock, Subscriber
-from rsnotify.websub.subscription import PROMPT_SECONDS, CallbackAnswer, Subscription, after_answer
+from rsnotify.websub.subscription import (
+    PROMPT_SECONDS,
+    CallbackAnswer,
+    Outcome,
+    Subscription,
+    after_answer,
+)
 
 NO_SET = "this hub no longer serves the topic"
 PRIVATE = "the topic has become private"
@@ -72,7 +79,7 @@ class Deliverer:
         self._clock = clock
         self._rights = rights
         self._algorithm = algorithm
-        self.outcomes: dict[str, int] = {}  # of deliveries
+        self.outcomes: dict[str, int] = dict.fromkeys(get_args(Outcome), 0)  # of deliveries
         self.sent_bytes = 0
 
     async def deliver(self, subscriber: Subscriber) -> None:
@@ -129,7 +136,7 @@ class Deliverer:
     def _apply_answer(
         self, subscriber: Subscriber, answer: CallbackAnswer, until: Position
     ) -> None:
-        self.outcomes[answer.outcome] = self.outcomes.get(answer.outcome, 0) + 1
+        self.outcomes[answer.outcome] += 1
         subscriber.answered = monotonic()
         subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
         now, chance = self._clock.now(), random.random()  # noqa: S311

@@ -78,6 +78,9 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     missed: bool = False  # deleted changes: the next notification has a gap before it
 
 
+Outcome = Literal["delivered", "forbidden", "unanswered", "unreachable", "gone", "refused"]
+
+
 class CallbackAnswer(NamedTuple):
     """What a callback answered; status 0 if nothing."""
 
@@ -95,7 +98,7 @@ class CallbackAnswer(NamedTuple):
         return 200 <= self.status < 300
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """What became of the call, in one word."""
         if self.succeeded:
             return "delivered"

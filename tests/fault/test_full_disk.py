@@ -102,7 +102,10 @@ async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_roo
             pytest.skip("this user cannot mount a disk: a full one below a hub is not tried")
         async with hub_that_published(tmp_path) as (hub, reader):
             disk.fill(hub.process.pid)
-            await until(lambda: is_answered(hub, 503))
+            await until(lambda: is_answered(hub, 507))
+            _, refusal = await hub.ask("POST", ADDRESS, json=CHANGE)
+            assert "nothing was stored: less than 64 MiB are left" in refusal["detail"]
+            assert "Error 111" not in str(refusal)
             await until(lambda: is_not_ready(hub, "less than 64 MiB are left on the disk of"))
             disk.make_room(hub.process.pid)
             await goes_on(hub, reader)

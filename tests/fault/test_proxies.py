@@ -1,6 +1,7 @@
 """Two hubs behind a proxy with the configuration of docs/operations, restarted one by one."""
 
 import asyncio
+import json
 import re
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault.test_workers import grown, publishing, reading, told
+from tests.integration.test_cli import rsnotify
 from tests.support.faults import OwnRedis
 from tests.support.needs import need
 from tests.support.redis_server import free_port
@@ -161,3 +163,33 @@ async def handed_over(proxied: Proxied, name: str) -> str:
 
     await until(is_accepted)
     return loc
+
+
+async def test_a_hub_below_a_path_is_found_published_to_and_followed(tmp_path: Path) -> None:
+    """By the lines of docs/operations/deploying.md, as they stand there."""
+    page = (EXAMPLES / "deploying.md").read_text().partition("## Below a path")[2]
+    (lines,) = re.findall(r"```nginx\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
+    (upgrade,) = re.findall(r"map [^}]*}", (EXAMPLES / "nginx.conf").read_text())
+    port = free_port()
+    public = f"http://127.0.0.1:{port}/changes"
+    async with RunningHub(tmp_path / "data", public_url=public) as hub:
+        site = lines.replace("127.0.0.1:8080", hub.url.partition("//")[2])
+        site = f"{upgrade} server {{ listen 127.0.0.1:{port}; {site} }}"
+        temporary = "".join(f"{name}_temp_path {tmp_path}/{name};" for name in TEMPORARY)
+        config = tmp_path / "nginx.conf"
+        config.write_text(NGINX.format(folder=tmp_path, temporary=temporary, site=site))
+        proxied = Proxied(tmp_path / "proxied", port)
+        proxied.url = public
+        with running([need("nginx"), "-e", f"{tmp_path}/error", "-c", str(config)]):
+            await until(proxied.is_up)
+            root = Proxied(tmp_path / "root", port)
+            _, description = await root.ask("GET", "/.well-known/resourcesync")
+            assert f"{public}/dataset1/capabilitylist.xml".encode() in description
+            for path in ("/", "/static/page.css", "/static/main.js"):
+                assert (await proxied.ask("GET", path))[0] == 200, path
+            words = ("publish", "dataset1", "http://example.com/a", "--json")
+            ended = await rsnotify(*words, hub=proxied)
+            assert ended.status == 0, ended
+            start = json.loads(ended.out)["from"]
+            follow = ("subscribe", "dataset1", "--from", start, "--count", "1")
+            assert "http://example.com/a" in (await rsnotify(*follow, hub=proxied)).out

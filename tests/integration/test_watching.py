@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from time import time
 from typing import Any
 
 import aiohttp
@@ -25,10 +26,12 @@ from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.overview import Overview, SetNumbers
 from rsnotify.registry.tokens import Tokens
+from tests.integration.test_cli import rsnotify
 from tests.support.faults import OwnRedis
 from tests.support.receivers import Receiver, has, subscribe
 from tests.support.running import TOKEN, RunningHub, until
 
+DOCS = Path(__file__).parents[2] / "docs"
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -254,3 +257,46 @@ async def test_what_an_operator_sizes_by_is_told_of_a_hub_that_was_just_started(
     if sys.platform == "linux":
         assert total(found, "rsnotify_resident_memory_bytes") > 20_000_000
         assert total(found, "rsnotify_open_files") > 5 or not FILES.stat().st_size
+
+
+async def test_a_fresh_hub_shows_every_panel_something(hub: RunningHub, tmp_path: Path) -> None:
+    """A number that begins when something happens is one that no alert can wait for."""
+
+    async def shown() -> set[str]:
+        return {name for name, _ in (await metrics(hub))[1]}
+
+    async def is_whole() -> bool:  # WebSub begins a moment after the hub answers
+        there = await shown()
+        return not [each for each in expected if not each & there]
+
+    dashboard = json.loads((DOCS / "operations/grafana.json").read_text())
+    expressions = [each["expr"] for panel in dashboard["panels"] for each in panel["targets"]]
+    expected = [
+        set(re.findall(r"\brsnotify_\w+", each))
+        for each in expressions
+        if not each.endswith("or vector(0)")
+    ]
+    assert len(expected) > 20
+    await until(is_whole)
+    numbers = (await metrics(hub))[1]
+    for name in ("rsnotify_notifications_sent_total", "rsnotify_websub_deliveries_total"):
+        assert total(numbers, name) == 0
+    assert total(numbers, "rsnotify_last_backup_timestamp_seconds") == 0
+    ended = await rsnotify("backup", str(tmp_path / "file"), "--data", str(hub.data))
+    assert ended.status == 0, ended
+
+    async def is_backed_up() -> bool:
+        found = (await metrics(hub))[1]
+        return total(found, "rsnotify_last_backup_timestamp_seconds") > time() - 3_600
+
+    await until(is_backed_up)
+
+
+async def test_a_request_is_a_line_with_fields(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", access_log="on", log="json") as hub:
+        await hub.ask("GET", "/dataset1/changelist.xml?access_token=secret")
+    lines = [json.loads(line) for line in hub.log.read_text().splitlines()]
+    (line,) = [each for each in lines if each.get("path") == "/dataset1/changelist.xml"]
+    assert (line["method"], line["status"], line["peer"]) == ("GET", 200, "127.0.0.1")
+    assert line["milliseconds"] >= 0
+    assert "secret" not in str(line)

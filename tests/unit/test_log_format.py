@@ -12,6 +12,8 @@ SECRETS = (
     "rsn_Zm9vYmFyYmF6cXV4cXV1eGNvcmdl",
     "GET /x?access_token=abcdefgh&from=1",
     "Authorization: Bearer abcdefgh",
+    "rsnotify_token=eyJhbGciOiJub25lIn0.abcdefgh.Zm9v;",
+    "rsnotify.token.eyJhbGciOiJub25lIn0.Zm9v.abcdefgh",
 )
 
 
@@ -74,3 +76,12 @@ def test_the_access_log_is_not_cut() -> None:
     for line in lines:
         line.name = "rsnotify.registry.access"
     assert all(map(flood.filter, lines))
+
+
+def test_a_line_of_json_has_what_is_known_of_a_request() -> None:
+    line = record("%s %s", "GET", "/a", level=logging.INFO)
+    line.fields = {"method": "GET", "path": "/a", "status": 200, "milliseconds": 1.5}
+    told = json.loads(JsonFormat().format(line))
+    assert told["message"] == "GET /a"
+    assert (told["method"], told["status"], told["milliseconds"]) == ("GET", 200, 1.5)
+    assert "status" not in TextFormat().format(line)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.operation.health import BACKED_UP
 from rsnotify.process.embedded_redis.binaries import Binary, installed_binaries
 from rsnotify.process.embedded_redis.directory import SOCKET, directory_taken, short_enough
 from rsnotify.redis_client import connect
@@ -98,6 +99,7 @@ def back_up(data_dir: Path, target: Path, say: Say = _quiet) -> int:
     try:
         _copy(snapshot, part, say)
         part.replace(target)
+        (data_dir / BACKED_UP).touch(0o600)
     finally:
         part.unlink(missing_ok=True)
         snapshot.unlink(missing_ok=True)
