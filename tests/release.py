@@ -28,12 +28,14 @@ ROOT = Path(__file__).parents[1]
 READY = "rsnotify ready "
 CODE = {
     "rsnotify": ROOT / "rsnotify",
+    "rsnotify_bridge": ROOT / "clients/python/rsnotify_bridge",
     "rsnotify_client": ROOT / "clients/python/rsnotify_client",
     "rsnotify_mirror": ROOT / "clients/python/rsnotify_mirror",
 }
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 IMPORTED = {
-    "": "rsnotify_client, rsnotify_mirror.audit, rsnotify.resourcesync.xml_reader",
+    "": "rsnotify_bridge.service, rsnotify_client, rsnotify_mirror.audit, "
+    "rsnotify.resourcesync.xml_reader",
     "cli": "rsnotify.cli",
     "hub": "rsnotify.process.composition",
     "embedded": "rsnotify.process.composition",

@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": ("demo", "Run a Source to try things with."),
     "resources": ("resources", "Load the whole state of a set, compare it, ask about it."),
     "subscribe": ("subscribe", "Follow a set's channel and print each change as a line."),
+    "bridge": ("bridge", "Publish the changes of a Source that somebody else runs."),
     "mirror": ("mirror", "Copy a Source and keep the copy in step."),
     "dump": ("dump", "Make ZIPs of a copy: Resource Dumps and Change Dumps."),
     "audit": ("audit", "Compare a copy with its Source: by length, digest and time."),

@@ -23,7 +23,15 @@ RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was writt
 # read by the commands, not by the hub
 OF_CLIENTS = frozenset(
     f"RSNOTIFY_{name}"
-    for name in ("CLIENT_CERTIFICATE", "CLIENT_KEY", "CONTACT", "DATABASE", "TOKEN", "URL")
+    for name in (
+        "CLIENT_CERTIFICATE",
+        "CLIENT_KEY",
+        "CONTACT",
+        "DATABASE",
+        "SOURCE_TOKEN",
+        "TOKEN",
+        "URL",
+    )
 )
 WORKER = "_RSNOTIFY_WORKER"  # the number of a worker, set by its parent
 

@@ -147,14 +147,14 @@ def not_ascii(loc: str) -> str | None:
     if loc.isascii():
         return None
     at = next(at for at, character in enumerate(loc) if not character.isascii())
-    encoded = _encoded(loc)
+    encoded = as_ascii(loc)
     return (
         f"loc has {loc[at]!r} as its character {at + 1}, and addresses in Sitemaps are ASCII: "
         f"publish {encoded[:200]!r}"
     )
 
 
-def _encoded(loc: str) -> str:
+def as_ascii(loc: str) -> str:
     """The same address in ASCII: RFC 3987, 3.1."""
     found = _PARTS(loc)
     assert found is not None  # noqa: S101 - it fits any text

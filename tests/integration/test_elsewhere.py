@@ -9,7 +9,8 @@ import socket, sys
 import aiohttp, gunicorn.app.base, redis.asyncio, rich.console, starlette.requests, typer, urllib3
 import uvicorn.server, uvloop, websockets.server
 
-import rsnotify, rsnotify_client, rsnotify_mirror  # which import nothing of theirs yet
+# These import nothing of theirs yet.
+import rsnotify, rsnotify_bridge, rsnotify_client, rsnotify_mirror
 
 ONLY_ON_LINUX = {
     fcntl: "F_(ADD_SEALS|GET_SEALS|SEAL_|OFD_|.ETPIPE_SZ|NOTIFY|.ETSIG|.ETLEASE)|DN_",
@@ -37,7 +38,7 @@ def no_proc(event, arguments):
 
 
 sys.addaudithook(no_proc)
-for package in (rsnotify, rsnotify_client, rsnotify_mirror):
+for package in (rsnotify, rsnotify_bridge, rsnotify_client, rsnotify_mirror):
     for each in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not each.name.endswith("__main__"):
             importlib.import_module(each.name)

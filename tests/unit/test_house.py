@@ -19,6 +19,9 @@ ROOT = Path(__file__).parents[2]
 HUB = ROOT / "rsnotify"
 CLIENT = ROOT / "clients/python/rsnotify_client"
 MIRROR = ROOT / "clients/python/rsnotify_mirror"
+BRIDGE = ROOT / "clients/python/rsnotify_bridge"
+CLIENT_ROOMS = (CLIENT, MIRROR, BRIDGE)
+CLIENTS = tuple(folder.name for folder in CLIENT_ROOMS)
 
 FLOORS = (
     ("errors",),
@@ -42,6 +45,7 @@ ROOMS_OF = {
         "rsnotify/resourcesync/xml_reader.py",
         "rsnotify/resourcesync/xml_structure.py",
         "rsnotify/resourcesync/stream.py",
+        "clients/python/rsnotify_client/markup.py",
         "clients/python/rsnotify_mirror/patch.py",
     ),
     "aiohttp": (
@@ -70,7 +74,7 @@ def sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
-CODE = [path for folder in (HUB, CLIENT, MIRROR) for path in sources(folder)]
+CODE = [path for folder in (HUB, CLIENT, MIRROR, BRIDGE) for path in sources(folder)]
 
 
 @cache
@@ -195,7 +199,7 @@ def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
 
 
 def test_what_is_imported_is_demanded() -> None:
-    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client", "rsnotify_mirror"}
+    known = {*sys.stdlib_module_names, "rsnotify", *CLIENTS}
     imported = {name.split(".")[0] for path in CODE for name in imports(path)}
     chosen_by_name = {"httptools"}  # uvicorn takes its parser from it
     demanded = imported - known - {""} - JOINED | chosen_by_name
@@ -203,8 +207,9 @@ def test_what_is_imported_is_demanded() -> None:
 
 
 def test_the_client_and_the_formats_need_no_extra() -> None:
-    shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *sources(CLIENT), *sources(MIRROR)]
-    known = {*sys.stdlib_module_names, "rsnotify", "rsnotify_client", "rsnotify_mirror", ""}
+    clients = [path for folder in CLIENT_ROOMS for path in sources(folder)]
+    shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *clients]
+    known = {*sys.stdlib_module_names, "rsnotify", *CLIENTS, ""}
     imported = {name.split(".")[0] for path in shared for name in imports(path)}
     assert imported - known - JOINED == dependencies().keys()
 
@@ -229,9 +234,14 @@ def test_every_version_has_both_its_bounds() -> None:
 
 
 def test_the_client_knows_the_hubs_documents_and_errors_only() -> None:
-    for path in sources(CLIENT) + sources(MIRROR):
+    for path in (path for folder in CLIENT_ROOMS for path in sources(folder)):
         for name in imports(path):
-            assert path not in sources(CLIENT) or not name.startswith("rsnotify_mirror"), path
+            own = path.relative_to(CLIENT.parent).parts[0]
+            others = {*CLIENTS} - {
+                own,
+                CLIENT.name,
+            }  # the client knows neither, nor they each other
+            assert name.partition(".")[0] not in others, path
             if name.startswith("rsnotify."):
                 known = ("rsnotify.resourcesync", "rsnotify.errors", "rsnotify.__version__")
                 assert name.startswith(known), f"{path}: {name}"

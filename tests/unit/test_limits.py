@@ -56,13 +56,17 @@ from rsnotify.websub import dialler
 from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
+from rsnotify_bridge import feeds, lists, memory, oai, rules, service
 from rsnotify_client import (
     between,
     discovery,
     documents,
     dumps,
     folder,
+    markup,
+    oaipmh,
     outboxfile,
+    polite,
     publisher,
     queue,
     sender,
@@ -83,6 +87,20 @@ RANGE = re.compile(r"^\| `(RSNOTIFY_\w+)` \| ([\d,]+) \| ([\d,]+) \|$", re.MULTI
 UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "MB": 10**6}
 
 LIMITS: dict[str, float] = {
+    "deletions that are believed from the smallest set, if others are left": rules.FEW,
+    "bytes of a page of OAI-PMH, a feed, or a page of activities": markup.PAGE_BYTES,
+    "tags of such a page": markup.TAGS,
+    "attributes of one tag": markup.ATTRIBUTES,
+    "pages of one harvest": oaipmh.MAX_PAGES,
+    "pages without a record, one after the other": oaipmh.EMPTY_PAGES,
+    "harvests that are begun because a resumption token has expired": oai.EXPIRED,
+    "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,
+    "entries of a feed, or activities of a collection, in one look": feeds.MAX_ENTRIES,
+    "parts of an index of lists": lists.MAX_PARTS,
+    "bytes of a robots.txt": polite.ROBOTS_BYTES,
+    "seconds between two requests that robots.txt may ask for": polite.LONGEST_DELAY_SECONDS,
+    "bridges of a file": service.MAX_BRIDGES,
+    "changes of a batch": memory.BATCH,
     "changes that wait in memory, unless `queue_size` says otherwise": publisher.QUEUE_SIZE,
     "changes that the client sends at once": queue.BATCH_CHANGES,
     "body of a request by the client, unless one change is longer": queue.BATCH_BYTES,

@@ -1,0 +1,438 @@
+"""One bridge: look at a Source again and again, record what is different, publish it.
+
+Rules that hold here: what was recorded is published before the next look; an error of one Source is
+its own; what the hub refuses for good is said and passed over, what it cannot take now waits.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, closing
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import MICROSECONDS, Change
+from rsnotify_bridge.comparison import StateComparison
+from rsnotify_bridge.memory import BATCH, BridgeStore, Delta
+from rsnotify_bridge.rules import (
+    VIA,
+    Intervals,
+    held_back,
+    is_from,
+    key_of,
+    next_interval,
+    publishable,
+    with_via,
+)
+from rsnotify_bridge.sources import Piece, SourceAdapter, SourceGap
+from rsnotify_bridge.target import HubTarget
+from rsnotify_client.address import without_tokens
+from rsnotify_client.answer import delay_seconds
+from rsnotify_client.notification import position_of
+from rsnotify_client.web import Unchanged
+
+log = logging.getLogger(__name__)
+
+HUB_SECONDS = 60.0
+BEAT_SECONDS = 10.0
+REFUSED = frozenset({400, 409, 413, 422})
+
+
+class BridgePlan(NamedTuple):
+    """What is bridged, and how careful."""
+
+    source: str
+    set_name: str
+    intervals: Intervals = Intervals()
+    max_delete: float = 10.0
+    compare_seconds: float | None = None
+    is_shared: bool = False  # others publish to the set, too
+    name: str | None = None
+
+
+class Bridge:
+    """One Source, one set; `begin` finds how it is followed."""
+
+    def __init__(
+        self,
+        plan: BridgePlan,
+        find: Callable[[], Awaitable[SourceAdapter]],
+        target: HubTarget,
+        memory: BridgeStore,
+        *,
+        on_look: Callable[["Bridge"], object] = lambda _: None,
+    ) -> None:
+        self.plan = plan
+        self.state = memory.bridge(plan.source, target.url, plan.set_name)
+        self._memory, self._target = memory, target
+        self._find = find
+        self._on_look = on_look
+        self._adapter: SourceAdapter | None = None
+        self._homes: frozenset[str] = frozenset()
+        self._publishing = asyncio.Lock()
+        self._deleted = self._known = 0  # of this look
+
+    @property
+    def name(self) -> str:
+        return self.plan.name or f"{self.plan.source} to {self.plan.set_name}"
+
+    # Rounds -----------------------------------------------------------------------------------
+
+    async def once(self) -> bool:
+        """Bring the set up to date; whether all of it was read, believed and published."""
+        await self._round(is_once=True)
+        facts = self.state.facts
+        return facts.error is None and facts.held is None and facts.skipped is None
+
+    async def keep(self) -> None:
+        """Go on until it is cancelled."""
+        while True:
+            wait = await self._round(is_once=False)
+            await asyncio.sleep(wait * (0.95 + 0.1 * random.random()))  # noqa: S311
+
+    async def _round(self, *, is_once: bool) -> float:
+        """One look, whatever comes of it; how long to wait for the next."""
+        facts, pause = self.state.facts, 0.0
+        facts.looked_at = time.time()
+        facts.looks += 1
+        before = facts.changed_at
+        try:
+            await self._look(is_once=is_once)
+        except Unchanged:
+            self._is_well()
+        except (Rejected, TryAgain) as error:
+            pause = getattr(error, "retry_after_seconds", 0.0)
+            self._fail(error.detail)
+        except Exception as error:  # a bug, or what a Source has found: the others go on
+            log.exception("%s", self.name)
+            self._fail(f"{type(error).__name__}: {error}")
+        facts.interval = next_interval(
+            facts.interval or self.plan.intervals.least,
+            self.plan.intervals,
+            is_changed=facts.changed_at != before,
+            failures=facts.failures,
+        )
+        self.state.save()
+        self._on_look(self)
+        return max(facts.interval, pause)
+
+    def _is_well(self) -> None:
+        facts = self.state.facts
+        if facts.failures:
+            log.info("%s: well again", self.name)
+        facts.failures, facts.error, facts.error_at = 0, None, None
+        facts.read_at = facts.looked_at
+
+    def _fail(self, why: str) -> None:
+        facts = self.state.facts
+        why = without_tokens(why)
+        if facts.error != why:
+            log.warning("%s: %s", self.name, why)
+        facts.error, facts.error_at = why, time.time()
+        facts.failures, facts.failed = facts.failures + 1, facts.failed + 1
+
+    async def _look(self, *, is_once: bool) -> None:
+        facts = self.state.facts
+        await self._publish()
+        adapter = self._adapter or await self._begin()
+        self._take_release()
+        adapter.begin()
+        follows = adapter.has_changes or adapter.is_live
+        compares = not facts.is_read or not follows or self._is_compare_due(adapter)
+        if compares:
+            await self._compare(adapter)
+        if not facts.is_loaded:
+            await self._load()
+        await self._publish()
+        if adapter.is_live and not is_once:
+            await self._follow_live(adapter)
+        elif adapter.has_changes and not compares:
+            await self._follow(adapter)
+        self._note_skipped(adapter)
+        self._is_well()
+
+    async def _begin(self) -> SourceAdapter:
+        """Find how the Source is followed, and how the set is called."""
+        self._adapter = adapter = await self._find()
+        adapter.parts = self.state.parts()
+        self._homes = await self._target.homes()
+        self.state.facts.how = f"{adapter.kind}: {adapter.how()}"
+        if not self.state.facts.is_read and not self._is_shared:
+            self.state.begin_again()
+        return adapter
+
+    @property
+    def _is_shared(self) -> bool:
+        return self.plan.is_shared or self.state.is_shared
+
+    def _is_compare_due(self, adapter: SourceAdapter) -> bool:
+        every = self.plan.compare_seconds or adapter.compare_seconds
+        since = self.state.facts.compared_at or 0.0
+        return every is not None and not time.time() - every < since <= time.time()
+
+    def _note_skipped(self, adapter: SourceAdapter) -> None:
+        """Once, as long as it stays so."""
+        facts, said = self.state.facts, None
+        if adapter.skipped_count:
+            said = f"{adapter.skipped_count} could not be read: {adapter.skipped[0]}"
+        if said is not None and said != facts.skipped:
+            for each in adapter.skipped:
+                log.warning("%s: skipped: %s", self.name, each)
+        facts.skipped = said
+
+    # The whole state --------------------------------------------------------------------------
+
+    async def _compare(self, adapter: SourceAdapter, gap: SourceGap | None = None) -> None:
+        facts = self.state.facts
+        with closing(StateComparison(self._memory, self.state)) as comparison:
+            try:
+                async with aclosing(adapter.state()) as pieces:
+                    async for piece in pieces:
+                        if adapter.is_partial:
+                            comparison.overlay(self._ours(piece))
+                        else:
+                            comparison.add(self._ours(piece), piece.part)
+            except Unchanged:
+                facts.compared_at = time.time()
+                facts.cursor = facts.cursor if gap is None else gap.cursor
+                return
+            cursor, facts.via = adapter.cursor, adapter.via
+            if adapter.overlays and adapter.has_changes:
+                cursor = await self._overlay(adapter, comparison, cursor)
+            await self._settle(adapter, comparison)
+        self.state.keep_parts({} if adapter.skipped_count else adapter.parts)
+        if adapter.skipped_count:
+            adapter.parts = {}
+        facts.cursor, facts.at, facts.is_read = cursor, adapter.at, True
+        facts.compared_at = time.time()
+        facts.is_loaded |= self._is_shared
+        self.state.save()
+
+    async def _overlay(
+        self, adapter: SourceAdapter, comparison: StateComparison, cursor: str | None
+    ) -> str | None:
+        """What happened since the state was made belongs to it."""
+        for _ in range(2):
+            try:
+                async with aclosing(adapter.changes(cursor)) as pieces:
+                    async for piece in pieces:
+                        comparison.overlay(self._ours(piece))
+                        cursor = piece.cursor or cursor
+            except SourceGap as gap:
+                log.warning("%s: %s", self.name, gap)
+                cursor = gap.cursor
+            else:
+                break
+        return cursor
+
+    async def _settle(self, adapter: SourceAdapter, comparison: StateComparison) -> None:
+        """Record what is different; what is gone last, and only if that can be believed."""
+        facts, known = self.state.facts, self.state.known
+        is_first = not facts.is_read and not self._is_shared
+        can_delete = facts.is_read and adapter.is_whole and not adapter.skipped_count
+        gone = comparison.gone(adapter.unchanged) if can_delete else []  # before others come
+        for deltas in comparison.fresh():
+            if is_first:
+                self.state.insert(deltas)
+            else:
+                self._changed(self.state.apply(deltas))
+            await asyncio.sleep(0)
+        if not can_delete:
+            return
+        facts.held = held_back(len(gone), known, self.plan.max_delete)
+        if facts.held is not None:
+            log.warning("%s: held back: the Source no longer has %s", self.name, facts.held)
+            self.state.hold(gone, is_all=True)
+            return
+        self.state.hold((), is_all=True)
+        await self._delete(gone)
+
+    async def _delete(self, keys: Sequence[str]) -> None:
+        for at in range(0, len(keys), BATCH):
+            deltas = [Delta(key, None) for key in keys[at : at + BATCH]]
+            self._changed(self.state.apply(deltas))
+            await asyncio.sleep(0)
+
+    def _changed(self, count: int) -> None:
+        if count:
+            self.state.facts.changed_at = time.time()
+
+    def _take_release(self) -> None:
+        """What was held back is let through, if somebody said so."""
+        if not self.state.take_release():
+            return
+        keys = self.state.held()
+        log.info("%s: %d deletions are let through", self.name, len(keys))
+        for at in range(0, len(keys), BATCH):
+            deltas = [Delta(key, None) for key in keys[at : at + BATCH]]
+            self._changed(self.state.apply(deltas))
+        self.state.facts.held = None
+        self.state.save()
+
+    async def _load(self) -> None:
+        """The first state becomes that of the set, and is not published change by change."""
+        key = key_of(self.state.epoch, 0, b"load")
+        outcome = await self._target.load(
+            lambda: filter(None, map(self._published, self.state.states())),
+            key,
+            self.plan.max_delete,
+        )
+        counts = ", ".join(f"{outcome[name]} {name}" for name in ("created", "updated", "deleted"))
+        log.info("%s: %d resources loaded: %s", self.name, outcome["resources"], counts)
+        self.state.facts.is_loaded = True
+        self._changed(1)
+        self.state.save()
+
+    # Changes ----------------------------------------------------------------------------------
+
+    async def _follow(self, adapter: SourceAdapter) -> None:
+        self._begin_counting()
+        try:
+            async with aclosing(adapter.changes(self.state.facts.cursor)) as pieces:
+                async for piece in pieces:
+                    await self._take(piece)
+        except SourceGap as gap:
+            await self._close_gap(adapter, gap)
+
+    async def _follow_live(self, adapter: SourceAdapter) -> None:
+        beat = asyncio.create_task(self._beat(adapter))
+        try:
+            while True:
+                try:
+                    async with aclosing(adapter.live(self.state.facts.cursor)) as pieces:
+                        async for piece in pieces:
+                            self._begin_counting()
+                            await self._take(piece)
+                    return
+                except SourceGap as gap:
+                    await self._close_gap(adapter, gap)
+        finally:
+            beat.cancel()
+
+    async def _beat(self, adapter: SourceAdapter) -> None:
+        """While a channel is open, nothing to read is good news."""
+        facts = self.state.facts
+        while True:
+            self._note_skipped(adapter)
+            if adapter.trouble is None:
+                facts.looked_at = time.time()
+                self._is_well()
+            elif adapter.trouble != facts.error:
+                self._fail(adapter.trouble)
+            self.state.save()
+            self._on_look(self)
+            await asyncio.sleep(BEAT_SECONDS)
+            self._take_release()
+            await self._publish()
+
+    async def _close_gap(self, adapter: SourceAdapter, gap: SourceGap) -> None:
+        log.warning("%s: %s; comparing the whole state", self.name, gap)
+        adapter.begin()
+        await self._compare(adapter, gap)
+        await self._publish()
+
+    def _begin_counting(self) -> None:
+        self._deleted, self._known = 0, self.state.known
+
+    async def _take(self, piece: Piece) -> None:
+        entries = self._ours(piece)
+        self.state.facts.via = self._adapter.via if self._adapter else ""
+        gone = [key for key, change in entries if change.change == "deleted"]
+        held = self._held_of(gone) if gone else set()
+        deltas = [
+            Delta(key, None, piece.part, change)
+            if change.change == "deleted"
+            else Delta(key, replace(change, change="created"), piece.part)
+            for key, change in entries
+            if key not in held or change.change != "deleted"
+        ]
+        self._changed(self.state.apply(deltas, piece.cursor))
+        await self._publish()
+
+    def _held_of(self, keys: Sequence[str]) -> set[str]:
+        """Those of a look's deletions that are too many to be believed."""
+        known = [key for at in range(0, len(keys), BATCH // 2)
+                 for key in self.state.find(keys[at : at + BATCH // 2])]  # fmt: skip
+        self._deleted += len(known)
+        facts = self.state.facts
+        if (why := held_back(self._deleted, self._known, self.plan.max_delete)) is None:
+            return set()
+        facts.held = why
+        log.warning("%s: held back: the Source deletes %s", self.name, why)
+        self.state.hold(known)
+        return set(known)
+
+    def _ours(self, piece: Piece) -> list[tuple[str, Change]]:
+        """Without what came from the set that it would go to."""
+        homes = self._homes
+        return [
+            entry for entry in piece.entries if not entry[1].links or not is_from(entry[1], homes)
+        ]
+
+    # Publishing -------------------------------------------------------------------------------
+
+    async def _publish(self) -> None:
+        """All that waits, in order."""
+        async with self._publishing:
+            while (batch := self.state.next_batch()) is not None:
+                number, raw, changes = batch
+                ready = [each for each in map(self._published, changes) if each is not None]
+                if self._is_shared:
+                    ready = [each for each in ready if not await self._is_echo(each)]
+                key = key_of(self.state.epoch, number, raw)
+                if ready:
+                    await self._send(ready, key)
+                    self._note_published(ready)
+                self.state.forget_batch(number)
+
+    async def _send(self, changes: list[Change], key: str) -> None:
+        try:
+            await self._sent(changes, key)
+        except Rejected as error:
+            if error.status not in REFUSED:
+                raise
+            if len(changes) == 1:
+                self.state.facts.refused += 1
+                log.warning("%s: refused: %s: %s", self.name, changes[0].loc, error.detail)
+                return
+            middle = len(changes) // 2
+            await self._send(changes[:middle], f"{key}a")
+            await self._send(changes[middle:], f"{key}b")
+
+    async def _sent(self, changes: list[Change], key: str) -> None:
+        until, attempt = time.monotonic() + HUB_SECONDS, 0
+        while True:
+            try:
+                return await self._target.publish(changes, key)
+            except TryAgain as error:
+                wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
+                if time.monotonic() + wait > until:
+                    raise
+                attempt += 1
+                await asyncio.sleep(wait)
+
+    def _note_published(self, changes: Sequence[Change]) -> None:
+        facts = self.state.facts
+        facts.published += len(changes)
+        times = [at for each in changes if (at := position_of(each.datetime)) is not None]
+        if times:
+            facts.behind_seconds = round(max(0.0, time.time() - max(times) / MICROSECONDS), 3)
+
+    def _published(self, change: Change) -> Change | None:
+        """As the hub takes it, with a link to where it came from."""
+        via = self.state.facts.via
+        ready, said = publishable(with_via(change, via))
+        for each in said[:1]:
+            log.warning("%s: %s: %s", self.name, "left out" if ready else "not published", each)
+        self.state.facts.refused += ready is None
+        return ready
+
+    async def _is_echo(self, change: Change) -> bool:
+        """Whether it came by a third Source, and the set knows it from there already."""
+        via = next((link.href for link in change.links if link.rel == VIA), "")
+        is_own = self.state.facts.via and via.startswith(self.state.facts.via)
+        return not is_own and await self._target.knows(change)

@@ -1,0 +1,396 @@
+"""What bridges know, in one SQLite file: each Source's resources, and batches not published yet.
+
+Rules that hold here: what a Source has changes in one transaction with the batch that says so, so a
+process that is killed anywhere goes on without fetching again and without publishing twice. One
+process at a time holds the file; any other may read how the bridges are.
+"""
+
+import fcntl
+import os
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Change
+from rsnotify_bridge.rules import told, with_via
+from rsnotify_client.web import Tag
+
+FORMAT = 1
+BATCH = 1_000
+LOOKED_UP = 500
+CACHE_KIB = 16 * 1024
+SCHEMA = """
+CREATE TABLE bridge (
+    id INTEGER PRIMARY KEY, source TEXT, hub TEXT, set_name TEXT, epoch TEXT,
+    batches INTEGER DEFAULT 0, released INTEGER DEFAULT 0, facts BLOB,
+    UNIQUE (source, hub, set_name)
+);
+CREATE TABLE entry (
+    id INTEGER PRIMARY KEY, bridge INTEGER, key TEXT, loc TEXT, part INTEGER, body BLOB
+);
+CREATE UNIQUE INDEX entry_key ON entry (bridge, key);
+CREATE INDEX entry_loc ON entry (loc) WHERE loc IS NOT NULL;
+CREATE TABLE part (bridge INTEGER, url TEXT, number INTEGER, etag TEXT, modified TEXT,
+    PRIMARY KEY (bridge, url));
+CREATE TABLE waiting (bridge INTEGER, number INTEGER, body BLOB, PRIMARY KEY (bridge, number));
+CREATE TABLE held (bridge INTEGER, key TEXT, PRIMARY KEY (bridge, key));
+"""
+FIND = "SELECT id, key, part, body FROM entry WHERE bridge = ? AND key IN (%s)"
+OTHERS = """
+SELECT entry.body, bridge.facts FROM entry JOIN bridge ON bridge.id = entry.bridge
+WHERE bridge.hub = ?1 AND bridge.set_name = ?2 AND entry.id != ?3
+AND entry.id IN (
+    SELECT id FROM entry WHERE loc = ?4
+    UNION SELECT entry.id FROM entry JOIN bridge ON bridge.id = entry.bridge
+    WHERE bridge.hub = ?1 AND bridge.set_name = ?2 AND key = ?4 AND loc IS NULL
+)
+"""
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Change).decode
+
+
+class Facts(msgspec.Struct):
+    """How one bridge is, as it was known last."""
+
+    how: str = ""  # it is followed
+    via: str = ""  # the Source's own address
+    cursor: str | None = None
+    is_read: bool = False  # the whole state was read once
+    is_loaded: bool = False  # and the hub has it
+    at: str | None = None  # what the Source's whole state was as of
+    interval: float = 0.0
+    looked_at: float | None = None
+    read_at: float | None = None  # when all was read that the Source said
+    compared_at: float | None = None
+    changed_at: float | None = None
+    behind_seconds: float | None = None  # from a change's own time to when it was published
+    published: int = 0
+    refused: int = 0
+    looks: int = 0
+    failures: int = 0  # one after the other
+    failed: int = 0  # in all
+    error: str | None = None
+    error_at: float | None = None
+    held: str | None = None
+    skipped: str | None = None
+
+
+read_facts = msgspec.json.Decoder(Facts).decode
+
+
+class Known(NamedTuple):
+    """What is known of one resource of a Source."""
+
+    id: int
+    key: str
+    part: int
+    body: bytes
+
+
+class Delta(NamedTuple):
+    """What a Source says of one of its resources now; None: it is gone."""
+
+    key: str
+    change: Change | None
+    part: int = 0
+    gone: Change | None = None  # what the Source itself says of its deletion
+
+
+class BridgeStore:
+    """The file; one connection for all its bridges."""
+
+    def __init__(self, path: Path, *, is_writer: bool = True) -> None:
+        self.path = path
+        self._lock = _locked(path) if is_writer else None
+        if not is_writer and not path.exists():
+            raise InvalidSettings([f"{path} is not there: no bridge has run with it yet"])
+        try:
+            self.database = sqlite3.connect(path, isolation_level=None, timeout=30)
+            self._prepare(is_writer=is_writer)
+        except sqlite3.DatabaseError as error:
+            raise InvalidSettings([f"{path} is no file of a bridge: {error}"]) from None
+
+    def _prepare(self, *, is_writer: bool) -> None:
+        run = self.database.execute
+        run(f"PRAGMA cache_size = -{CACHE_KIB}")
+        run("PRAGMA temp_store = FILE")
+        (version,) = run("PRAGMA user_version").fetchone()
+        if version not in (0, FORMAT):
+            raise InvalidSettings([f"{self.path} was written by another version of rsnotify"])
+        if is_writer:
+            run("PRAGMA journal_mode = WAL")
+            run("PRAGMA synchronous = NORMAL")
+            if version == 0:
+                self.database.executescript(f"{SCHEMA}PRAGMA user_version = {FORMAT};")
+
+    def close(self) -> None:
+        self.database.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.database.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self.database.execute("ROLLBACK")
+            raise
+        self.database.execute("COMMIT")
+
+    def bridge(self, source: str, hub: str, set_name: str) -> "BridgeMemory":
+        names = (source, hub, set_name)
+        self.database.execute(
+            "INSERT OR IGNORE INTO bridge (source, hub, set_name, epoch, facts)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (*names, secrets.token_hex(8), msgspec.json.encode(Facts())),
+        )
+        return BridgeMemory(self, *names)
+
+    def all(self) -> list["BridgeMemory"]:
+        rows = self.database.execute("SELECT source, hub, set_name FROM bridge ORDER BY id")
+        return [BridgeMemory(self, *row) for row in rows.fetchall()]
+
+
+def _locked(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidSettings([f"--state {path}: {error.strerror}"]) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InvalidSettings([f"{path} is in use: another bridge runs with it"]) from None
+    return lock
+
+
+class BridgeMemory:
+    """What one bridge knows."""
+
+    def __init__(self, memory: BridgeStore, source: str, hub: str, set_name: str) -> None:
+        self._memory = memory
+        self._run = memory.database.execute
+        self.source, self.hub, self.set_name = source, hub, set_name
+        self.id, self.epoch, facts = self._run(
+            "SELECT id, epoch, facts FROM bridge WHERE source = ? AND hub = ? AND set_name = ?",
+            (source, hub, set_name),
+        ).fetchone()
+        self.facts = read_facts(facts)
+        self._aliases = self._count("entry WHERE bridge = ? AND loc IS NOT NULL") > 0
+        self._has_others = False
+
+    def _count(self, what: str) -> int:
+        found: int = self._run(f"SELECT COUNT(*) FROM {what}", (self.id,)).fetchone()[0]  # noqa: S608
+        return found
+
+    def save(self) -> None:
+        self._run(
+            "UPDATE bridge SET facts = ? WHERE id = ?", (msgspec.json.encode(self.facts), self.id)
+        )
+
+    # What the Source has ----------------------------------------------------------------------
+
+    @property
+    def known(self) -> int:
+        return self._count("entry WHERE bridge = ?")
+
+    @property
+    def highest(self) -> int:
+        """The highest number of an entry."""
+        return self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]  # type: ignore[no-any-return]
+
+    def find(self, keys: Sequence[str]) -> dict[str, Known]:
+        """What is known of these, at most `LOOKED_UP` of them."""
+        marks = ",".join("?" * len(keys))
+        return {row[1]: Known(*row) for row in self._run(FIND % marks, (self.id, *keys))}
+
+    def numbers(self) -> Iterator[tuple[int, str, int]]:
+        """The number, key and part of every entry."""
+        cursor = self._memory.database.cursor()
+        yield from cursor.execute("SELECT id, key, part FROM entry WHERE bridge = ?", (self.id,))
+
+    def move(self, moved: Iterable[tuple[int, int]]) -> None:
+        """These entries are in other parts of the Source's list now."""
+        with self._memory.transaction():
+            self._memory.database.executemany("UPDATE entry SET part = ? WHERE id = ?", moved)
+
+    def insert(self, deltas: Iterable[Delta]) -> None:
+        """Of the first state, which is not published change by change."""
+        rows = [
+            (self.id, key, None if change.loc == key else change.loc, part, encode(change))
+            for key, change, part, _ in deltas
+            if change is not None
+        ]
+        self._aliases |= any(loc is not None for _, _, loc, _, _ in rows)
+        with self._memory.transaction():
+            self._memory.database.executemany(
+                "INSERT OR IGNORE INTO entry (bridge, key, loc, part, body) VALUES (?, ?, ?, ?, ?)",
+                rows,
+            )
+
+    def apply(self, deltas: Sequence[Delta], cursor: str | None = None) -> int:
+        """Record what the Source has now, and what of that is to be published; how much that is."""
+        with self._memory.transaction():
+            self._has_others = self._aliases or self.is_shared
+            changes: list[Change] = []
+            for at in range(0, len(deltas), LOOKED_UP):
+                some = deltas[at : at + LOOKED_UP]
+                found = self.find(list({delta.key for delta in some}))
+                for delta in some:
+                    changes += self._apply(delta, found)
+            for at in range(0, len(changes), BATCH):
+                self._wait(changes[at : at + BATCH])
+            if cursor is not None:
+                self.facts.cursor = cursor
+                self.save()
+        return len(changes)
+
+    def _apply(self, delta: Delta, found: dict[str, Known]) -> Iterator[Change]:
+        known = found.get(delta.key)
+        before = None if known is None else decode(known.body)
+        after = delta.change
+        if before is not None and after is not None and before.loc != after.loc:
+            yield from self._told(before.loc, known, before, None, None)
+            yield from self._told(after.loc, known, None, after, None)
+        else:
+            loc = (after or before or Change("", "")).loc
+            yield from self._told(loc, known, before, after, delta.gone)
+        if after is None:
+            self._forget(delta.key, found)
+        elif before is None or told(before, after, ()) is not None or before.loc != after.loc:
+            self._record(delta.key, after, delta.part, found)
+
+    def _told(
+        self, loc: str, known: Known | None, before: Change | None, after: Change | None,
+        gone: Change | None,
+    ) -> Iterator[Change]:  # fmt: skip
+        change = told(before, after, self._others(loc, known))
+        if change is not None:
+            is_said = change.change == "deleted" and gone is not None
+            yield msgspec.structs.replace(gone, loc=change.loc) if gone and is_said else change
+
+    def _others(self, loc: str, known: Known | None) -> list[Change]:
+        """What other Sources of the set say of it, or other records of this one."""
+        if not self._has_others:
+            return []
+        id_ = -1 if known is None else known.id
+        rows = self._run(OTHERS, (self.hub, self.set_name, id_, loc))
+        return [with_via(decode(body), read_facts(facts).via) for body, facts in rows]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other bridges of this file publish to the same set."""
+        count = "SELECT COUNT(*) FROM bridge WHERE hub = ? AND set_name = ?"
+        return bool(self._run(count, (self.hub, self.set_name)).fetchone()[0] > 1)
+
+    def _record(self, key: str, change: Change, part: int, found: dict[str, Known]) -> None:
+        loc = None if change.loc == key else change.loc
+        self._aliases |= loc is not None
+        self._has_others |= self._aliases
+        body = encode(change)
+        row = self._run(
+            "INSERT INTO entry (bridge, key, loc, part, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT"
+            " (bridge, key) DO UPDATE SET loc = excluded.loc, part = excluded.part,"
+            " body = excluded.body RETURNING id",
+            (self.id, key, loc, part, body),
+        ).fetchone()
+        found[key] = Known(row[0], key, part, body)
+        self._run("DELETE FROM held WHERE bridge = ? AND key = ?", (self.id, key))
+
+    def _forget(self, key: str, found: dict[str, Known]) -> None:
+        self._run("DELETE FROM entry WHERE bridge = ? AND key = ?", (self.id, key))
+        self._run("DELETE FROM held WHERE bridge = ? AND key = ?", (self.id, key))
+        found.pop(key, None)
+
+    def states(self) -> Iterator[Change]:
+        """All that the Source has, each address once; by a connection of its own, in any thread."""
+        database = sqlite3.connect(self._memory.path)
+        try:
+            rows = database.execute("SELECT key, body FROM entry WHERE bridge = ?", (self.id,))
+            seen: set[str] | None = set() if self._aliases else None
+            for _, body in rows:
+                change = decode(body)
+                if seen is None or change.loc not in seen:
+                    yield change
+                if seen is not None:
+                    seen.add(change.loc)
+        finally:
+            database.close()
+
+    def begin_again(self) -> None:
+        """A first reading that broke off: nothing of it was published."""
+        with self._memory.transaction():
+            for table in ("entry", "part", "held", "waiting"):
+                self._run(f"DELETE FROM {table} WHERE bridge = ?", (self.id,))  # noqa: S608
+
+    # Its list's parts -------------------------------------------------------------------------
+
+    def parts(self) -> dict[str, tuple[int, Tag]]:
+        rows = self._run(
+            "SELECT url, number, etag, modified FROM part WHERE bridge = ?", (self.id,)
+        )
+        return {url: (number, Tag(*tag)) for url, number, *tag in rows}
+
+    def keep_parts(self, parts: dict[str, tuple[int, Tag]]) -> None:
+        rows = [(self.id, url, number, *msgspec.structs.astuple(tag))
+                for url, (number, tag) in parts.items()]  # fmt: skip
+        with self._memory.transaction():
+            self._run("DELETE FROM part WHERE bridge = ?", (self.id,))
+            self._memory.database.executemany("INSERT INTO part VALUES (?, ?, ?, ?, ?)", rows)
+
+    # What waits -------------------------------------------------------------------------------
+
+    def _wait(self, changes: Sequence[Change]) -> None:
+        number = self._run(
+            "UPDATE bridge SET batches = batches + 1 WHERE id = ? RETURNING batches", (self.id,)
+        ).fetchone()[0]
+        body = msgspec.json.encode(changes)
+        self._run("INSERT INTO waiting VALUES (?, ?, ?)", (self.id, number, body))
+
+    def next_batch(self) -> tuple[int, bytes, list[Change]] | None:
+        row = self._run(
+            "SELECT number, body FROM waiting WHERE bridge = ? ORDER BY number LIMIT 1", (self.id,)
+        ).fetchone()
+        return row and (*row, msgspec.json.decode(row[1], type=list[Change]))
+
+    def forget_batch(self, number: int) -> None:
+        with self._memory.transaction():
+            self._run("DELETE FROM waiting WHERE bridge = ? AND number = ?", (self.id, number))
+            self.save()
+
+    @property
+    def waiting(self) -> int:
+        return self._count("waiting WHERE bridge = ?")
+
+    # What is held back ------------------------------------------------------------------------
+
+    def hold(self, keys: Iterable[str], *, is_all: bool = False) -> None:
+        with self._memory.transaction():
+            if is_all:
+                self._run("DELETE FROM held WHERE bridge = ?", (self.id,))
+            rows = ((self.id, key) for key in keys)
+            self._memory.database.executemany("INSERT OR IGNORE INTO held VALUES (?, ?)", rows)
+
+    def held(self) -> list[str]:
+        rows = self._run("SELECT key FROM held WHERE bridge = ? ORDER BY key", (self.id,))
+        return [key for (key,) in rows]
+
+    def release(self) -> None:
+        """What is held back is let through, once; the bridge that runs does it."""
+        self._run("UPDATE bridge SET released = 1 WHERE id = ?", (self.id,))
+
+    def take_release(self) -> bool:
+        found = self._run(
+            "UPDATE bridge SET released = 0 WHERE id = ? AND released RETURNING id", (self.id,)
+        )
+        return found.fetchone() is not None

@@ -1,0 +1,93 @@
+"""OAI-PMH: harvest all of a repository once, then what it says has changed.
+
+Rules that hold here: a harvest that breaks off deletes nothing; where tokens expire it is begun
+again, and given up if that does not help.
+"""
+
+import logging
+from contextlib import aclosing
+
+from rsnotify_bridge.records import LocRule, changes_of
+from rsnotify_bridge.sources import Piece, Pieces, SourceAdapter
+from rsnotify_client.markup import PAGE_BYTES
+from rsnotify_client.oaipmh import (
+    DAY,
+    Harvest,
+    OaiIdentity,
+    OaiRequest,
+    TokenExpired,
+    identity_of,
+)
+from rsnotify_client.web import Refused, Web, refused
+
+log = logging.getLogger(__name__)
+
+EXPIRED = 3  # so often a harvest is begun because a token is known no longer
+COMPARE_SECONDS = {"no": 86_400.0, "transient": 7 * 86_400.0}
+
+
+class OaiSource(SourceAdapter):
+    """A repository, or a set of it."""
+
+    kind = "OAI-PMH"
+    has_changes = True
+
+    def __init__(self, web: Web, request: OaiRequest, rule: LocRule, said: OaiIdentity) -> None:
+        super().__init__()
+        self._request, self._rule, self._said = request, rule, said
+        has_metadata = rule.needs_metadata
+        self._harvest = Harvest(web, request, said.granularity, has_metadata=has_metadata)
+        self.via = request.base
+        self.compare_seconds = COMPARE_SECONDS.get(said.deleted)
+        if self.compare_seconds is not None:
+            self.remarks.append(
+                f"it keeps deleted records: {said.deleted}; deletions are found by harvesting all "
+                f"of it every {self.compare_seconds / 86_400:.0f} days"
+            )
+
+    @classmethod
+    async def find(cls, web: Web, address: str, rule: LocRule) -> "OaiSource":
+        request = OaiRequest.of(address)
+        url = request.url("Identify")
+        page = await web.page(url, cap=PAGE_BYTES)
+        if page.status != 200:
+            raise refused(url, page.status, challenge=page.challenge)
+        return cls(web, request, rule, identity_of(url, page.body))
+
+    def how(self) -> str:
+        said, request = self._said, self._request
+        set_ = f", set {request.set_spec}" if request.set_spec else ""
+        unit = "days" if self._harvest.granularity == DAY else "seconds"
+        return (
+            f"{self._harvest.verb} of {said.name or request.base} with {request.prefix}{set_}; "
+            f"from in {unit}; deleted: {said.deleted}"
+        )
+
+    async def state(self) -> Pieces:
+        async with aclosing(self._harvested(None)) as pieces:
+            async for piece in pieces:
+                entries = [entry for entry in piece.entries if entry[1].change != "deleted"]
+                yield Piece(entries)
+        self.at = self.cursor
+
+    async def changes(self, cursor: str | None) -> Pieces:
+        async with aclosing(self._harvested(cursor)) as pieces:
+            async for piece in pieces:
+                yield piece
+        yield Piece([], 0, self.cursor)
+
+    async def _harvested(self, cursor: str | None) -> Pieces:
+        """All pages; from the beginning again where a token has expired."""
+        for times in range(1, EXPIRED + 1):
+            try:
+                async with aclosing(self._harvest.pages(cursor)) as pages:
+                    async for page in pages:
+                        yield Piece(list(changes_of(page, self._request, self._rule, self.skip)))
+            except TokenExpired as error:
+                if times == EXPIRED:
+                    why = f"its resumption tokens expired in {EXPIRED} harvests: {error}"
+                    raise Refused(f"{self._request.base}: {why}") from None
+                log.warning("%s: %s; harvesting it again", self._request.base, error)
+            else:
+                self.cursor = self._harvest.response_date or cursor
+                return

@@ -1,0 +1,157 @@
+"""What a bridge decides: is it news, may so much be deleted, where does it come from, when again.
+
+Rules that hold here: nothing waits, and nothing is fetched; a resource is described in the Source's
+own words or not at all.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change_rules import faults_of
+from rsnotify.resourcesync.values import VALUES, as_ascii
+from rsnotify_client.between import has_changed, too_many
+from rsnotify_client.notification import position_of
+
+FEW = 10
+"""So many resources may go at once from the smallest set, if others are left."""
+SLOWER, FASTER = 1.5, 0.5
+VIA = "via"
+
+
+class Intervals(NamedTuple):
+    """How long a bridge waits between two looks, at least and at most."""
+
+    least: float = 60.0
+    most: float = 3_600.0
+
+
+def next_interval(
+    seconds: float, limits: Intervals, *, is_changed: bool = False, failures: int = 0
+) -> float:
+    """How long to wait after a look: shorter after a change, longer after none or a failure.
+
+    >>> limits = Intervals(60, 500)
+    >>> next_interval(400, limits, is_changed=True), next_interval(400, limits)
+    (200.0, 500)
+    """
+    if failures:
+        return min(limits.most, limits.least * 2.0 ** min(failures, 20))
+    factor = FASTER if is_changed else SLOWER
+    return min(limits.most, max(limits.least, seconds * factor))
+
+
+def held_back(deleted: int, known: int, max_delete: float) -> str | None:
+    """Why so many deletions are not believed; None if they are."""
+    if not deleted or (deleted <= FEW and deleted < known) or max_delete >= 100:
+        return None
+    if (refusal := too_many(deleted, known, max_delete)) is None:
+        return None
+    return f"{refusal.partition(';')[0]}; if that is meant, let it through with --release"
+
+
+def is_news(old: Change, new: Change) -> bool:
+    """Whether a description says something else of the resource than the one before.
+
+    What only one of the two says is no difference: lists and Change Lists say different amounts.
+    """
+    if has_changed(old, new) or _later(old.lastmod, new.lastmod) != 0:
+        return True
+    pairs = ((old.length, new.length), (old.type, new.type), (old.encoding, new.encoding))
+    if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        return True
+    links = _own_links(old), _own_links(new)
+    if all(links) and links[0] != links[1]:
+        return True
+    return not (old.hash and new.hash) and _later(old.datetime, new.datetime) > 0
+
+
+def _own_links(change: Change) -> list[Link]:
+    return [link for link in change.links if link.rel != VIA]
+
+
+def _later(before: str | None, after: str | None) -> int:
+    """1: it is later, -1: it is earlier, 0: neither is known."""
+    old, new = position_of(before), position_of(after)
+    if old is None or new is None:
+        return 0
+    return (new > old) - (new < old)
+
+
+def newest(descriptions: Iterable[Change]) -> Change | None:
+    """Of what several Sources say of one resource, what is told; of equals the first."""
+    best, at = None, -1
+    for each in descriptions:
+        when = max(0, position_of(each.lastmod) or position_of(each.datetime) or 0)
+        if when > at:
+            best, at = each, when
+    return best
+
+
+def told(before: Change | None, after: Change | None, others: Sequence[Change]) -> Change | None:
+    """What is to be published when one Source's description of a resource turns into another one.
+
+    `others` is what other Sources say of it; `after` may be None: the Source has it no longer.
+    """
+    old = newest(filter(None, [*others, before]))
+    new = newest(filter(None, [*others, after]))
+    if new is None:
+        return None if old is None else replace(old, change="deleted")
+    if old is None:
+        return replace(new, change="created")
+    if old is new or not is_news(old, new):
+        return None
+    return replace(new, change="updated")
+
+
+def with_via(change: Change, entry: str) -> Change:
+    """With a link to the Source's own entry, unless one says already where it came from.
+
+    A chain keeps the first one, and one only.
+    """
+    vias = [link for link in change.links if link.rel == VIA]
+    if len(vias) == 1 or not (vias or entry):
+        return change
+    found = vias[:1] or [Link(VIA, entry, exact(change.lastmod))]
+    return replace(change, links=(*_own_links(change), *found))
+
+
+def exact(time: str | None) -> str | None:
+    """A time that says its second; a day is none."""
+    return time if time is not None and "T" in time else None
+
+
+def is_from(change: Change, homes: Collection[str]) -> bool:
+    """Whether it came from one of these Capability Lists: of the set that it would go to."""
+    return any(link.rel == VIA and link.href in homes for link in change.links)
+
+
+def has_via(change: Change) -> bool:
+    return any(link.rel == VIA for link in change.links)
+
+
+def publishable(change: Change) -> tuple[Change | None, list[str]]:
+    """What a hub takes of it, and what it would refuse; None if that is the resource itself."""
+    if not change.loc.isascii():
+        change = replace(change, loc=as_ascii(change.loc))
+    if change.datetime is not None and not VALUES["datetime"].fits(change.datetime):
+        change = replace(change, datetime=None)  # of a coarse granularity; lastmod says it, too
+    change = replace(change, capability=None, index=None)
+    faults = faults_of(change, "change")
+    if not faults:
+        return change, []
+    said = [f"{change.loc[:200]!r}: {message}" for _, message in faults[:3]]
+    fields = {field.partition("[")[0].partition(".")[0] for field, _ in faults}
+    if fields & {"loc", "change"}:
+        return None, said
+    empty = {name: () if name == "links" else None for name in fields}
+    return replace(change, **empty), said
+
+
+def key_of(epoch: str, number: int, body: bytes) -> str:
+    """The idempotency key of a batch: of the state that it was made from, and what it says."""
+    digest = hashlib.blake2b(body, digest_size=12, key=epoch.encode()[:64]).hexdigest()
+    return f"bridge-{number}-{digest}"

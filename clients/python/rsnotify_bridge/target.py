@@ -1,0 +1,113 @@
+"""The hub that a bridge publishes to: batches, the whole state of a set, what it knows already.
+
+Rules that hold here: what waits does so in a thread; a batch or a load is repeated with its key
+until it is known what became of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.stream import DocumentStream
+from rsnotify_bridge.rules import is_news
+from rsnotify_client.discovery import WELL_KNOWN
+from rsnotify_client.hub import JSON, HubClient
+from rsnotify_client.queue import channel_of
+from rsnotify_client.web import Web
+
+NDJSON = "application/x-ndjson"
+PIECE = 1_000
+SEND_SECONDS, LOAD_SECONDS = 120.0, 3_600.0
+ASK_SECONDS = 0.5
+_LISTED = ("loc", "lastmod", "hash", "length", "type", "encoding", "changefreq", "priority")
+
+
+class HubTarget:
+    """One set of a hub."""
+
+    def __init__(self, url: str, token: str | None, set_name: str) -> None:
+        self.url, self.set_name = url.rstrip("/"), set_name
+        self._token = token
+        self._hub = HubClient(url, token)
+        self._loading = HubClient(
+            url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS
+        )
+        self._channel = channel_of(set_name, "change")
+        self._path = f"/api/sets/{quote(set_name, safe='')}/resources"
+
+    def close(self) -> None:
+        self._hub.close()
+        self._loading.close()
+
+    async def check(self) -> None:
+        await asyncio.to_thread(self._hub.check_right, self._channel)
+
+    async def publish(self, changes: list[Change], key: str) -> None:
+        body = msgspec.json.encode(changes)
+        await asyncio.to_thread(self._hub.publish, self._channel, body, key, JSON)
+
+    async def homes(self) -> frozenset[str]:
+        """How the set's Capability List is called: by us, and by the hub itself."""
+        name = f"/{self.set_name}/capabilitylist.xml"
+        found = {self.url + name}
+        stream = DocumentStream()
+        try:
+            async with Web(self._token, self.url) as web:
+                page = await web.page(self.url + WELL_KNOWN)
+            entries = [*stream.feed(page.body), *stream.close()]
+        except (Rejected, TryAgain):
+            entries = []
+        return frozenset(found | {entry.loc for entry in entries if entry.loc.endswith(name)})
+
+    async def has_resources(self) -> bool:
+        answer = await asyncio.to_thread(self._hub.ask, "GET", self._path)
+        return bool(answer.content["resources"])
+
+    async def knows(self, change: Change) -> bool:
+        """Whether the set says of this resource already what the change says."""
+        query = urlencode({"loc": change.loc})
+        try:
+            answer = await asyncio.to_thread(self._hub.ask, "GET", f"{self._path}?{query}")
+        except Rejected as error:
+            return error.status == 404 and change.change == "deleted"
+        if change.change == "deleted":
+            return False
+        names = {*Change.__struct_fields__} - {"change"}
+        said = {name: value for name, value in answer.content.items() if name in names}
+        return not is_news(msgspec.convert({**said, "change": "created"}, Change), change)
+
+    async def load(
+        self, states: Callable[[], Iterator[Change]], key: str, max_delete: float
+    ) -> Any:
+        """Make these the resources of the set, and wait until they are."""
+        path = f"{self._path}?{urlencode({'max_delete': f'{max_delete:g}'})}"
+        headers = {"Content-Type": NDJSON, "Idempotency-Key": key}
+        answer = await asyncio.to_thread(
+            lambda: self._loading.ask("PUT", path, headers, _lines(states()))
+        )
+        content = answer.content
+        while content["stage"] not in ("done", "compared"):
+            await asyncio.sleep(ASK_SECONDS)
+            standing = (await asyncio.to_thread(self._hub.ask, "GET", self._path)).content
+            if standing["load"] is None:
+                content = standing["last_load"]
+        return content
+
+
+def _lines(states: Iterator[Change]) -> Iterator[bytes]:
+    """Resources in NDJSON, in pieces that are worth sending."""
+    piece = bytearray()
+    for change in states:
+        fields = {name: value for name in _LISTED if (value := getattr(change, name)) is not None}
+        if change.links:
+            fields["links"] = change.links
+        piece += msgspec.json.encode(fields) + b"\n"
+        if len(piece) > PIECE * 64:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)

@@ -1,0 +1,172 @@
+"""What feeds and Activity Streams say, as changes: Atom, RSS, and IIIF Change Discovery.
+
+Rules that hold here: nothing is fetched; an entry that leaves a feed is not gone, it is old.
+"""
+
+from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.values import VALUES, is_w3c_datetime
+from rsnotify_client.address import joined
+from rsnotify_client.markup import Element
+from rsnotify_client.notification import position_of
+
+Entries = list[tuple[str, Change]]
+NEXT = ("next", "prev-archive")
+KINDS = {
+    "create": "created", "add": "created", "update": "updated", "delete": "deleted",
+    "remove": "deleted",
+}  # fmt: skip
+
+
+class FeedPage(NamedTuple):
+    """One page of a feed, newest first."""
+
+    entries: Entries
+    next: str | None
+    is_complete: bool  # it holds all that there is (RFC 5005)
+
+
+def feed_page(url: str, root: Element, skip: Callable[[str], object]) -> FeedPage:
+    """Raises `Rejected` for what is no feed."""
+    if root.name == "feed":
+        links = [link for link in root.children("link") if link.get("rel") in NEXT]
+        found = [entry for each in root.children("entry", "deleted-entry")
+                 if (entry := _atom(url, each, skip)) is not None]  # fmt: skip
+        return FeedPage(found, _first(url, links), root.child("complete") is not None)
+    channel = root.child("channel") if root.name == "rss" else None
+    if channel is None and root.name not in ("rss", "RDF"):
+        raise Rejected(f"{url} sent <{root.name}>, which is no feed")
+    items = [*(channel.children("item") if channel is not None else ()), *root.children("item")]
+    links = [link for link in (channel.children("link") if channel is not None else ())
+             if link.get("rel") in NEXT]  # fmt: skip
+    entries = [entry for each in items if (entry := _rss(url, each, skip)) is not None]
+    return FeedPage(entries, _first(url, links), is_complete=False)
+
+
+def _first(url: str, links: list[Element]) -> str | None:
+    return next((joined(url, href) for link in links if (href := link.get("href"))), None)
+
+
+def _atom(url: str, entry: Element, skip: Callable[[str], object]) -> tuple[str, Change] | None:
+    if entry.name == "deleted-entry":  # RFC 6721
+        ref = entry.get("ref")
+        when = moment(entry.get("when"))
+        return None if ref is None else (ref, Change("", "deleted", when, _exact(when)))
+    links = [link for link in entry.children("link") if link.get("href")]
+    chosen = next((link for link in links if link.get("rel") in (None, "alternate")), None)
+    chosen = chosen or next((link for link in links if link.get("rel") == "enclosure"), None)
+    id_ = entry.text_of("id")
+    href = chosen and chosen.get("href")
+    loc = joined(url, href) if href else id_
+    if loc is None or not VALUES["loc"].fits(loc):
+        skip(f"an entry of {url} has neither a link nor an id that is an address")
+        return None
+    when = moment(entry.text_of("updated", "published", "modified"))
+    kind = chosen.get("type") if chosen is not None else None
+    return id_ or loc, Change(loc, "created", when, _exact(when), type=kind)
+
+
+def _rss(url: str, item: Element, skip: Callable[[str], object]) -> tuple[str, Change] | None:
+    link, guid = item.text_of("link"), item.text_of("guid")
+    loc = joined(url, link) if link else guid
+    if loc is None or not VALUES["loc"].fits(loc):
+        skip(f"an item of {url} has neither a link nor a guid that is an address")
+        return None
+    when = moment(item.text_of("updated", "pubDate", "date", "modified"))
+    return guid or loc, Change(loc, "created", when, _exact(when))
+
+
+def moment(text: str | None) -> str | None:
+    """A time of RFC 3339 or RFC 822 as one of ours; None for what is neither.
+
+    >>> moment("Fri, 20 Nov 2026 21:34:00 +0100"), moment("2026-11-20"), moment("soon")
+    ('2026-11-20T20:34:00.000000Z', '2026-11-20', None)
+    """
+    if not text:
+        return None
+    text = text.strip()
+    if is_w3c_datetime(text):
+        return text
+    try:
+        when = parsedate_to_datetime(text)
+        seconds = when.timestamp()
+        return str(Position(int(seconds) * 1_000_000))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _exact(when: str | None) -> str | None:
+    return when if when is not None and "T" in when else None
+
+
+# Activity Streams -------------------------------------------------------------------------------
+
+
+class ActivityPage(NamedTuple):
+    """A collection or one of its pages; the oldest activity first."""
+
+    entries: list[tuple[str, Change, Position | None]]
+    last: str | None
+    prev: str | None
+    begins_new: bool  # a Refresh: what stands before it is not needed
+
+
+def is_collection(content: Any) -> bool:
+    kind = content.get("type") if isinstance(content, dict) else None
+    return kind in ("OrderedCollection", "OrderedCollectionPage")
+
+
+def activity_page(url: str, data: bytes, skip: Callable[[str], object]) -> ActivityPage:
+    """Raises `Rejected` for what is no OrderedCollection."""
+    try:
+        content = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise Rejected(f"{url} sent no JSON: a collection of activities is") from None
+    if not is_collection(content):
+        raise Rejected(f"{url} sent no OrderedCollection of Activity Streams")
+    items = content.get("orderedItems")
+    found: list[tuple[str, Change, Position | None]] = []
+    begins_new = False
+    for item in items if isinstance(items, list) else ():
+        kind = str(item.get("type", "")).lower() if isinstance(item, dict) else ""
+        if kind == "refresh":
+            begins_new = True
+            found.clear()
+        else:
+            found += _activities(url, kind, item, skip)
+    return ActivityPage(
+        found, _id(url, content.get("last")), _id(url, content.get("prev")), begins_new
+    )
+
+
+def _activities(
+    url: str, kind: str, item: Any, skip: Callable[[str], object]
+) -> Iterator[tuple[str, Change, Position | None]]:
+    if not isinstance(item, dict):
+        skip(f"an activity of {url} is no object")
+        return
+    when = item.get("endTime")
+    when = moment(when) if isinstance(when, str) else None
+    at = position_of(when)
+    if kind == "move":
+        for change, place in (("deleted", "object"), ("created", "target")):
+            if (loc := _id(url, item.get(place))) is not None:
+                yield loc, Change(loc, change, when, _exact(when)), at
+        return
+    loc = _id(url, item.get("object"))
+    if loc is None or kind not in KINDS:
+        skip(f"an activity of {url}: {kind[:40]!r} of {str(loc)[:200]}")
+        return
+    yield loc, Change(loc, KINDS[kind], when, _exact(when)), at
+
+
+def _id(url: str, value: Any) -> str | None:
+    """What names something: an address, or an object that has one."""
+    named = value.get("id") if isinstance(value, dict) else value
+    return joined(url, named) if isinstance(named, str) and named else None

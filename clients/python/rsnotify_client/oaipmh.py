@@ -1,0 +1,285 @@
+"""OAI-PMH 2.0: requests, what a repository says of itself, and a list of records page by page.
+
+Rules that hold here: the time of a list is the repository's own; tokens that loop, expire or never
+end end the reading; while one page is read the next one comes. What is wrong with the XML of a
+page is put right where its meaning is certain (`markup`), and is said.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import suppress
+from html import unescape
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.values import is_w3c_datetime
+from rsnotify_client.markup import PAGE_BYTES, Element, read_markup
+from rsnotify_client.notification import position_of
+from rsnotify_client.web import Refused, Web, refused
+
+log = logging.getLogger(__name__)
+
+PREFIX = "oai:"
+DAY, SECOND = "YYYY-MM-DD", "YYYY-MM-DDThh:mm:ssZ"
+OVERLAP_SECONDS = 60  # a record may be stored a while after it was stamped
+MAX_PAGES = 200_000
+EMPTY_PAGES = 100
+TRIES = 5
+WAIT_SECONDS = 300.0
+_TOKEN = re.compile(rb"<(?:\w+:)?resumptionToken\b[^>]*>([^<]{1,8192})</(?:\w+:)?resumptionToken>")
+
+
+class OaiRecord(NamedTuple):
+    """One record: its header and, where they were asked for, the elements of its metadata."""
+
+    identifier: str
+    datestamp: str
+    is_deleted: bool
+    fields: Mapping[str, Sequence[str]]
+
+
+class OaiPage(NamedTuple):
+    """One answer."""
+
+    records: list[OaiRecord]
+    token: str | None
+    response_date: str | None
+    error: str | None
+    words: str
+    nameless: int  # records without an identifier
+    repairs: tuple[str, ...]
+
+
+class OaiIdentity(NamedTuple):
+    """What a repository says of itself."""
+
+    name: str
+    granularity: str
+    deleted: str
+    response_date: str | None
+
+
+class OaiRequest(NamedTuple):
+    """Where and for what a repository is asked."""
+
+    base: str
+    prefix: str
+    set_spec: str | None
+
+    @classmethod
+    def of(cls, address: str) -> "OaiRequest":
+        """What `oai:URL?metadataPrefix=…&set=…` means.
+
+        >>> OaiRequest.of("oai:https://a.example/oai?db=1&set=math")
+        OaiRequest(base='https://a.example/oai?db=1', prefix='oai_dc', set_spec='math')
+        """
+        parts = urlsplit(address.removeprefix(PREFIX))
+        if parts.scheme not in ("http", "https"):
+            raise InvalidSettings([f"{address}: write oai: and the address, oai:https://…"])
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        asked = dict(query)
+        ours = ("verb", "metadataPrefix", "set", "from", "until", "resumptionToken")
+        rest = [pair for pair in query if pair[0] not in ours]
+        base = urlunsplit(parts._replace(query=urlencode(rest)))
+        return cls(base, asked.get("metadataPrefix") or "oai_dc", asked.get("set") or None)
+
+    def url(self, verb: str, **arguments: str | None) -> str:
+        given = {name: value for name, value in arguments.items() if value is not None}
+        joint = "&" if "?" in self.base else "?"
+        return f"{self.base}{joint}{urlencode({'verb': verb, **given}, safe=':')}"
+
+    def listing(self, verb: str, from_: str | None) -> str:
+        arguments = {"metadataPrefix": self.prefix, "set": self.set_spec, "from": from_}
+        return self.url(verb, **arguments)
+
+    def record(self, identifier: str) -> str:
+        return self.url("GetRecord", identifier=identifier, metadataPrefix=self.prefix)
+
+
+def identity_of(url: str, data: bytes) -> OaiIdentity:
+    root = read_markup(url, data).root
+    found = root.child("Identify")
+    if root.name != "OAI-PMH" or found is None:
+        raise Rejected(f"{url} does not answer as an OAI-PMH repository does")
+    granularity = found.text_of("granularity") or DAY
+    return OaiIdentity(
+        (found.text_of("repositoryName") or "")[:200],
+        SECOND if "ss" in granularity.lower() else DAY,
+        (found.text_of("deletedRecord") or "no").lower(),
+        root.text_of("responseDate"),
+    )
+
+
+def page_of(url: str, data: bytes, *, has_metadata: bool) -> OaiPage:
+    """One page of a list; raises `Rejected` for what is no answer of OAI-PMH."""
+    markup = read_markup(url, data)
+    root = markup.root
+    if root.name != "OAI-PMH":
+        raise Rejected(f"{url} sent <{root.name}>, which is no answer of OAI-PMH")
+    error = root.child("error")
+    listed = root.child("ListRecords", "ListIdentifiers")
+    if error is None and listed is None:
+        raise Rejected(f"{url} sent neither records nor an error")
+    records: list[OaiRecord] = []
+    nameless, token = 0, None
+    for each in listed.children() if listed is not None else ():
+        if each.name == "resumptionToken":
+            token = each.text or None
+        elif (record := _record(each, has_metadata=has_metadata)) is not None:
+            records.append(record)
+        else:
+            nameless += each.name in ("record", "header")
+    code = None if error is None else error.get("code") or "unknown"
+    words = "" if error is None else error.text[:200]
+    date = root.text_of("responseDate")
+    return OaiPage(records, token, date, code, words, nameless, markup.repairs)
+
+
+def _record(element: Element, *, has_metadata: bool) -> OaiRecord | None:
+    header = element if element.name == "header" else element.child("header")
+    identifier = header and header.text_of("identifier")
+    if header is None or not identifier:
+        return None
+    fields: dict[str, list[str]] = {}
+    metadata = element.child("metadata") if has_metadata else None
+    for each in metadata.all() if metadata is not None else ():
+        if text := each.text:
+            fields.setdefault(f"{each.prefix}:{each.name}", []).append(text)
+            fields.setdefault(each.name, []).append(text)
+    stamp = header.text_of("datestamp") or ""
+    return OaiRecord(identifier, stamp, header.get("status") == "deleted", fields)
+
+
+def early_token(data: bytes) -> str | None:
+    """The token at the end of a page, before the page is read."""
+    found = _TOKEN.search(data[-16 * 1024 :])
+    return None if found is None else unescape(found[1].decode(errors="replace")).strip() or None
+
+
+def from_of(cursor: str | None, granularity: str) -> str | None:
+    """The `from` of a request after a cursor, in the granularity that the repository has.
+
+    >>> from_of("2026-11-20T00:00:30Z", SECOND), from_of("2026-11-20T12:00:00Z", DAY)
+    ('2026-11-19T23:59:30Z', '2026-11-20')
+    """
+    at = position_of(cursor)
+    if at is None:
+        return None
+    if granularity == SECOND:
+        return str(Position(at - OVERLAP_SECONDS * MICROSECONDS))[:19] + "Z"
+    return str(at)[:10]
+
+
+def stamp_of(record: OaiRecord) -> str | None:
+    """Its datestamp as a time of ours, None if it is none."""
+    text = record.datestamp.strip().replace(" ", "T")
+    if "T" in text and not re.search(r"(Z|[+-]\d\d:\d\d)$", text):
+        text += "Z"
+    return text if is_w3c_datetime(text) else None
+
+
+class TokenExpired(Exception):
+    """The repository does not know its token any more."""
+
+
+class Harvest:
+    """Lists of one repository; `response_date` is when the last one began, by its own clock."""
+
+    def __init__(
+        self, web: Web, request: OaiRequest, granularity: str, *, has_metadata: bool
+    ) -> None:
+        self._web, self._request = web, request
+        self._has_metadata = has_metadata
+        self.granularity = granularity
+        self.response_date: str | None = None
+
+    @property
+    def verb(self) -> str:
+        return "ListRecords" if self._has_metadata else "ListIdentifiers"
+
+    async def pages(self, cursor: str | None) -> AsyncGenerator[OaiPage, None]:
+        from_ = from_of(cursor, self.granularity)
+        url = self._request.listing(self.verb, from_)
+        tokens, empty, is_first = set[str](), 0, True
+        coming = asyncio.create_task(self._fetched(url))
+        try:
+            while True:
+                data, asked = await coming, url
+                if (early := early_token(data)) is not None and early not in tokens:
+                    url = self._request.url(self.verb, resumptionToken=early)
+                    coming = asyncio.create_task(self._fetched(url))
+                page = page_of(asked, data, has_metadata=self._has_metadata)
+                if is_first:
+                    if page.error == "badArgument" and from_ and self.granularity != DAY:
+                        self.granularity, from_ = DAY, from_of(cursor, DAY)
+                        log.info("%s takes days, though it speaks of seconds", self._request.base)
+                        url = self._request.listing(self.verb, from_)
+                        coming = asyncio.create_task(self._fetched(url))
+                        continue
+                    self._note_time(page)
+                self._judge(page, asked)
+                is_first = False
+                for repair in page.repairs:
+                    log.info("%s: %s", asked, repair)
+                yield page
+                if page.token is None:
+                    return
+                empty = 0 if page.records else empty + 1
+                self._check_token(page.token, tokens, empty)
+                if page.token != early:
+                    await _given_up(coming)
+                    url = self._request.url(self.verb, resumptionToken=page.token)
+                    coming = asyncio.create_task(self._fetched(url))
+        finally:
+            await _given_up(coming)
+
+    def _note_time(self, page: OaiPage) -> None:
+        """When the harvest began, by the repository's clock."""
+        if position_of(page.response_date) is not None:
+            self.response_date = page.response_date
+        elif stamps := [each.datestamp for each in page.records if position_of(each.datestamp)]:
+            self.response_date = max(stamps)
+
+    def _judge(self, page: OaiPage, url: str) -> None:
+        if page.error in (None, "noRecordsMatch"):
+            return
+        if page.error == "badResumptionToken":
+            raise TokenExpired(page.words or "the token is not known")
+        raise Refused(f"{url}: the repository says {page.error}: {page.words}")
+
+    def _check_token(self, token: str, tokens: set[str], empty: int) -> None:
+        base = self._request.base
+        if token in tokens:
+            raise Refused(f"{base}: its resumption tokens go in a circle, at {token[:80]!r}")
+        tokens.add(token)
+        if len(tokens) > MAX_PAGES:
+            raise Refused(f"{base} has more than {MAX_PAGES:,} pages")
+        if empty >= EMPTY_PAGES:
+            raise Refused(f"{base} sent {EMPTY_PAGES} pages without a record, one after the other")
+
+    async def _fetched(self, url: str) -> bytes:
+        """A page; where the repository asks to wait, its token is not lost."""
+        for left in reversed(range(TRIES)):
+            try:
+                page = await self._web.page(url, cap=PAGE_BYTES)
+            except TryAgain as error:
+                if not left:
+                    raise
+                await asyncio.sleep(min(WAIT_SECONDS, error.retry_after_seconds or 1.0))
+                continue
+            if page.status != 200:
+                raise refused(url, page.status, challenge=page.challenge)
+            if len(page.body) >= PAGE_BYTES:
+                raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")
+            return page.body
+        raise AssertionError
+
+
+async def _given_up(task: "asyncio.Task[bytes]") -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError, Exception):
+        await task

@@ -1,0 +1,88 @@
+"""Requests that take their turn: one at a time to each host, and what robots.txt asks is kept.
+
+Rules that hold here: who asks often, and without a person behind it, uses this; a host whose
+robots.txt cannot be had allows everything.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from time import monotonic
+from urllib.parse import urlsplit
+from urllib.robotparser import RobotFileParser
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify_client.address import host_of
+from rsnotify_client.network import Network
+from rsnotify_client.web import Refused, Reply, Web
+
+ROBOT = "rsnotify"
+ROBOTS_BYTES = 512 * 1024
+ROBOTS_SECONDS = 24 * 3_600.0
+LONGEST_DELAY_SECONDS = 30.0
+
+
+class Hosts:
+    """Whose turn it is at each host, and what its robots.txt says."""
+
+    def __init__(self, *, obeys_robots: bool = True) -> None:
+        self.obeys_robots = obeys_robots
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._robots: dict[str, tuple[float, RobotFileParser]] = {}
+        self._next: dict[str, float] = {}
+
+    @asynccontextmanager
+    async def turn(self, web: "PoliteWeb", url: str) -> AsyncIterator[None]:
+        host = host_of(url)
+        async with self._turns[host]:
+            if self.obeys_robots:
+                await self._obey(web, host, url)
+            if (wait := self._next.get(host, 0.0) - monotonic()) > 0:
+                await asyncio.sleep(wait)
+            yield
+
+    async def _obey(self, web: "PoliteWeb", host: str, url: str) -> None:
+        until, robots = self._robots.get(host, (0.0, None))
+        if robots is None or until < monotonic():
+            robots = await web.robots(host)
+            self._robots[host] = monotonic() + ROBOTS_SECONDS, robots
+        if not robots.can_fetch(ROBOT, url):
+            raise Refused(
+                f"{host}/robots.txt asks robots to leave {urlsplit(url).path} alone: ask its "
+                "operator to allow rsnotify, or say --no-robots if it is yours"
+            )
+        delay = min(LONGEST_DELAY_SECONDS, float(robots.crawl_delay(ROBOT) or 0))
+        self._next[host] = monotonic() + delay
+
+
+class PoliteWeb(Web):
+    """A client that takes its turn."""
+
+    def __init__(self, token: str | None, url: str, network: Network, hosts: Hosts) -> None:
+        super().__init__(token, url, connections=4, network=network)
+        self._hosts = hosts
+
+    @asynccontextmanager
+    async def ask(
+        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Reply]:
+        async with (
+            self._hosts.turn(self, url),
+            super().ask(url, method=method, headers=headers) as answer,
+        ):
+            yield answer
+
+    async def robots(self, host: str) -> RobotFileParser:
+        """What robots.txt says; all is allowed where there is none, or where it cannot be had."""
+        found = RobotFileParser()
+        found.parse([])
+        try:
+            async with super().ask(f"{host}/robots.txt") as answer:
+                if answer.status != 200:
+                    return found
+                text = (await answer.read(ROBOTS_BYTES)).decode(errors="replace")
+        except (Rejected, TryAgain):
+            return found
+        found.parse(text.splitlines())
+        return found

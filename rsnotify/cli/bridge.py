@@ -1,0 +1,296 @@
+"""`rsnotify bridge`: follow Sources that others run, and publish their changes to sets of a hub."""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from rsnotify.cli.mirror import (
+    Headers,
+    LogFile,
+    Timeout,
+    Verbose,
+    log_more,
+    network_of,
+    until_ended,
+)
+from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, credential_for, refusals_of
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.process.sd_notify import READY, STATUS, notify
+from rsnotify_bridge.finding import Webs, find_source
+from rsnotify_bridge.memory import BridgeMemory, BridgeStore
+from rsnotify_bridge.service import (
+    BridgeOptions,
+    Bridges,
+    HubAddress,
+    check_options,
+    metrics_of,
+    read_bridges,
+    status_lines,
+    status_of,
+)
+from rsnotify_bridge.sources import SourceAdapter
+from rsnotify_client.address import without_tokens
+from rsnotify_client.answer import NotAHub
+from rsnotify_client.network import Network
+from rsnotify_client.polite import Hosts
+from rsnotify_client.textfile import write as write_metrics
+
+commands = typer.Typer()
+
+SOURCE_TOKEN = "RSNOTIFY_SOURCE_TOKEN"  # noqa: S105 - its name
+LOOK_SECONDS = 10.0
+
+From = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FROM]",
+        help="A site, set, list, sitemap, channel, topic, feed; or oai:URL for OAI-PMH.",
+    ),
+]
+To = Annotated[
+    str | None, typer.Argument(metavar="[SET]", help="The set of the hub that gets the changes.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Bring the set up to date and end, for cron.")]
+Show = Annotated[
+    bool, typer.Option("--show", help="Say what is found at FROM and how it would be followed.")
+]
+Status = Annotated[bool, typer.Option("--status", help="Say how the bridges are, and end.")]
+Release = Annotated[
+    bool, typer.Option("--release", help="Let the deletions through that are held back.")
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Several bridges, as bridges.toml has them.")
+]
+StateFile = Annotated[
+    Path, typer.Option("--state", metavar="FILE", help="Where is kept what the bridges know.")
+]
+Interval = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="Between two looks, at least.")
+]
+MaxInterval = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="Between two looks, at most.")
+]
+Compare = Annotated[
+    float | None,
+    typer.Option(min=1, metavar="SECONDS", help="How often the whole state is compared besides."),
+]
+MaxDelete = Annotated[
+    float,
+    typer.Option(
+        min=0, max=100, metavar="PERCENT", help="How much of the set may be deleted at once."
+    ),
+]
+LocFrom = Annotated[
+    str | None,
+    typer.Option(metavar="ELEMENT", help="The element that names a record's resource."),
+]
+Loc = Annotated[
+    str | None,
+    typer.Option(metavar="TEMPLATE", help="Or a template with {identifier} or {local} in it."),
+]
+LocBy = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Or a function, by its entry point.")
+]
+Shared = Annotated[
+    bool, typer.Option("--shared", help="Others publish to SET, too: nothing of theirs is touched.")
+]
+NoRobots = Annotated[
+    bool, typer.Option("--no-robots", help="Do not ask for robots.txt: the Source is yours.")
+]
+MaxBehind = Annotated[
+    float,
+    typer.Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be read."),
+]
+
+BRIDGE = """Publish the changes of a Source that somebody else runs.
+
+`rsnotify bridge https://repository.example/ dataset1`
+
+The whole state is loaded once, then every difference is published. It runs until SIGTERM or
+Ctrl-C; killed, it goes on where it was. Exit status of --once: 0 all is published, 1 something
+failed, was skipped or is held back, 2 wrong use.
+"""
+
+
+@commands.command(help=BRIDGE)
+def bridge(
+    source: From = None,
+    set_name: To = None,
+    once: Once = False,
+    show: Show = False,
+    status: Status = False,
+    release: Release = False,
+    config: Config = None,
+    state: StateFile = Path("bridge.db"),
+    interval: Interval = 60,
+    max_interval: MaxInterval = 3600,
+    compare: Compare = None,
+    max_delete: MaxDelete = 10,
+    loc_from: LocFrom = None,
+    loc: Loc = None,
+    loc_by: LocBy = None,
+    shared: Shared = False,
+    no_robots: NoRobots = False,
+    header: Headers = None,
+    timeout: Timeout = None,
+    max_behind: MaxBehind = 7200,
+    metrics: Metrics = None,
+    json: Json = False,
+    verbose: Verbose = False,
+    log_file: LogFile = None,
+    url: Url = HERE,
+    data: Data = DATA,
+) -> None:
+    if status:
+        raise typer.Exit(show_status(state, json=json, max_behind=max_behind))
+    if release:
+        raise typer.Exit(let_through(state, source, set_name))
+    log_more(verbose=verbose, file=log_file)
+    network = network_of(header or [], None, None, timeout)
+    given: dict[str, object] = {"interval": interval, "max-interval": max(interval, max_interval)}
+    given |= {"shared": shared, "loc-from": loc_from, "loc": loc, "loc-by": loc_by}
+    given |= {"compare": compare, "max-delete": max_delete, "robots": not no_robots}
+    if show:
+        options = _options(source, set_name or "any", given)
+        raise typer.Exit(until_ended(_show(options, network, json=json)))
+    if (config is None) == (source is None or set_name is None):
+        raise typer.BadParameter("give FROM and SET, or a file of bridges with --config")
+    bridges = read_bridges(config) if config else [_options(source, set_name or "", given)]
+    credential = credential_for(url, data)
+    hub = HubAddress(url, credential.token)
+    with refusals_of(credential, url), closing(BridgeStore(state)) as memory:
+        running = Running(memory, metrics)
+        try:
+            work = running.run(bridges, hub, network, once=once)
+        except NotAHub as error:
+            raise InvalidSettings([error.detail]) from None
+        raise typer.Exit(until_ended(work))
+
+
+def _options(source: str | None, set_name: str, given: Mapping[str, object]) -> BridgeOptions:
+    if source is None:
+        raise typer.BadParameter("give the address of a Source")
+    options = msgspec.convert({"from": source, "set": set_name, **given}, BridgeOptions)
+    check_options([options])
+    return options
+
+
+class Running:
+    """The bridges of a command, and what is reported of them."""
+
+    def __init__(self, memory: BridgeStore, metrics: Path | None) -> None:
+        self._memory, self._metrics = memory, metrics
+        self._bridges: Bridges | None = None
+        self._is_due = asyncio.Event()
+
+    async def run(
+        self, options: list[BridgeOptions], hub: HubAddress, network: Network, *, once: bool
+    ) -> int:
+        token = os.environ.get(SOURCE_TOKEN)
+        self._bridges = bridges = Bridges(options, hub, self._memory, network, token=token)
+        self._report()  # what cannot be written is said at once
+        try:
+            try:
+                await bridges.check()
+            except TryAgain as error:  # a hub that is away may come back
+                if once:
+                    raise
+                typer.echo(f"{error.detail}; it will be tried until it succeeds", err=True)
+            if once:
+                return await self._once(bridges)
+            typer.echo(f"rsnotify bridge ready, {len(bridges.bridges)} bridges")
+            notify(READY)
+            await asyncio.gather(bridges.keep(), self._keep_reporting())
+        finally:
+            self._report()
+            await bridges.close()
+        return 0
+
+    async def _once(self, bridges: Bridges) -> int:
+        is_well = await bridges.once()
+        for each in bridges.bridges:
+            facts = each.state.facts
+            typer.echo(f"{each.name}: {each.state.known} resources, {facts.published} published")
+            for said in filter(None, (facts.error, facts.held, facts.skipped)):
+                typer.echo(f"{each.name}: {said}", err=True)
+        return 0 if is_well else 1
+
+    async def _keep_reporting(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._report()
+
+    def _report(self) -> None:
+        states = [] if self._bridges is None else [each.state for each in self._bridges.bridges]
+        failing = sum(each.facts.failures > 0 for each in states)
+        notify(f"{STATUS}{len(states)} bridges, {failing} failing")
+        if self._metrics is not None:
+            write_metrics(self._metrics, metrics_of(states))
+
+
+async def _show(options: BridgeOptions, network: Network, *, json: bool) -> int:
+    """What is found, and nothing else is asked for."""
+    token = os.environ.get(SOURCE_TOKEN)
+    webs = Webs.of(options.source, token, network, Hosts(obeys_robots=options.robots))
+    try:
+        found = await find_source(webs, options.source, options.rule)
+    except Rejected as error:
+        raise InvalidSettings([error.detail]) from None
+    finally:
+        await webs.close()
+    if json:
+        said = {"kind": found.kind, "how": found.how(), "remarks": found.remarks}
+        typer.echo(msgspec.json.encode(said))
+        return 0
+    for line in _shown(found, options):
+        typer.echo(line)
+    return 0
+
+
+def _shown(found: SourceAdapter, options: BridgeOptions) -> list[str]:
+    interval = f"every {options.interval:g} to {options.max_interval:g} s"
+    every = options.compare or found.compare_seconds
+    when = "as it changes" if found.is_live else interval
+    lines = [f"{found.kind}: {found.how()}", f"followed {when}"]
+    if every is not None:
+        lines.append(f"all of it is compared every {every:g} s")
+    return lines + [without_tokens(each) for each in found.remarks]
+
+
+def show_status(state: Path, *, json: bool, max_behind: float) -> int:
+    """Print how each bridge is; the exit status."""
+    with closing(BridgeStore(state, is_writer=False)) as memory:
+        found = [status_of(each, time.time()) for each in memory.all()]
+    is_well = bool(found) and all(each.is_well(max_behind) for each in found)
+    if json:
+        typer.echo(msgspec.json.encode(found))
+        return 0 if is_well else 1
+    for each in found:
+        for line in status_lines(each):
+            typer.echo(line)
+    typer.echo("IN STEP" if is_well else "OUT OF STEP")
+    return 0 if is_well else 1
+
+
+def let_through(state: Path, source: str | None, set_name: str | None) -> int:
+    """Say that what is held back is meant; a bridge does it at its next look."""
+    with closing(BridgeStore(state, is_writer=False)) as memory:
+        found = [each for each in memory.all() if _is_meant(each, source, set_name)]
+        held = [each for each in found if each.facts.held is not None]
+        for each in held:
+            each.release()
+            typer.echo(f"{each.source} to {each.set_name}: {len(each.held())} deletions follow")
+    if not held:
+        typer.echo("nothing is held back", err=True)
+    return 0 if held else 1
+
+
+def _is_meant(each: BridgeMemory, source: str | None, set_name: str | None) -> bool:
+    return source in (None, each.source) and set_name in (None, each.set_name)

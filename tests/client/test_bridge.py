@@ -1,0 +1,229 @@
+"""`rsnotify bridge`: Sources of ResourceSync, sitemaps and channels, bridged to a set of a hub."""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from rsnotify.resourcesync.change import Change
+from rsnotify_bridge.memory import BridgeStore
+from tests.client.bridging import Bridging
+from tests.client.hubs import HubProcess, eventually
+from tests.support.sources import CAPABILITIES, Source, sitemap_index
+
+MAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
+
+
+@pytest.fixture
+def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
+    return Bridging(real_hub, set_name, tmp_path / "bridge.db")
+
+
+def sitemap(source: Source, names: str, lastmod: str | None = None) -> bytes:
+    when = f"<lastmod>{lastmod}</lastmod>" if lastmod else ""
+    entries = "".join(f"<url><loc>{source.loc(name)}</loc>{when}</url>" for name in names)
+    return MAP.format(entries).encode()
+
+
+async def test_the_whole_state_is_loaded_silently_and_then_changes_are_published(
+    source: Source, bridging: Bridging
+) -> None:
+    address = source.url + CAPABILITIES
+    first = await bridging.once(address)
+    assert (first.error, first.is_loaded, bridging.told()) == (None, True, [])
+    source.change("a.txt", b"new")
+    source.change("b.txt", None)
+    source.change("z.txt", b"z")
+    await bridging.once(address)
+    assert bridging.told() == [("updated", "a.txt"), ("deleted", "b.txt"), ("created", "z.txt")]
+    await bridging.once(address)
+    assert len(bridging.told()) == 3
+    found = bridging.hub.journal(bridging.set_name)[0]
+    assert (found.lastmod, found.hash, found.length) == (
+        source.changes[0].lastmod,
+        source.changes[0].hash,
+        source.changes[0].length,
+    )
+    assert [(link.rel, link.href) for link in found.links] == [("via", address)]
+
+
+async def test_changes_since_an_old_list_are_in_the_first_state(
+    source: Source, bridging: Bridging
+) -> None:
+    source.change("a.txt", None)
+    source.change("new.txt", b"x")
+    await bridging.once(source.url + CAPABILITIES)
+    assert (bridging.told(), bridging.count()) == ([], 3)
+
+
+async def test_sitemaps_are_compared(source: Source, bridging: Bridging) -> None:
+    source.documents["/map.xml"] = sitemap(source, "abcdefghijklm")
+    await bridging.once(source.loc("map.xml"))
+    source.documents["/map.xml"] = sitemap(source, "abcdefghijkln")
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.error, facts.held) == (None, None)
+    assert bridging.told() == [("created", "n"), ("deleted", "m")]
+
+
+async def test_a_lastmod_that_is_another_is_an_update(source: Source, bridging: Bridging) -> None:
+    source.documents["/map.xml"] = sitemap(source, "ab", "2026-11-01")
+    await bridging.once(source.loc("map.xml"))
+    source.documents["/map.xml"] = sitemap(source, "ab", "2026-11-02")
+    await bridging.once(source.loc("map.xml"))
+    assert bridging.told() == [("updated", "a"), ("updated", "b")]
+
+
+async def test_an_unchanged_part_of_an_index_is_not_read_again(
+    source: Source, bridging: Bridging
+) -> None:
+    asked: list[str | None] = []
+
+    async def part(request: web.Request) -> web.Response:
+        asked.append(request.headers.get("If-None-Match"))
+        if asked[-1] == '"1"':
+            return web.Response(status=304)
+        return web.Response(body=sitemap(source, "abc"), headers={"ETag": '"1"'})
+
+    source.handlers["/one.xml"] = part
+    source.documents["/two.xml"] = sitemap(source, "defghijklmnop")
+    source.documents["/index.xml"] = sitemap_index(source, "one.xml", "two.xml")
+    await bridging.once(source.loc("index.xml"))
+    source.documents["/two.xml"] = sitemap(source, "defghijklmno")
+    await bridging.once(source.loc("index.xml"))
+    assert asked == [None, '"1"']
+    assert (bridging.told(), bridging.count()) == ([("deleted", "p")], 15)
+
+
+async def test_a_list_that_is_suddenly_empty_deletes_nothing_until_that_is_said(
+    source: Source, bridging: Bridging
+) -> None:
+    source.documents["/map.xml"] = sitemap(source, "abc")
+    await bridging.once(source.loc("map.xml"))
+    source.documents["/map.xml"] = sitemap(source, "")
+    facts = await bridging.once(source.loc("map.xml"))
+    assert "3 of 3 resources" in (facts.held or "")
+    assert bridging.told() == []
+    with closing(BridgeStore(bridging.state, is_writer=False)) as memory:
+        memory.all()[0].release()
+    facts = await bridging.once(source.loc("map.xml"))
+    assert facts.held is None
+    assert sorted(bridging.told()) == [("deleted", "a"), ("deleted", "b"), ("deleted", "c")]
+
+
+async def test_a_list_that_comes_back_is_not_held_any_more(
+    source: Source, bridging: Bridging
+) -> None:
+    source.documents["/map.xml"] = sitemap(source, "abc")
+    await bridging.once(source.loc("map.xml"))
+    source.documents["/map.xml"] = sitemap(source, "")
+    await bridging.once(source.loc("map.xml"))
+    source.documents["/map.xml"] = sitemap(source, "abcd")
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.held, bridging.told()) == (None, [("created", "d")])
+
+
+async def test_too_many_deletions_in_a_change_list_are_held_back(
+    source: Source, bridging: Bridging
+) -> None:
+    await bridging.once(source.url + CAPABILITIES)
+    for name in "abc":
+        source.change(f"{name}.txt", None)
+    facts = await bridging.once(source.url + CAPABILITIES)
+    assert facts.held is not None
+    assert bridging.told() == []
+
+
+async def test_a_gap_in_the_change_lists_is_closed_by_a_comparison(
+    source: Source, bridging: Bridging
+) -> None:
+    await bridging.once(source.url + CAPABILITIES)
+    source.change("a.txt", b"lost in the gap")
+    source.now += 5_000_000
+    source.at = type(source.at)(source.now)
+    source.changes.clear()
+    source.list_resources()
+    facts = await bridging.once(source.url + CAPABILITIES)
+    assert facts.error is None
+    assert bridging.told()[0] == ("updated", "a.txt")
+    source.change("b.txt", b"after the gap")
+    await bridging.once(source.url + CAPABILITIES)
+    assert bridging.told()[-1] == ("updated", "b.txt")
+
+
+async def test_a_channel_is_followed_as_it_changes(
+    real_hub: HubProcess, bridging: Bridging
+) -> None:
+    real_hub.add_set("upstream")
+    from rsnotify_client import Publisher
+    from tests.support.running import TOKEN
+
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        publisher.publish("upstream", [change("created", "http://a.example/1")])
+        async with bridging.running(f"{real_hub.url}/upstream") as bridges:
+            keeping = asyncio.create_task(bridges.keep())
+            state = bridges.bridges[0].state
+            await until(lambda: state.facts.is_loaded)
+            publisher.publish("upstream", [change("updated", "http://a.example/1", length=3)])
+            publisher.publish("upstream", [change("created", "http://a.example/2")])
+            await until(lambda: state.facts.published == 2)
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+    assert bridging.told() == [("updated", "1"), ("created", "2")]
+    via = bridging.hub.journal(bridging.set_name)[0].links[0]
+    assert via.href == f"{real_hub.url}/upstream/capabilitylist.xml"
+
+
+async def test_two_hubs_that_bridge_each_other_do_not_echo(
+    real_hub: HubProcess, bridging: Bridging, tmp_path: Path
+) -> None:
+    from rsnotify_client import Publisher
+    from tests.support.running import TOKEN
+
+    here, there = bridging.set_name, "the-other-one"
+    real_hub.add_set(there)
+    back = Bridging(real_hub, there, tmp_path / "back.db")
+    with Publisher(real_hub.url, TOKEN) as publisher:
+        publisher.publish(here, [change("created", "http://a.example/here")])
+        publisher.publish(there, [change("created", "http://a.example/there")])
+        for _ in range(4):
+            await bridging.once(f"{real_hub.url}/{there}", shared=True)
+            await back.once(f"{real_hub.url}/{here}", shared=True)
+    assert sorted(bridging.told()) == [("created", "here"), ("created", "there")]
+    assert sorted(back.told()) == [("created", "here"), ("created", "there")]
+
+
+async def test_a_resource_of_two_sources_keeps_the_newest(
+    source: Source, bridging: Bridging
+) -> None:
+    source.documents["/one.xml"] = sitemap(source, "ab", "2026-11-01")
+    source.documents["/two.xml"] = sitemap(source, "b", "2026-11-05")
+    addresses = source.loc("one.xml"), source.loc("two.xml")
+
+    async def look() -> None:
+        async with bridging.running(*addresses, **{"max-delete": 100}) as bridges:
+            for each in bridges.bridges:
+                await each.once()
+
+    await look()
+    first = bridging.hub.journal(bridging.set_name)
+    assert [(each.change, each.lastmod) for each in first if each.loc.endswith("/b")] == [
+        ("created", "2026-11-01"),
+        ("updated", "2026-11-05"),
+    ]
+    assert {link.href for each in first for link in each.links} == {*addresses}
+    source.documents["/two.xml"] = sitemap(source, "c", "2026-11-05")
+    await look()
+    last = bridging.hub.journal(bridging.set_name)[len(first) :]
+    (older,) = [each for each in last if each.loc.endswith("/b")]
+    assert (older.change, older.lastmod) == ("updated", "2026-11-01")
+    assert older.links[0].href == source.loc("one.xml")
+
+
+def change(kind: str, loc: str, **fields: object) -> Change:
+    return Change(loc, kind, **fields)  # type: ignore[arg-type]
+
+
+async def until(fact: object, seconds: float = 20) -> None:
+    await asyncio.to_thread(eventually, fact, seconds)

@@ -1,0 +1,124 @@
+"""`rsnotify bridge` from feeds and from collections of Activity Streams."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from feedgen.feed import FeedGenerator
+
+from tests.client.bridging import Bridging
+from tests.client.hubs import HubProcess
+from tests.support.sources import Source
+
+DAY = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+@pytest.fixture
+def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
+    return Bridging(real_hub, set_name, tmp_path / "bridge.db")
+
+
+def feed(source: Source, *entries: tuple[str, int], is_rss: bool = False) -> bytes:
+    """Written by feedgen: each entry with the day of its change."""
+    made = FeedGenerator()
+    made.id(source.url)
+    made.title("A feed")
+    made.link(href=source.url)
+    made.description("Of changes")
+    for name, day in entries:
+        entry = made.add_entry(order="append")
+        entry.id(source.loc(name))
+        entry.guid(source.loc(name), permalink=True)
+        entry.title(name)
+        entry.link(href=source.loc(name))
+        entry.updated(DAY + timedelta(days=day))
+        entry.pubDate(DAY + timedelta(days=day))
+    return bytes(made.rss_str() if is_rss else made.atom_str())
+
+
+@pytest.mark.parametrize("is_rss", [False, True])
+async def test_a_feed_is_followed(source: Source, bridging: Bridging, is_rss: bool) -> None:
+    bridging.hub.add_set(bridging.set_name + str(is_rss).lower())
+    bridging.set_name += str(is_rss).lower()
+    source.documents["/feed"] = feed(source, ("b", 1), ("a", 0), is_rss=is_rss)
+    facts = await bridging.once(source.loc("feed"))
+    assert (facts.error, facts.skipped, bridging.count()) == (None, None, 2)
+    source.documents["/feed"] = feed(source, ("a", 3), ("c", 2), ("b", 1), is_rss=is_rss)
+    facts = await bridging.once(source.loc("feed"))
+    assert (facts.error, facts.skipped) == (None, None)
+    assert bridging.told() == [("created", "c"), ("updated", "a")]
+
+
+async def test_what_leaves_a_feed_is_not_gone_and_what_may_be_missing_is_said(
+    source: Source, bridging: Bridging
+) -> None:
+    source.documents["/feed"] = feed(source, ("b", 1), ("a", 0))
+    await bridging.once(source.loc("feed"))
+    source.documents["/feed"] = feed(source, ("d", 4), ("c", 3))
+    facts = await bridging.once(source.loc("feed"))
+    assert bridging.told() == [("created", "c"), ("created", "d")]
+    assert "does not reach back" in (facts.skipped or "")
+
+
+async def test_tombstones_delete(source: Source, bridging: Bridging) -> None:
+    source.documents["/feed"] = feed(source, ("b", 1), ("a", 0))
+    await bridging.once(source.loc("feed"))
+    tombstone = (
+        f'<at:deleted-entry xmlns:at="http://purl.org/atompub/tombstones/1.0" '
+        f'ref="{source.loc("b")}" when="2026-11-22T00:00:00Z"/></feed>'
+    )
+    body = feed(source, ("a", 0)).replace(b"</feed>", tombstone.encode())
+    source.documents["/feed"] = body
+    await bridging.once(source.loc("feed"))
+    assert bridging.told() == [("deleted", "b")]
+
+
+async def test_entries_that_name_nothing_are_said(source: Source, bridging: Bridging) -> None:
+    source.documents["/feed"] = (
+        b"<rss><channel><item><title>x</title></item><item><link>"
+        + source.loc("a").encode()
+        + b"</link></item></channel></rss>"
+    )
+    facts = await bridging.once(source.loc("feed"))
+    assert "neither a link nor a guid" in (facts.skipped or "")
+    assert bridging.count() == 1
+
+
+def activities(source: Source, *found: tuple[str, str, int], **links: str) -> bytes:
+    items = [
+        {"type": kind, "object": {"id": source.loc(name), "type": "Manifest"},
+         "endTime": (DAY + timedelta(days=day)).isoformat()}
+        for kind, name, day in found
+    ]  # fmt: skip
+    page = {"type": "OrderedCollectionPage", "orderedItems": items}
+    named = {name: {"id": source.loc(path)} for name, path in links.items()}
+    return json.dumps(page | named).encode()
+
+
+async def test_activities_are_read_back_to_what_is_known(
+    source: Source, bridging: Bridging
+) -> None:
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(body=pages[request.path], content_type="application/json")
+
+    collection = {"type": "OrderedCollection", "last": {"id": source.loc("two")}}
+    pages = {
+        "/all": json.dumps(collection).encode(),
+        "/one": activities(source, ("Create", "a", 0), ("Create", "b", 0)),
+        "/two": activities(source, ("Update", "a", 1), ("Create", "c", 1), prev="one"),
+        "/three": activities(source, ("Delete", "b", 2), ("Create", "d", 2), prev="two"),
+    }
+    source.handlers |= dict.fromkeys(pages, handler)
+    facts = await bridging.once(source.loc("all"))
+    assert (facts.error, facts.skipped, bridging.count()) == (None, None, 3)
+    collection["last"] = {"id": source.loc("three")}
+    pages["/all"] = json.dumps(collection).encode()
+    asked.clear()
+    await bridging.once(source.loc("all"))
+    assert bridging.told() == [("deleted", "b"), ("created", "d")]
+    assert "/one" not in asked

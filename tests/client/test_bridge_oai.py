@@ -1,0 +1,152 @@
+"""`rsnotify bridge oai:…`: repositories that have OAI-PMH and nothing else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.client.bridging import Bridging
+from tests.client.hubs import HubProcess
+from tests.support.repositories import Repository
+from tests.support.sources import Source
+
+BY_ELEMENT = {"loc-from": "dc:identifier"}
+BY_TEMPLATE = {"loc": "https://repo.example/record/{local}"}
+
+
+@pytest.fixture
+def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
+    return Bridging(real_hub, set_name, tmp_path / "bridge.db")
+
+
+@pytest.fixture
+async def repository() -> AsyncIterator[Repository]:
+    async with Source() as source:
+        found = Repository(source.loc("oai"))
+        source.handlers["/oai"] = found.handler
+        for number in range(35):
+            found.put(number)
+        yield found
+
+
+def address(repository: Repository) -> str:
+    return f"oai:{repository.url}?metadataPrefix=oai_dc"
+
+
+async def test_a_repository_is_harvested_once_and_then_followed(
+    repository: Repository, bridging: Bridging
+) -> None:
+    facts = await bridging.once(address(repository), **BY_ELEMENT)
+    assert (facts.error, facts.skipped, bridging.told(), bridging.count()) == (None, None, [], 35)
+    repository.put(3, "new words")
+    repository.put(99)
+    repository.delete(5)
+    repository.asked.clear()
+    await bridging.once(address(repository), **BY_ELEMENT)
+    assert bridging.told() == [("updated", "3"), ("created", "99"), ("deleted", "5")]
+    assert [asked.get("from") is not None for asked in repository.asked] == [False, True]
+    (via,) = bridging.hub.journal(bridging.set_name)[0].links
+    assert (via.rel, "verb=GetRecord&identifier=oai:repo.example:3&" in via.href) == ("via", True)
+
+
+async def test_a_record_is_its_own_resource_where_nothing_else_is_said(
+    repository: Repository, bridging: Bridging
+) -> None:
+    await bridging.once(address(repository))
+    repository.put(1)
+    await bridging.once(address(repository))
+    (change,) = bridging.hub.journal(bridging.set_name)
+    wanted = "?verb=GetRecord&identifier=oai:repo.example:1&metadataPrefix=oai_dc"
+    assert change.loc == repository.url + wanted
+
+
+async def test_deletions_that_a_repository_forgets_are_found_by_harvesting_all(
+    repository: Repository, bridging: Bridging
+) -> None:
+    repository.deleted = "no"
+    await bridging.once(address(repository), **BY_TEMPLATE)
+    repository.delete(7)
+    await bridging.once(address(repository), **BY_TEMPLATE)
+    assert bridging.told() == []
+    bridging.forget_comparison()
+    facts = await bridging.once(address(repository), **BY_TEMPLATE, compare=1.0)
+    assert (bridging.told(), facts.error) == ([("deleted", "7")], None)
+
+
+async def test_a_harvest_whose_token_expires_begins_again(
+    repository: Repository, bridging: Bridging
+) -> None:
+    repository.expire_after = 2
+    facts = await bridging.once(address(repository), **BY_TEMPLATE)
+    assert (facts.error, bridging.count(), repository.expired) == (None, 35, 1)
+
+
+async def test_tokens_that_go_in_a_circle_end_the_harvest(
+    repository: Repository, bridging: Bridging, source: Source
+) -> None:
+    page = PAGE.format(RECORD.format("oai:a:1") + "<resumptionToken>again</resumptionToken>")
+    asked = serve(source, page)
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert "go in a circle" in (facts.error or "")
+    assert len(asked) < 5
+
+
+async def test_the_text_of_the_wild_is_read(bridging: Bridging, source: Source) -> None:
+    records = "".join(RECORD.format(f"oai:a:{number}") for number in range(3))
+    page = PAGE.format(records).replace("TITLE", "caf\xe9 &nbsp;\x01&#x2; R&D")
+    serve(source, page, encoding="latin-1")
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert (facts.error, facts.skipped, bridging.count()) == (None, None, 3)
+
+
+async def test_a_repository_without_seconds_is_asked_for_days(
+    repository: Repository, bridging: Bridging, source: Source
+) -> None:
+    asked: list[str | None] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        asked.append(request.query.get("from"))
+        if "T" in (asked[-1] or ""):
+            return web.Response(text=BAD_ARGUMENT, content_type="text/xml")
+        return await repository.handler(request)
+
+    source.handlers["/oai"] = handler
+    await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert facts.error is None
+    assert [len(each) for each in asked if each] == [20, 10]
+
+
+PAGE = (
+    '<?xml version="1.0" encoding="UTF-8"?><OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/">'
+    "<responseDate>2026-11-20T00:00:00Z</responseDate><request/><ListIdentifiers>{}"
+    "</ListIdentifiers></OAI-PMH>"
+)
+RECORD = (
+    "<header><identifier>{}</identifier><datestamp>2026-11-20T00:00:00Z</datestamp>"
+    "<setSpec>TITLE</setSpec></header>"
+)
+IDENTIFY = (
+    '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><Identify>'
+    "<repositoryName>R</repositoryName><granularity>YYYY-MM-DDThh:mm:ssZ</granularity>"
+    "<deletedRecord>persistent</deletedRecord></Identify></OAI-PMH>"
+)
+BAD_ARGUMENT = (
+    '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/">'
+    '<error code="badArgument">no seconds</error></OAI-PMH>'
+)
+
+
+def serve(source: Source, page: str, encoding: str = "utf-8") -> list[str]:
+    """The same page for every list; what was asked."""
+    asked: list[str] = []
+
+    async def handler(request: web.Request) -> web.Response:
+        is_list = request.query["verb"] == "ListIdentifiers"
+        asked.append(request.query["verb"])
+        body = page if is_list else IDENTIFY
+        return web.Response(body=body.encode(encoding), content_type="text/xml")
+
+    source.handlers["/oai"] = handler
+    return asked

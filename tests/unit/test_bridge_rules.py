@@ -1,0 +1,345 @@
+"""What a bridge decides: intervals, what is held back, news, where it came from, what it is."""
+
+import pytest
+
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Change, Link
+from rsnotify_bridge.records import LocRule
+from rsnotify_bridge.rules import (
+    FEW,
+    Intervals,
+    exact,
+    held_back,
+    is_from,
+    is_news,
+    key_of,
+    newest,
+    next_interval,
+    publishable,
+    told,
+    with_via,
+)
+from rsnotify_client.feeds import moment
+from rsnotify_client.markup import ATTRIBUTES, TAGS, read_markup, repaired
+from rsnotify_client.oaipmh import (
+    DAY,
+    SECOND,
+    OaiRecord,
+    OaiRequest,
+    early_token,
+    from_of,
+    page_of,
+    stamp_of,
+)
+
+LIMITS = Intervals(60, 3600)
+MD5 = "md5:" + "0" * 32
+OTHER = "md5:" + "1" * 32
+LOC = "http://a.example/1"
+
+
+def said(**fields: object) -> Change:
+    return Change(LOC, "created", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_changed", "failures", "expected"),
+    [
+        (60, False, 0, 90),
+        (3000, False, 0, 3600),
+        (3600, False, 0, 3600),
+        (3600, True, 0, 1800),
+        (100, True, 0, 60),
+        (60, True, 0, 60),
+        (60, False, 1, 120),
+        (60, False, 5, 1920),
+        (60, False, 6, 3600),
+        (60, False, 10_000, 3600),
+    ],
+)
+def test_the_interval_goes_by_what_the_source_does(
+    seconds: float, is_changed: bool, failures: int, expected: float
+) -> None:
+    found = next_interval(seconds, LIMITS, is_changed=is_changed, failures=failures)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("deleted", "known", "most", "is_held"),
+    [
+        (0, 0, 10, False),
+        (FEW, FEW + 1, 10, False),
+        (FEW, FEW, 10, True),
+        (1, 1, 10, True),
+        (FEW + 1, 110, 10, False),
+        (FEW + 2, 110, 10, True),
+        (1000, 1000, 100, False),
+        (100, 1000, 10, False),
+        (101, 1000, 10, True),
+        (FEW + 1, 1_000_000, 0, True),
+    ],
+)
+def test_too_many_deletions_are_held_back(
+    deleted: int, known: int, most: float, is_held: bool
+) -> None:
+    assert (held_back(deleted, known, most) is not None) == is_held
+
+
+DAYS = ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ({}, {}, False),
+        ({"lastmod": DAYS[0]}, {"lastmod": DAYS[0]}, False),
+        ({"lastmod": DAYS[0]}, {"lastmod": DAYS[1]}, True),
+        ({"lastmod": DAYS[1]}, {"lastmod": DAYS[0]}, True),
+        ({"lastmod": DAYS[0]}, {"lastmod": "2026-11-01T01:00:00+01:00"}, False),
+        ({}, {"lastmod": DAYS[0]}, False),
+        ({"hash": MD5}, {"hash": OTHER}, True),
+        ({"hash": MD5}, {"hash": MD5}, False),
+        ({"hash": MD5, "lastmod": DAYS[0]}, {"hash": MD5, "lastmod": DAYS[1]}, True),
+        ({"length": 1}, {"length": 2}, True),
+        ({"length": 1}, {}, False),
+        ({"type": "text/plain"}, {"type": "text/html"}, True),
+        ({"datetime": DAYS[0]}, {"datetime": DAYS[1]}, True),
+        ({"datetime": DAYS[1]}, {"datetime": DAYS[0]}, False),
+        ({"datetime": DAYS[0], "hash": MD5}, {"datetime": DAYS[1], "hash": MD5}, False),
+        ({"links": (Link("alternate", LOC),)}, {"links": (Link("alternate", LOC + "2"),)}, True),
+        ({"links": (Link("via", LOC),)}, {"links": (Link("via", LOC + "2"),)}, False),
+    ],
+)
+def test_what_is_news(old: dict[str, str], new: dict[str, str], expected: bool) -> None:
+    assert is_news(said(**old), said(**new)) == expected
+
+
+OLD, NEW = said(lastmod=DAYS[0]), said(lastmod=DAYS[1])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "others", "expected"),
+    [
+        (None, OLD, [], ("created", DAYS[0])),
+        (OLD, NEW, [], ("updated", DAYS[1])),
+        (OLD, OLD, [], None),
+        (OLD, None, [], ("deleted", DAYS[0])),
+        (None, None, [], None),
+        (None, OLD, [NEW], None),
+        (None, NEW, [OLD], ("updated", DAYS[1])),
+        (NEW, None, [OLD], ("updated", DAYS[0])),
+        (OLD, None, [NEW], None),
+    ],
+)
+def test_of_several_sources_the_newest_is_told(
+    before: Change | None, after: Change | None, others: list[Change],
+    expected: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    found = told(before, after, others)
+    assert (found and (found.change, found.lastmod)) == expected
+
+
+def test_of_nothing_nothing_is_the_newest() -> None:
+    assert newest([]) is None
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ((), ["http://s/list"]),
+        ((Link("via", "http://first/"),), ["http://first/"]),
+        ((Link("via", "http://first/"), Link("via", "http://second/")), ["http://first/"]),
+    ],
+)
+def test_a_chain_keeps_the_first_via(links: tuple[Link, ...], expected: list[str]) -> None:
+    found = with_via(said(links=links), "http://s/list")
+    assert [link.href for link in found.links if link.rel == "via"] == expected
+    assert with_via(found, "http://elsewhere/") == found
+
+
+def test_what_came_from_the_set_does_not_go_back() -> None:
+    ours = with_via(said(), "http://hub/a/capabilitylist.xml")
+    assert is_from(ours, {"http://hub/a/capabilitylist.xml"})
+    assert not is_from(ours, {"http://hub/b/capabilitylist.xml"})
+    assert not is_from(said(), {"http://hub/a/capabilitylist.xml"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {}),
+        ({"lastmod": "yesterday", "length": 1}, {"length": 1}),
+        ({"hash": "md5:short"}, {}),
+        ({"datetime": "2026-11-20"}, {}),
+        ({"datetime": DAYS[0]}, {"datetime": DAYS[0]}),
+        ({"type": "no type"}, {}),
+        ({"links": (Link("x y", "no"),)}, {}),
+    ],
+)
+def test_what_a_hub_would_refuse_is_left_out(
+    fields: dict[str, object], expected: dict[str, object]
+) -> None:
+    found, _ = publishable(said(**fields))
+    assert found == said(**expected)
+
+
+def test_an_address_that_is_none_is_no_resource() -> None:
+    found, why = publishable(Change("nowhere", "created"))
+    assert (found, "an absolute URI" in why[0]) == (None, True)
+    found, _ = publishable(Change("http://a.example/é", "created"))
+    assert found == Change("http://a.example/%C3%A9", "created")
+
+
+def test_a_key_is_made_of_the_state_the_number_and_the_content() -> None:
+    keys = {
+        key_of(*each) for each in (("a", 1, b"x"), ("b", 1, b"x"), ("a", 2, b"x"), ("a", 1, b"y"))
+    }
+    assert len(keys) == 4
+    assert key_of("a", 1, b"x") in keys
+    assert exact("2026-11-20") is None
+
+
+# OAI-PMH ----------------------------------------------------------------------------------------
+
+REQUEST = OaiRequest("https://a.example/oai", "oai_dc", None)
+RECORD = OaiRecord("oai:a:12/3", DAYS[0], False, {"dc:identifier": ["10.1/x", LOC]})
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (LocRule("dc:identifier"), LOC),
+        (LocRule("dc:title"), None),
+        (LocRule(None, "https://a.example/{identifier}"), "https://a.example/oai%3Aa%3A12%2F3"),
+        (LocRule(None, "https://a.example/{+identifier}"), "https://a.example/oai:a:12/3"),
+        (LocRule(None, "https://a.example/{local}"), "https://a.example/12%2F3"),
+        (LocRule(None, None, lambda record: record.datestamp), DAYS[0]),
+        (
+            LocRule(),
+            "https://a.example/oai?verb=GetRecord&identifier=oai:a:12%2F3&metadataPrefix=oai_dc",
+        ),
+    ],
+)
+def test_which_resource_a_record_is(rule: LocRule, expected: str | None) -> None:
+    assert rule.loc(RECORD, REQUEST) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (("dc:identifier", "https://a/{identifier}", None), "give one of"),
+        ((None, "https://a/{number}", None), "is not known"),
+        ((None, "https://a/", None), "name a field"),
+        ((None, None, "nothing-of-that-name"), "no package has"),
+    ],
+)
+def test_a_wrong_rule_is_said(given: tuple[str | None, ...], problem: str) -> None:
+    with pytest.raises(InvalidSettings, match=problem):
+        LocRule.of(*given)
+
+
+@pytest.mark.parametrize(
+    ("cursor", "granularity", "expected"),
+    [
+        (None, SECOND, None),
+        ("2026-11-20T00:00:30Z", SECOND, "2026-11-19T23:59:30Z"),
+        ("2026-11-20T00:00:30Z", DAY, "2026-11-20"),
+        ("2026-11-20", DAY, "2026-11-20"),
+        ("soon", DAY, None),
+    ],
+)
+def test_from_is_in_the_granularity_of_the_repository(
+    cursor: str | None, granularity: str, expected: str | None
+) -> None:
+    assert from_of(cursor, granularity) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-20", "2026-11-20"),
+        ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z"),
+        ("2026-11-20 10:00:00", "2026-11-20T10:00:00Z"),
+        ("2026-11-20T10:00:00", "2026-11-20T10:00:00Z"),
+        ("20.11.2026", None),
+        ("", None),
+    ],
+)
+def test_datestamps_of_the_wild(text: str, expected: str | None) -> None:
+    assert stamp_of(RECORD._replace(datestamp=text)) == expected
+
+
+def test_a_token_is_known_before_its_page_is_read() -> None:
+    assert early_token(b"<a><resumptionToken x='1'> a&amp;b </resumptionToken></a>") == "a&b"
+    assert early_token(b"<oai:resumptionToken>t</oai:resumptionToken>") == "t"
+    assert early_token(b"<resumptionToken/>") is None
+
+
+def test_what_is_no_answer_of_a_repository_is_said() -> None:
+    for data in (b"<a/>", b"<OAI-PMH/>", b"<!DOCTYPE html><html>", b"", b"<OAI-PMH>"):
+        with pytest.raises(Rejected):
+            page_of("http://a/", data, has_metadata=False)
+
+
+# The wild ---------------------------------------------------------------------------------------
+
+
+def with_attributes(count: int) -> bytes:
+    return b"<a " + b"".join(b'x%d="yyyy" ' % number for number in range(count)) + b"/>"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ("<a>é</a>".encode(), "<a>é</a>"),
+        ("<a>é</a>".encode("latin-1"), "<a>é</a>"),
+        (b"\xef\xbb\xbf<a/>", "<a/>"),
+        ("\ufeff<a>é</a>".encode("utf-16-le"), "\ufeff<a>é</a>"),
+        ("<?xml version='1.0' encoding='iso-8859-1'?><a>é</a>".encode("latin-1"), "<a>é</a>"),
+        ("<?xml version='1.0' encoding='koi8-r'?><a>я</a>".encode("koi8-r"), "<a>я</a>"),
+        ("<?xml version='1.0' encoding='none-such'?><a>é</a>".encode(), "<a>é</a>"),
+        (b"<a>\x00\x01\x1f</a>", "<a></a>"),
+        (b"<a>&eacute;&nbsp;&none;&amp;&#233;&#xe9;&#0;&#xFFFF;</a>",
+         "<a>é\xa0&amp;none;&amp;&#233;&#xe9;</a>"),
+        (b"<a>R&D &lt;</a>", "<a>R&amp;D &lt;</a>"),
+        (b"<a>\x93quoted\x94</a>", "<a>“quoted”</a>"),
+    ],
+)  # fmt: skip
+def test_what_is_meant_is_read(data: bytes, expected: str) -> None:
+    assert repaired(data)[0] == expected.removeprefix("\ufeff")
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"<html><body>log in</body></html>", "perhaps a login page"),
+        (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "DOCTYPE"),
+        (b"<a>", "not well-formed"),
+        (b"<a>" + b"<b/>" * TAGS + b"</a>", "tags"),
+        (
+            b"<a " + b"".join(b'x%d="yyyy" ' % n for n in range(ATTRIBUTES + 1)) + b"/>",
+            "attributes",
+        ),
+    ],
+)
+def test_what_is_dangerous_is_refused(data: bytes, problem: str) -> None:
+    with pytest.raises(Rejected, match=problem):
+        read_markup("http://a/", data)
+
+
+def test_as_many_attributes_as_anybody_writes_are_read() -> None:
+    assert read_markup("http://a/", with_attributes(ATTRIBUTES)).root.get("x1") == "yyyy"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z"),
+        ("Fri, 20 Nov 2026 10:00:00 GMT", "2026-11-20T10:00:00.000000Z"),
+        ("2026-11", "2026-11"),
+        ("tomorrow", None),
+        (None, None),
+    ],
+)
+def test_times_of_feeds(text: str | None, expected: str | None) -> None:
+    assert moment(text) == expected
