@@ -14,8 +14,8 @@ from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connections
 from django.db.models import F
-from sqlalchemy import create_engine
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy import create_engine, delete, insert, select, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from rsnotify_client import Outbox, Publisher
 from rsnotify_client.integrations.models import PublishedModel, steps
@@ -447,3 +447,36 @@ def test_a_database_that_can_have_no_outbox_is_named() -> None:
 )
 def test_each_driver_gets_its_own_marks(style: str, statement: str) -> None:
     assert with_marks("?, ?", style) == statement
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [insert, lambda model: update(model).values(slug="two"), delete],
+    ids=["insert", "update", "delete"],
+)
+def test_the_first_statement_that_passes_objects_by_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, statement: Callable[[Any], Any]
+) -> None:
+    class Base(DeclarativeBase):
+        pass
+
+    class Preprint(Base):
+        __tablename__ = "preprints"
+
+        id: Mapped[int] = mapped_column(primary_key=True)
+        slug: Mapped[str] = mapped_column(default="one")
+
+    publish_model(Mock(Publisher), Preprint, "a", loc=lambda each: f"{ADDRESS}{each.slug}")
+    engine = create_engine(f"sqlite:///{tmp_path / 'preprints.db'}")
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(Preprint())
+        session.flush()
+        session.scalars(select(Preprint)).one().slug = "three"
+        session.flush()
+        assert not caplog.messages
+        for _ in range(2):
+            session.execute(statement(Preprint))
+    engine.dispose()
+    said = ["a statement writes Preprint past its objects: publish what it changes yourself"]
+    assert caplog.messages == said

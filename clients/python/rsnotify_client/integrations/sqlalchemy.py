@@ -7,7 +7,7 @@ Rules that hold here: what is rolled back, a savepoint too, is never published. 
 because of a publisher; a change that it does not take is logged as lost. Before an object is
 written its row is read, and locked until the commit: the address of that row is the one that goes,
 and what the object has from an older row is forgotten.
-Statements that pass the session by (bulk updates, SQL) are not seen.
+Statements that pass the objects by are not published; those that SQLAlchemy shows are named once.
 """
 
 import logging
@@ -17,7 +17,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import event, inspect
 from sqlalchemy.engine import Connection
-from sqlalchemy.orm import ColumnProperty, Session, SessionTransaction, lazyload, object_session
+from sqlalchemy.orm import (
+    ColumnProperty,
+    ORMExecuteState,
+    Session,
+    SessionTransaction,
+    lazyload,
+    object_session,
+)
 from sqlalchemy.orm.attributes import History
 
 from rsnotify.resourcesync.change import Change
@@ -30,6 +37,9 @@ log = logging.getLogger(__name__)
 
 PENDING = "rsnotify_pending"
 WRITTEN = "rsnotify_written"
+
+_not_warned: set[type[Any]] = set()
+"""Published models of which nobody has said yet that a statement passed their objects by."""
 
 
 class Pending(NamedTuple):
@@ -68,6 +78,7 @@ def publish_model(
     If one stops to be public, or its address changes, the old address is published as deleted.
     `naive` says which zone the datetimes have that come without one.
     """
+    _not_warned.add(model)
     listeners = _Listeners(to, PublishedModel(model, set_name, loc, fields, when, naive))
     event.listen(model, "before_update", listeners.will_update, propagate=True)
     event.listen(model, "before_delete", listeners.will_delete, propagate=True)
@@ -164,6 +175,18 @@ def _begin_to_write(connection: Connection) -> None:
     """SQLite locks no rows, and its driver begins a transaction with the first write only."""
     if not getattr(connection.connection.driver_connection, "in_transaction", True):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+@event.listens_for(Session, "do_orm_execute")
+def _executed(state: ORMExecuteState) -> None:
+    if state.is_select or not _not_warned or state.bind_mapper is None:
+        return
+    for model in _not_warned.intersection(state.bind_mapper.class_.__mro__):
+        _not_warned.discard(model)
+        log.warning(
+            "a statement writes %s past its objects: publish what it changes yourself",
+            model.__name__,
+        )
 
 
 @event.listens_for(Session, "after_flush")
