@@ -9,6 +9,7 @@ from pathlib import Path
 NAMES = (
     "appends",
     "channels",
+    "dumps",
     "floods",
     "loads",
     "mirror",

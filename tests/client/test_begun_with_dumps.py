@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import signal
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -341,3 +342,10 @@ async def test_a_hostile_package_harms_nothing_and_is_said(
     assert copied == expected
     assert bool(problems(found)) == (not expected)
     assert not [path for path in tmp_path.rglob("*evil*") if "copy" not in str(path)]
+
+
+def test_killed_with_the_mirror_and_its_destination_dumps_are_the_source() -> None:
+    """In a process without threads, so that it may fork; `make soak SOAK_ARGS=dumps` is longer."""
+    code = "from tests.soak.dumps import proven; print(proven(3, 'short', 30))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert said.stdout.startswith("killed "), said.stderr

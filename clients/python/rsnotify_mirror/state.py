@@ -369,6 +369,12 @@ class State:
         ).fetchone()
         return found and _row(found)
 
+    def rows_of(self, locs: Sequence[str]) -> dict[str, Row]:
+        """Of some hundreds of resources those that are known."""
+        marks = ",".join("?" * len(locs))
+        query = f"SELECT {_ROW} FROM resource WHERE loc IN ({marks})"  # noqa: S608
+        return {row.loc: row for row in map(_row, self.database.execute(query, locs))}
+
     def rows(self) -> Iterator[Row]:
         cursor = self.database.execute(f"SELECT {_ROW} FROM resource ORDER BY loc")  # noqa: S608
         return map(_row, cursor)

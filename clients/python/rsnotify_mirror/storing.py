@@ -12,12 +12,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain, islice
 from time import time
+from typing import BinaryIO
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
@@ -41,6 +44,7 @@ from rsnotify_mirror.report import Event, Kind, Report
 from rsnotify_mirror.state import Row, State
 
 PATCHED_BYTES = 16 * 1024 * 1024
+UNPACKED_AT_ONCE = 250
 PACKAGE_ATTEMPTS, PACKAGE_SECONDS = 4, 0.1  # at a package, and until the next one
 IN_MEMORY_BYTES = 64 * 1024 * 1024
 
@@ -321,34 +325,62 @@ class Unpacking(RemotePackages):
         self.when_kept()
 
     async def _unpack(self, package: Package) -> None:
-        for packed in package.resources():
+        resources = package.resources()
+        while some := list(islice(resources, UNPACKED_AT_ONCE)):
             at = position_of(package.head.md.at or package.head.md.until)
-            asked = None if at is None else at // 1_000_000
-            wanted = wanted_by(change_of(packed.entry))
-            row = self._state.row(wanted.loc)
-            held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)
-            if row is None or row.wanted.is_deleted or is_current(row.wanted, row.have):
-                continue
-            planned = replace(row.wanted, position=None, is_live=False)
-            if planned != wanted and not is_current(row.wanted, held):
-                continue
-            try:
-                self._report(await self._store_one(package, packed, row, held))
-            except (Rejected, TryAgain) as error:
-                self._report(Event("skipped", wanted.loc, problem=error.detail))
+            wanted = [wanted_by(change_of(packed.entry)) for packed in some]
+            rows = self._state.rows_of([each.loc for each in wanted])
+            self._store.settle([*rows.values()])
+            for packed, its in zip(some, wanted, strict=True):
+                if (row := rows.get(its.loc)) is not None:
+                    await self._unpack_one(package, packed, row, its, at)
             await asyncio.sleep(0)
         for refused in package.refused:
             self._report(Event("skipped", problem=refused))
 
+    async def _unpack_one(
+        self,
+        package: Package,
+        packed: Packed,
+        row: Row,
+        wanted: SourceResource,
+        at: Position | None,
+    ) -> None:
+        """Store it, if it is the one that is wanted now."""
+        asked = None if at is None else at // 1_000_000
+        held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)
+        if row.wanted.is_deleted or is_current(row.wanted, row.have):
+            return
+        planned = replace(row.wanted, position=None, is_live=False)
+        if planned != wanted and not is_current(row.wanted, held):
+            return
+        try:
+            self._report(await self._store_one(package, packed, row, held))
+        except (Rejected, TryAgain) as error:
+            self._report(Event("skipped", wanted.loc, problem=error.detail))
+
     async def _store_one(self, package: Package, packed: Packed, row: Row, held: Have) -> Event:
         wanted = row.wanted
         check = Check(wanted.length, wanted.hash)
-        with self._disk.open_part(wanted.loc) as part:
-            for piece in package.content(packed):
-                part.write(piece)
-                check.update(piece)
+        pieces = package.content(packed)
+        content = next(pieces, b"")
+        check.update(content)
+        more = next(pieces, b"")
+        if more:
+            with self._disk.open_part(wanted.loc) as part:
+                _write(part, content)
+                for piece in chain([more], pieces):
+                    _write(part, piece)
+                    check.update(piece)
         if check.problem() is not None:
             self._disk.drop_part(wanted.loc)
             raise Refused(f"{packed.path} in the package is not what the manifest says")
         have = replace(held, lastmod=wanted.lastmod, length=check.length, hash=wanted.hash)
-        return await self._store.put(row, Fetched(have, None, check.length))
+        return await self._store.put(row, Fetched(have, None if more else content, check.length))
+
+
+def _write(part: BinaryIO, piece: bytes) -> None:
+    """All of it, or an error: a disk that gets full takes a part without one."""
+    left = memoryview(piece)
+    while left:
+        left = left[part.write(left) :]
