@@ -31,6 +31,7 @@ CODE = {
     "rsnotify_bridge": ROOT / "clients/python/rsnotify_bridge",
     "rsnotify_client": ROOT / "clients/python/rsnotify_client",
     "rsnotify_mirror": ROOT / "clients/python/rsnotify_mirror",
+    "rsnotify/web/client/lib": ROOT / "clients/javascript/lib",
 }
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 IMPORTED = {
@@ -88,7 +89,7 @@ def code_files() -> set[str]:
         for package, folder in CODE.items()
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
-    }
+    } | {"rsnotify/web/client/rsnotify.js"}
 
 
 def check_metadata(*archives: Path) -> None:

@@ -4,7 +4,7 @@ A window is half open, `(from_, until]`; each begins where the one before ends. 
 never changes again, unless Redis loses it, and the open one is the last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple, Self
 
@@ -170,3 +170,16 @@ def split(windows: Sequence[Window], begin: int) -> tuple[Sequence[Window], Sequ
     left = sum(1 for _ in takewhile(lambda window: window.until <= begin, windows))
     left = max(left, len(windows) - (INDEX_ENTRIES - 1))
     return windows[:left][-INDEX_ENTRIES:], windows[left:]
+
+
+def changes_since(
+    moment: int, head: int, window_from: int, window_count: int, closed: Iterable[Window]
+) -> int | None:
+    """How many changes came after a moment. Only whole windows are counted: None if one reaches
+    across it. `closed` are those that end after it, `head` is the newest change."""
+    if head <= moment:
+        return 0
+    windows = [*((each.from_, each.changes) for each in closed), (window_from, window_count)]
+    if any(begin < moment and changes for begin, changes in windows):
+        return None
+    return sum(changes for _, changes in windows)

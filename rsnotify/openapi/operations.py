@@ -130,6 +130,13 @@ def _set(summary: str, **answers_and_more: object) -> Operation:
 _SUBSCRIPTION = "/api/subscriptions/{subscription}"
 _SETS, _SET = "/api/sets", "/api/sets/{set}"
 
+_CLIENT_FILE = Operation(
+    "A file of the JavaScript client, which web pages import",
+    "everybody",
+    {200: {"text/javascript": ANY_TEXT}, 304: {}},
+    errors=(404,),
+)
+
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/api/changes"): Operation(
         "Publish to several sets at once; each change names its own",
@@ -304,6 +311,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: {"text/css": ANY_TEXT, "text/javascript": ANY_TEXT}, 304: {}},
         errors=(404,),
     ),
+    ("GET", "/static/client/{file}"): _CLIENT_FILE,
+    ("GET", "/static/client/lib/{file}"): _CLIENT_FILE,
     ("GET", "/.well-known/resourcesync"): _document("Source Description"),
     ("GET", "/robots.txt"): Operation(
         "For crawlers", "everybody", {200: {TEXT: ANY_TEXT}, 304: {}}, headers=CONDITIONS

@@ -99,9 +99,10 @@ def _store_text(report: Report, seconds: float) -> str:
 def _kept(numbers: SetNumbers | None) -> dict[str, Any]:
     """What Redis has of a set; nothing if Redis does not answer."""
     if numbers is None:
-        return {"changes": None, "newest": None, "change_lists": None, "resources": None}
+        return dict.fromkeys(("changes", "changes_today", "newest", "change_lists", "resources"))
     return {
         "changes": numbers.changes,
+        "changes_today": numbers.today,
         "newest": str(numbers.head) if numbers.changes else None,
         "change_lists": numbers.change_lists,
         "resources": numbers.resources,

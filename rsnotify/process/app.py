@@ -34,6 +34,7 @@ from rsnotify.registry.access import Access
 from rsnotify.registry.base_url import BaseUrl
 from rsnotify.registry.cors import Cors
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
+from rsnotify.web.browsers import ForBrowsers
 from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import WebSubEndpoint
@@ -113,6 +114,8 @@ def page_routes(page: FrontPage, validation: Validation) -> Routes:
     return [
         Route("/", page.front),
         Route("/static/{file}", page.file),
+        Route("/static/client/{file}", page.client),
+        Route("/static/client/lib/{file}", page.client),
         Route("/api/validate", validation.validate, methods=["POST"]),
     ]
 
@@ -179,6 +182,7 @@ def build(parts: HubParts) -> ASGIApp:
     """The whole HTTP API, as one application."""
     settings = parts.settings
     cors = Cors(parts.hub, settings.allowed_origins, parts.access.cookie_origins)
+    browsers = ForBrowsers(is_on=settings.page == "on")
     app = build_app(
         [
             *_publishing_routes(parts),
@@ -187,9 +191,9 @@ def build(parts: HubParts) -> ASGIApp:
             *websub_routes(_websub(parts)),
             *watching_routes(parts.watching),
             *cors.opened(_page_routes(parts)),
-            *cors.opened(_pull_routes(parts)),
+            *cors.opened(browsers.opened(_pull_routes(parts))),
         ],
-        cors.around,
+        lambda app: cors.around(browsers.around(app)),
     )
     return AccessLog(app, parts.base_url.asker) if settings.access_log == "on" else app
 

@@ -2,11 +2,13 @@
 
 `Accept` decides who gets it: those who name HTML, as browsers do. Everybody else is sent to the
 Source Description, where machines begin. The files are read once; no other file can be asked for.
+The JavaScript client is among them, for the page and for pages that copy its examples.
 """
 
+from collections.abc import Mapping
 from hashlib import blake2b
 from importlib.resources import files
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from starlette.requests import Request
@@ -14,30 +16,18 @@ from starlette.responses import RedirectResponse, Response
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
+from rsnotify.web.frame import FRONT_SCRIPTS, HEADERS, STATIC, framed, template
 
-FRONT = "index.html"
 MEDIA_TYPES = {
     ".css": "text/css",
     ".html": "text/html",
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
 }
+CLONE = Path(__file__).parents[2]
 HTML = ("text/html", "application/xhtml+xml")
 XML = ("application/xml", "text/xml")
 ACCEPT_CHARACTERS = 1024  # that are read of `Accept`; browsers send some hundred
-
-# Scripts, styles and connections of the hub itself only, none of them inline.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "cache-control": "no-cache",
-    "content-security-policy": POLICY,
-    "cross-origin-opener-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "vary": "accept",
-}
 
 
 class File(NamedTuple):
@@ -49,19 +39,29 @@ class File(NamedTuple):
 
 
 class FrontPage:
-    """Answers `/` and `/static/`; turned off, it sends everybody to the Source Description."""
+    """Answers `/` and `/static/`; turned off, it sends everybody to the Source Description,
+    and of its files there are those that `/api` needs."""
 
     def __init__(self, *, is_on: bool) -> None:
-        self._files = _read_files() if is_on else {}
+        self._is_on = is_on
+        self._files = _read_files() if is_on else _read_files(".css", ".svg")
+        self._client = _read_client() if is_on else {}
+        self._front = _file("index.html", _front())
 
     async def front(self, request: Request) -> Response:
-        if self._files and prefers_html(request.headers.get("accept", "")):
-            return _sent(request, self._files[FRONT])
-        headers = {"vary": "accept"} if self._files else {}
+        if self._is_on and prefers_html(request.headers.get("accept", "")):
+            return _sent(request, self._front)
+        headers = {"vary": "accept"} if self._is_on else {}
         return RedirectResponse(SOURCE_DESCRIPTION, 302, headers)
 
     async def file(self, request: Request) -> Response:
-        found = self._files.get(request.path_params["file"])
+        return self._found(request, self._files, request.path_params["file"])
+
+    async def client(self, request: Request) -> Response:
+        return self._found(request, self._client, request.url.path.partition("/client/")[2])
+
+    def _found(self, request: Request, among: Mapping[str, File], name: str) -> Response:
+        found = among.get(name)
         if found is None:
             raise Rejected(f"there is nothing at {request.url.path}", status=404)
         return _sent(request, found)
@@ -73,9 +73,13 @@ def prefers_html(accept: str) -> bool:
     >>> prefers_html("*/*")
     False
     """
-    qualities = dict(map(_quality, accept.lower()[:ACCEPT_CHARACTERS].split(",")))
+    qualities = qualities_of(accept)
     html = max(qualities.get(name, 0.0) for name in HTML)
     return html > 0 and html >= max(qualities.get(name, 0.0) for name in XML)
+
+
+def qualities_of(accept: str) -> dict[str, float]:
+    return dict(map(_quality, accept.lower()[:ACCEPT_CHARACTERS].split(",")))
 
 
 def _quality(named: str) -> tuple[str, float]:
@@ -88,9 +92,26 @@ def _quality(named: str) -> tuple[str, float]:
         return name, 0.0
 
 
-def _read_files() -> dict[str, File]:
-    folder = files("rsnotify.web") / "static"
-    return {each.name: _file(each.name, each.read_bytes()) for each in folder.iterdir()}
+def _front() -> bytes:
+    aside, main = template("index.html").split("<main", 1)
+    return framed("rsnotify: what changes here", f"<main{main}", aside, FRONT_SCRIPTS).encode()
+
+
+def _read_files(*kinds: str) -> dict[str, File]:
+    """Of these kinds, else all; HTML is what pages are made of."""
+    wanted = kinds or (".css", ".js", ".svg")
+    found = [each for each in STATIC.iterdir() if each.name.endswith(wanted)]
+    return {each.name: _file(each.name, each.read_bytes()) for each in found}
+
+
+def _read_client() -> dict[str, File]:
+    """Of the package that is installed, or of the clone."""
+    installed = Path(str(files("rsnotify.web") / "client"))
+    folder = installed if installed.is_dir() else CLONE / "clients/javascript"
+    found = [folder / "rsnotify.js", *(folder / "lib").glob("*.js")]
+    return {
+        each.relative_to(folder).as_posix(): _file(each.name, each.read_bytes()) for each in found
+    }
 
 
 def _file(name: str, content: bytes) -> File:

@@ -43,7 +43,7 @@ async def launched() -> AsyncIterator[Browser]:
 async def page_hub(tmp_path_factory) -> AsyncIterator[RunningHub]:
     """One hub for all tests of the page: each takes a set of its own."""
     data = tmp_path_factory.mktemp("page") / "data"
-    async with RunningHub(data, sets=()) as running:
+    async with RunningHub(data, sets=(), callback_private="allow") as running:
         yield running
 
 
@@ -89,5 +89,27 @@ async def opened(
 
 
 async def use_token(page: Page, token: str = TOKEN) -> None:
+    if not await page.locator("#key[open]").count():
+        await page.click("#key summary")
     await page.fill("#secret", token)
     await page.press("#secret", "Enter")
+
+
+async def view(page: Page, name: str) -> None:
+    """Go to a view, as one does with the mouse."""
+    await page.click(f"nav a:text-is('{name}')")
+
+
+async def choose(page: Page, set_name: str) -> None:
+    await view(page, "Overview")
+    await page.fill("#find", set_name)
+    await page.click(f"#overview a:text-is('{set_name}')")
+
+
+async def tab_to(page: Page, where: str) -> None:
+    """Press Tab until it has the focus."""
+    for _ in range(60):
+        if await page.locator(f"{where}:focus").count():
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"no Tab leads to {where}")

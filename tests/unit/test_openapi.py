@@ -15,7 +15,7 @@ from rsnotify.journal.set_options import SetOptions
 from rsnotify.openapi.document import MEANINGS, described, errors_of, served
 from rsnotify.openapi.endpoint import Description
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
-from rsnotify.openapi.reference_page import POLICY, STYLE, page_of
+from rsnotify.openapi.reference_page import page_of
 from rsnotify.operation.administration import NewToken
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
@@ -264,10 +264,8 @@ def test_the_links_of_the_page_lead_to_places_on_it(document: dict) -> None:
 
 def test_the_page_has_no_script_and_asks_no_other_host(document: dict) -> None:
     page = page_of(document)
-    assert re.findall(r"<script|<img|<iframe|<link| style=| on\w+=", page) == []
-    assert re.findall(r'(?:src|href)="(?![#/])', page) == []
-    assert page.count(f"<style>{STYLE}</style>") == 1
-    assert POLICY.startswith("default-src 'none'; style-src 'sha256-")
+    assert re.findall(r"<script|<iframe|<style| style=| on\w+=", page) == []
+    assert re.findall(r'(?:src|href)="(?!#|\./)', page) == []
 
 
 def test_what_the_description_holds_is_only_ever_text(document: dict) -> None:

@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 
-from rsnotify.web.page import MEDIA_TYPES, POLICY, prefers_html
+from rsnotify.web.browsers import is_opened
+from rsnotify.web.frame import POLICY, framed
+from rsnotify.web.page import MEDIA_TYPES, prefers_html
 
 STATIC = Path(__file__).parents[2] / "rsnotify/web/static"
 FILES = sorted(STATIC.iterdir())
@@ -59,3 +62,40 @@ def test_every_module_that_is_imported_is_there() -> None:
     names = {file.name for file in FILES}
     for file in FILES:
         assert set(re.findall(r'from "\./([^"]+)"', file.read_text())) <= names
+
+
+def test_title_and_place_are_filled_in_and_a_title_is_only_ever_text() -> None:
+    page = framed("<b>", "<main></main>", root="../")
+    assert "<title>&lt;b&gt;</title>" in page
+    assert 'href="../static/page.css"' in page
+    assert "{" not in page
+
+
+GOOGLEBOT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+@pytest.mark.parametrize(
+    ("accept", "upgrade", "query", "expected"),
+    [
+        (CHROMIUM, "1", b"", True),
+        (CHROMIUM, "1", b"from=2026-11-25", True),
+        (CHROMIUM, "1", b"format=xml", False),
+        (CHROMIUM, None, b"", False),  # a crawler
+        (GOOGLEBOT, None, b"", False),
+        (CHROMIUM, "0", b"", False),
+        ("text/html", None, b"", True),
+        ("text/html, application/xhtml+xml", None, b"", True),
+        ("text/html, */*;q=0", None, b"", True),
+        ("text/html, */*;q=0.1", None, b"", False),
+        ("application/xml", "1", b"", False),
+        ("*/*", "1", b"", False),
+        ("", "1", b"", False),
+    ],
+)
+def test_only_a_person_who_opens_an_address_gets_a_page_for_a_document(
+    accept: str, upgrade: str | None, query: bytes, *, expected: bool
+) -> None:
+    headers = {"accept": accept} | (
+        {} if upgrade is None else {"upgrade-insecure-requests": upgrade}
+    )
+    assert is_opened(Headers(headers), {"query_string": query}) == expected

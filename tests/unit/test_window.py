@@ -14,6 +14,7 @@ from rsnotify.journal.window import (
     Span,
     Stretch,
     Window,
+    changes_since,
     following_from,
     is_due,
     kept_from,
@@ -194,3 +195,21 @@ def test_a_list_may_be_kept_for_ever_when_it_has_been_closed_for_longer_than_red
     window = Window(Position(0), Position(1), 1, 100, closed)
     assert not window.is_fixed_at(closed + FIXED_AFTER)
     assert window.is_fixed_at(closed + FIXED_AFTER + 1)
+
+
+@pytest.mark.parametrize(
+    ("head", "open_list", "closed", "expected"),
+    [
+        (100, (50, 7), [], 0),  # the newest change came at that moment
+        (101, (100, 7), [], 7),
+        (101, (99, 7), [], None),  # the open list reaches across it
+        (300, (200, 7), [window(100, 200, 5)], 12),
+        (300, (200, 7), [window(99, 200, 5)], None),
+        (300, (200, 7), [window(100, 150, 5), window(150, 200, 3)], 15),
+        (300, (300, 0), [window(100, 300, 5)], 5),
+    ],
+)
+def test_changes_since_a_moment_are_counted_by_whole_lists(
+    head: int, open_list: tuple[int, int], closed: list[Window], expected: int | None
+) -> None:
+    assert changes_since(100, head, *open_list, closed) == expected

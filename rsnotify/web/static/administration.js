@@ -4,8 +4,10 @@
 
 import { ask } from "./api.js";
 import { button, byId, copyable, element, foreign, tell } from "./dom.js";
+import { token } from "./token.js";
 
 const ROWS = 100; // of a table
+const SETS = 50;
 
 let setsChanged = () => {};
 let shows = 0; // how often it was to be drawn, or hidden: an older answer changes nothing
@@ -43,10 +45,14 @@ export function hide() {
   for (const id of ["sets", "tokens", "subscriptions", "made-token"]) byId(id).replaceChildren();
 }
 
-/** The sets that can be chosen, and whether there are others. */
-export function showSets(sets, hasMore) {
-  draw("sets", sets.map(setRow));
-  byId("more-sets").hidden = !hasMore;
+/** The first sets that have in their names what is looked for. */
+export async function showSets() {
+  if (!token()) return;
+  const search = byId("find-admin").value.trim();
+  const sets = await ask("GET", `api/sets?${new URLSearchParams({ search, limit: SETS + 1 })}`);
+  if (search !== byId("find-admin").value.trim()) return; // it is asked for again already
+  draw("sets", sets.slice(0, SETS).map(setRow));
+  byId("more-sets").hidden = sets.length <= SETS;
 }
 
 /** So many rows at most; a command lists them all. */
@@ -78,7 +84,7 @@ async function act(words, work, place = byId("admin-answer")) {
 /** What was done is done, also if this fails: a token that was made is shown only once. */
 async function drawAnew() {
   try {
-    await Promise.all([show(), setsChanged()]);
+    await Promise.all([show(), showSets(), setsChanged()]);
   } catch (error) {
     tell(byId("admin-answer"), `The tables could not be read again: ${error.message}`, true);
   }
@@ -162,6 +168,7 @@ const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("sv") : 
 
 export function watchForms(onSetsChanged) {
   setsChanged = onSetsChanged;
+  byId("find-admin").oninput = () => showSets().catch((error) => tell(byId("admin-answer"), error.message, true));
   const work = { "edit-set": saveSet, "new-token": makeToken };
   for (const [id, submitted] of Object.entries(work)) {
     byId(id).onsubmit = (event) => {

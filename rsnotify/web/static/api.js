@@ -4,7 +4,7 @@
 
 import { token } from "./token.js";
 
-const HOME = new URL(".", document.baseURI);
+export const HOME = new URL("..", import.meta.url);
 
 /** An address of this hub, also where a proxy has put it into a folder. */
 export const address = (path) => new URL(path.replace(/^\//, ""), HOME).href;
@@ -27,8 +27,9 @@ export class Refused extends Error {
   }
 }
 
-/** Any request, with the token of this tab. */
+/** Any request to this hub, with the token of this tab, which no other origin is shown. */
 export async function send(method, url, { body, headers = {}, signal } = {}) {
+  if (new URL(url, HOME).origin !== HOME.origin) throw new Refused(0, "this is not an address of this hub");
   const secret = token();
   const bearer = secret ? { Authorization: `Bearer ${secret}` } : {};
   const options = { method, body, headers: { ...headers, ...bearer }, signal, cache: "no-store" };
@@ -52,8 +53,13 @@ export async function ask(method, path, content) {
   return answer.headers.get("content-type")?.includes("json") ? answer.json() : null;
 }
 
+/** A document of this hub, as XML. */
+export async function read(url) {
+  return (await send("GET", url, { headers: { Accept: "application/xml" } })).text();
+}
+
 async function reason(answer) {
-  if (answer.status === 401 && !token()) return "a token is needed: give it under “Publish a change”";
+  if (answer.status === 401 && !token()) return "a token is needed: give it above";
   try {
     return (await answer.json()).detail;
   } catch {

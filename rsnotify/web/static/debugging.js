@@ -5,7 +5,7 @@
 import { channelOf } from "./api.js";
 import { connect } from "./connection.js";
 import { byId, element, tell } from "./dom.js";
-import { clock } from "./latest.js";
+import { clock } from "./changes.js";
 import { parse } from "./notification.js";
 
 const FRAMES = 20; // that are kept

@@ -22,6 +22,18 @@ export function link(address) {
   return made;
 }
 
+export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
+
+/** How long ago it was, by the clock of the hub. */
+export function ago(datetime, now = Date.now()) {
+  if (!datetime) return "never";
+  const seconds = Math.max(0, (now - Date.parse(datetime)) / 1000);
+  for (const [unit, size] of [["d", 86_400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit} ago`;
+  }
+  return seconds < 2 ? "just now" : `${Math.floor(seconds)} s ago`;
+}
+
 export function button(text, name, onclick) {
   const made = element("button", { type: "button", textContent: text, onclick });
   made.setAttribute("aria-label", `${text} ${name}`);
@@ -31,20 +43,22 @@ export function button(text, name, onclick) {
 /** Text to copy, with a button that does. */
 export function copyable(label, text) {
   const code = element("code", { textContent: text });
-  const copy = button("Copy", label, () => toClipboard(code, copy));
+  const copy = button("Copy", label, () => toClipboard(text, copy, code));
   return element("div", { className: "copyable" },
     element("span", { className: "label", textContent: label }), code, copy);
 }
 
-async function toClipboard(code, copy) {
+/** Copy it, or select it in `shown`; the button says which. */
+export async function toClipboard(text, copy, shown) {
+  const before = copy.textContent;
   try {
-    await navigator.clipboard.writeText(code.textContent);
+    await navigator.clipboard.writeText(text);
     copy.textContent = "Copied";
   } catch { // a page that did not come over https or from this machine has no clipboard
-    getSelection().selectAllChildren(code);
-    copy.textContent = "Selected";
+    if (shown) getSelection().selectAllChildren(shown);
+    copy.textContent = shown ? "Selected" : "Not copied";
   }
-  setTimeout(() => { copy.textContent = "Copy"; }, 2000);
+  setTimeout(() => { copy.textContent = before; }, 2000);
 }
 
 /** Say how something went, in the place that screen readers watch. */

@@ -3,7 +3,7 @@
  * each change once and none left out.
  */
 
-import { channelOf, send } from "./api.js";
+import { address, channelOf, read, send } from "./api.js";
 import { connect } from "./connection.js";
 import { parse } from "./notification.js";
 
@@ -16,14 +16,23 @@ const NOT_KEPT = new Set([400, 410, 4400, 4410]); // the hub no longer knows the
 export const delay = (failures, chance) =>
   Math.min(LONGEST_MS, FIRST_MS * 2 ** failures) * (0.5 + chance / 2);
 
+export const PAST = 50; // changes that are shown of what was before
+
+/** Some changes of a set, `from` a position or `until` one. */
+export async function history(set, asked) {
+  const query = new URLSearchParams({ ...asked, limit: PAST });
+  return parse(await read(address(`${encodeURIComponent(set)}/changelist.xml?${query}`)));
+}
+
 export class Following {
   #end = () => {};
   #timer = 0;
   #failures = 0;
   #refusals = 0; // of a WebSocket by a hub that answers, one after another
   #isOver = false;
+  #isCut = false;
 
-  /** `heard` has `notification(parsed)`, `state(text, isBad)` and `gap(after, from)`. */
+  /** `heard` has `past(changes)`, `notification(parsed)`, `state(text, isBad)` and `gap(after, from)`. */
   constructor(set, { isPrivate, heard }) {
     this.set = set;
     this.isPrivate = isPrivate;
@@ -44,6 +53,19 @@ export class Following {
     this.#end();
   }
 
+  /** End the connection, until it is joined again where it was. */
+  cut() {
+    this.#isCut = true;
+    clearTimeout(this.#timer);
+    this.#end();
+    this.heard.state("cut by you", true);
+  }
+
+  join() {
+    this.#isCut = false;
+    this.#go();
+  }
+
   async #go() {
     try {
       if (this.cursor === null) await this.#begin();
@@ -51,7 +73,7 @@ export class Following {
       this.#ended({ reason: error.message, isFinal: [401, 403, 404].includes(error.status) });
       return;
     }
-    if (this.#isOver) return;
+    if (this.#isOver || this.#isCut) return;
     this.#end = connect(this.#transport, channelOf(this.set), this.cursor, {
       opened: () => this.#opened(),
       frame: (text) => this.#frame(text),
@@ -59,16 +81,20 @@ export class Following {
     });
   }
 
-  /** The channel's latest notification, and the position to go on from. */
+  /** The position to go on from, and the last changes before it, if they are kept. */
   async #begin() {
-    const answer = await send("GET", channelOf(this.set));
-    const text = await answer.text();
+    const answer = await send("GET", channelOf(this.set)); // not HEAD: an error has its reason in the body
+    answer.body?.cancel();
+    const head = answer.headers.get("rsnotify-from");
+    let changes = [];
+    try {
+      ({ changes } = await history(this.set, { until: head }));
+    } catch (error) {
+      if (![400, 410].includes(error.status)) throw error;
+    }
     if (this.#isOver) return;
-    this.cursor = answer.headers.get("rsnotify-from");
-    if (!text) return;
-    const latest = parse(text);
-    this.cursor = latest.until;
-    this.heard.notification(latest, { isOld: true });
+    this.cursor = head;
+    this.heard.past(changes);
   }
 
   #opened() {
@@ -79,14 +105,14 @@ export class Following {
 
   #frame(text) {
     const notification = parse(text);
-    if (this.#isOver || notification.until <= this.cursor) return;
+    if (this.#isOver || !(notification.until > this.cursor)) return;
     if (notification.from !== this.cursor) this.heard.gap(this.cursor, notification.from);
     this.cursor = notification.until;
-    this.heard.notification(notification, { isOld: false });
+    this.heard.notification(notification);
   }
 
   #ended({ code, reason, isFinal, isRefused }) {
-    if (this.#isOver) return;
+    if (this.#isOver || this.#isCut) return;
     this.#refusals = isRefused ? this.#refusals + 1 : 0; // the settings or a proxy may allow none
     if (NOT_KEPT.has(code)) {
       this.heard.gap(this.cursor, null);

@@ -1,121 +1,218 @@
 /**
- * Puts the parts of the page together: the chosen set is followed, the token opens what it may.
+ * Puts the page together: the address says which view and which set, the token opens what it may.
  */
 
 import * as administration from "./administration.js";
-import { ask } from "./api.js";
+import { ask, channelOf, HOME, send } from "./api.js";
+import * as changes from "./changes.js";
 import * as debugging from "./debugging.js";
-import { byId, tell } from "./dom.js";
-import { Following } from "./following.js";
-import * as latest from "./latest.js";
-import * as plot from "./plot.js";
+import { ago, byId, number, tell } from "./dom.js";
+import { Following, history as historyOf } from "./following.js";
+import * as overview from "./overview.js";
+import * as picture from "./picture.js";
 import * as publishing from "./publishing.js";
-import * as sets from "./sets.js";
+import * as snippets from "./snippets.js";
 import * as status from "./status.js";
 import { keep, takeFromAddress, token } from "./token.js";
 import * as validating from "./validating.js";
 
+const VIEWS = { overview: "Sets", set: "", debugger: "Debugger", validator: "Validator", admin: "Admin" };
+const OF_A_SET = ["set", "debugger", "validator"];
 const RETRY_MS = 2000;
 const TYPING_MS = 200; // after the last key, until sets are looked for
-const changes = new plot.Rate();
-const deliveries = new plot.Rate();
-let known = null;
+let view = "overview";
+let chosen = null; // the set, as the hub describes it
 let following = null;
-let seen = 0;
-let search = 0; // the timer of the next one
-let asked = 0; // how often the sets were
+let shows = 0; // how often the address was looked at
 let used = 0; // how often a token was
+let timer = 0;
+let figures = {}; // what was known of the chosen set last
 
-const chosenSet = () => byId("set").value;
+// Where we are ------------------------------------------------------------------------------------
+
+/** Show what the address names. */
+async function show({ isMove = false } = {}) {
+  clearTimeout(timer);
+  shows += 1;
+  const turn = shows;
+  const asked = new URLSearchParams(location.search);
+  try {
+    const { name, set } = await wanted(asked);
+    if (turn !== shows) return;
+    view = asked.get("view") in VIEWS ? asked.get("view") : set || asked.get("set") ? "set" : "overview";
+    if (view === "set" && !name) view = "overview";
+    choose(set);
+    problem(OF_A_SET.includes(view) && !set ? missing(name) : "");
+  } catch (error) {
+    if (turn !== shows) return;
+    problem(error.message);
+    if (error.isOfToken) forget();
+    timer = setTimeout(show, RETRY_MS);
+    return;
+  }
+  draw(isMove);
+  if (view === "set" && chosen && asked.get("from")) showMoment(asked.get("from"), turn);
+  if (view === "validator") validating.open(asked.get("document"));
+  if (view === "admin") administration.showSets();
+  watch();
+}
+
+/** The set that the address names. Where it names none, it is the one before, or the only one there is. */
+async function wanted(asked) {
+  const name = asked.get("set") ?? (OF_A_SET.includes(asked.get("view")) ? chosen?.name : null);
+  if (name) return { name, set: (await ask("GET", `api/sets?${new URLSearchParams({ name })}`))[0] };
+  if (asked.has("view") && !OF_A_SET.includes(asked.get("view"))) return { set: chosen };
+  const [first, second] = await ask("GET", "api/sets?limit=2");
+  const set = second && !asked.has("view") ? undefined : first;
+  return { name: set?.name, set };
+}
+
+const missing = (name) => (name ? `There is no set ${name}, or it is private and needs a token.` : "There is no set yet.");
+
+function problem(text) {
+  byId("problem").textContent = text;
+  byId("problem").hidden = !text;
+}
+
+function draw(isMove) {
+  for (const each of document.querySelectorAll("[data-view]")) {
+    each.hidden = each.dataset.view !== view || (each.dataset.view === "set" && !chosen);
+  }
+  for (const link of document.querySelectorAll("nav a")) {
+    const url = new URL(link.href);
+    if (chosen) url.searchParams.set("set", chosen.name);
+    link.href = url.search;
+    if (url.searchParams.get("view") === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${VIEWS[view] || chosen?.name || "Set"} – rsnotify`;
+  if (!isMove) return;
+  scrollTo(0, 0);
+  document.querySelector(`[data-view=${view}] h1`).focus();
+}
+
+/** A link within the page changes the view, not the document. */
+function clicked(event) {
+  const link = event.target.closest?.("a");
+  const isPlain = event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
+  if (!link || !isPlain || link.origin !== HOME.origin || link.pathname !== HOME.pathname || link.hash) return;
+  event.preventDefault();
+  history.pushState(null, "", link.href);
+  show({ isMove: true });
+}
 
 // The chosen set ----------------------------------------------------------------------------------
 
-function follow(set) {
-  following?.stop();
-  following = null;
-  latest.clear();
-  publishing.forget();
-  changes.clear();
-  debugging.reset();
-  seen = 0;
-  if (!set) {
-    tell(byId("health"), "there is no set yet: add one under Administration", true);
+function choose(set) {
+  const isSame = set && following && set.name === following.set && set.private === following.isPrivate;
+  if (isSame && !following.hasStopped) {
+    if (!new URLSearchParams(location.search).has("from")) changes.showLatest();
     return;
   }
-  sets.show(set);
-  history.replaceState(null, "", `?set=${encodeURIComponent(set.name)}${location.hash}`);
+  following?.stop();
+  following = null;
+  chosen = set ?? null;
+  figures = {};
+  changes.clear(chosen?.name);
+  publishing.forget();
+  debugging.reset();
+  if (!chosen) return;
+  for (const place of document.querySelectorAll(".set-name")) place.textContent = chosen.name;
+  for (const id of ["resources", "today", "last", "readers"]) byId(id).textContent = "–";
+  byId("is-private").hidden = !chosen.private;
+  snippets.show(chosen);
+  validating.offer(snippets.documentsOf(chosen.name));
   tell(byId("health"), "connecting…");
-  following = new Following(set.name, { isPrivate: set.private, heard });
+  following = new Following(chosen.name, { isPrivate: chosen.private, heard });
+  picture.show(chosen.name, following);
 }
 
 const heard = {
   state: (text, isBad) => {
     tell(byId("health"), text, isBad);
     publishing.channelIs(!isBad);
+    if (!isBad) picture.joined();
   },
-  gap: (after, from) => latest.addGap(after, from),
-  notification: (notification, { isOld }) => {
-    latest.add(notification.changes);
-    publishing.arrived(notification.changes); // also what was published while the channel was opened
-    if (isOld) return;
-    seen += notification.changes.length;
-    changes.add(notification.changes.length);
+  gap: (after, from) => {
+    changes.addGap(after, from);
+    picture.gap();
+  },
+  past: (past) => {
+    changes.addPast(past);
+    publishing.arrived(past); // also what was published while the channel was opened
+  },
+  notification: ({ changes: those, until }) => {
+    changes.add(those);
+    publishing.arrived(those);
+    picture.arrived(those.length, until);
   },
 };
 
-async function loadSets() {
-  const wanted = following?.set ?? new URLSearchParams(location.search).get("set");
-  asked += 1;
-  const turn = asked;
+async function showMoment(from, turn) {
   try {
-    const found = await sets.find(byId("find").value.trim(), wanted);
-    if (turn !== asked) return; // it is asked for again already
-    known = found;
+    const { changes: those } = await historyOf(chosen.name, { from });
+    if (turn === shows) changes.showMoment(those, from);
   } catch (error) {
-    if (turn !== asked) return;
-    tell(byId("health"), error.message, true);
-    if (error.isOfToken) forget(); // it was revoked
-    searchAfter(RETRY_MS);
-    return;
+    if (turn === shows) problem(error.message);
   }
-  administration.showSets(known.found, known.hasMore);
-  const chosen = sets.offer(known, wanted);
-  const isSame = following && chosen?.name === following.set && chosen.private === following.isPrivate;
-  if (!isSame || following.hasStopped) follow(chosen);
 }
 
-function searchAfter(milliseconds) {
-  clearTimeout(search);
-  search = setTimeout(loadSets, milliseconds);
+// Figures -----------------------------------------------------------------------------------------
+
+function watch() {
+  const query = () => (view === "overview" ? { limit: overview.SHOWN + 1, search: byId("find").value.trim() }
+    : { limit: 1, name: chosen?.name ?? "" });
+  status.watch(query, showStatus, refused);
+}
+
+function showStatus(found) {
+  if (view === "overview" && !found) problem("The hub does not answer; trying again.");
+  else if (view === "overview") {
+    problem("");
+    overview.show(found);
+  } else if (view === "admin") status.showHub(found);
+  const set = found?.sets.find(({ name }) => name === chosen?.name);
+  if (set && view === "set") showFigures(set, Date.parse(found.now));
+}
+
+async function showFigures(set, now) {
+  const [before, readers] = [figures, status.readersOf(set)];
+  figures = set;
+  byId("today").textContent = number(set.changes_today);
+  byId("readers").textContent = number(readers);
+  byId("last").textContent = ago([set.newest ?? "", changes.last() ?? ""].sort()[1], now);
+  picture.seen(set.newest ?? "", readers);
+  if (before.newest === set.newest && before.name) return;
+  try {
+    const count = await status.resources(set.name);
+    if (set.name === chosen?.name) byId("resources").textContent = number(count);
+  } catch { // asked again after the next change
+    figures = { ...set, newest: undefined };
+  }
 }
 
 // The token ---------------------------------------------------------------------------------------
 
+const answer = byId("token").querySelector(".answer");
+
 async function useToken(secret) {
-  const place = byId("token").querySelector(".answer");
-  tell(place, ""); // the message about the token before
+  tell(answer, ""); // the message about the token before
   used += 1;
   const turn = used;
   try {
     keep(secret);
     const isAdmin = await administration.show();
-    if (turn !== used) return false; // another one is used by now
-    tell(place, isAdmin ? "You use the admin token." : "Your token is known.");
+    if (turn !== used) return;
+    tell(answer, isAdmin ? "You use the admin token." : "Your token is known.");
     showToken(true);
-    await loadSets();
-    return true;
+    await show();
   } catch (error) {
-    if (turn !== used) return false;
+    if (turn !== used) return;
     forget();
-    tell(place, error.message, true);
-    return false;
+    byId("key").open = true;
+    tell(answer, error.message, true);
+    if (!view || !chosen) show();
   }
-}
-
-/** The token that stands in its field, if one does; whether there is one now. */
-async function useTyped() {
-  const secret = byId("secret").value.trim();
-  return secret ? useToken(secret) : Boolean(token());
 }
 
 function forget() {
@@ -123,62 +220,55 @@ function forget() {
   keep("");
   showToken(false);
   administration.hide();
-  tell(byId("token").querySelector(".answer"), "");
+  tell(answer, "");
 }
 
 function showToken(isUsed) {
   const place = byId("no-token");
   byId("secret").value = "";
   // A browser takes the focus from what is hidden only when it draws the page again.
-  if (isUsed && place.contains(document.activeElement)) document.activeElement.blur();
+  if (isUsed && place.contains(document.activeElement)) byId("key").firstElementChild.focus();
   place.hidden = isUsed;
   byId("forget").hidden = !isUsed;
+  byId("key").classList.toggle("used", isUsed);
+  byId("key").firstElementChild.textContent = isUsed ? "Token in use" : "Use a token";
+  byId("publishing").open = isUsed;
 }
 
 /** The token was revoked, or has expired, while the page used it. */
 function refused(reason) {
   forget();
-  tell(byId("token").querySelector(".answer"), `The token is forgotten: ${reason}.`, true);
-  loadSets();
+  byId("key").open = true;
+  tell(answer, `The token is forgotten: ${reason}.`, true);
+  show();
 }
 
-// Numbers -----------------------------------------------------------------------------------------
-
-function drawNumbers() {
-  deliveries.add(status.deliveriesPerSecond());
-  if (document.hidden) return;
-  plot.draw(changes, deliveries);
-  status.show([
-    ["changes a second, this set", plot.mean(changes).toFixed(1)],
-    ["changes since you came", seen.toLocaleString("en")],
-    ...status.numbers(chosenSet()),
-  ]);
+/** The field of the token lies over the page. */
+function closeKey() {
+  const isIn = byId("key").contains(document.activeElement);
+  byId("key").open = false;
+  if (isIn) byId("key").firstElementChild.focus();
 }
 
 function start() {
-  latest.watchPause();
-  publishing.watchForm(chosenSet, useTyped);
-  debugging.watchForm(chosenSet);
+  changes.watch();
+  picture.watch();
+  publishing.watchForm(() => chosen?.name);
+  debugging.watchForm(() => chosen?.name);
   validating.watchForm();
-  administration.watchForms(loadSets);
-  byId("set").onchange = () => {
-    follow(sets.named(known, chosenSet()));
-    loadSets(); // an answer that is still to come would choose the set of before
-  };
-  byId("find").oninput = () => searchAfter(TYPING_MS);
-  byId("token").onsubmit = async (event) => {
-    event.preventDefault();
-    const isUsed = await useTyped();
-    const isFree = document.activeElement === document.body;
-    if (isUsed && isFree) byId("loc").focus(); // not while something else is typed already
-  };
-  byId("forget").onclick = () => { forget(); loadSets(); };
+  administration.watchForms(show);
+  document.onclick = clicked;
+  onpopstate = () => show({ isMove: true });
   onhashchange = () => { if (takeFromAddress()) useToken(token()); };
-  setInterval(drawNumbers, 1000);
-  drawNumbers();
-  status.watch(chosenSet, refused);
+  document.onkeydown = ({ key }) => { if (key === "Escape") closeKey(); };
+  byId("find").oninput = () => { clearTimeout(timer); timer = setTimeout(watch, TYPING_MS); };
+  byId("token").onsubmit = (event) => {
+    event.preventDefault();
+    useToken(byId("secret").value.trim());
+  };
+  byId("forget").onclick = () => { forget(); show(); };
   if (token()) useToken(token());
-  else loadSets();
+  else show();
 }
 
 start();

@@ -4,6 +4,7 @@
 
 import { ask } from "./api.js";
 import { byId, tell } from "./dom.js";
+import { token } from "./token.js";
 
 const REMEMBERED = 200;
 const arrivals = new Map(); // when each of the newest changes arrived, by its datetime
@@ -39,14 +40,14 @@ export function channelIs(connected) {
   if (!connected) waiting?.settle();
 }
 
-/** `useTyped` uses the token that stands in its field; whether there is one then. */
-export function watchForm(chosenSet, useTyped) {
+export function watchForm(chosenSet) {
   const form = byId("publish");
   const answer = form.querySelector(".answer");
   form.onsubmit = async (event) => {
     event.preventDefault();
-    if (!(await useTyped())) {
+    if (!token()) {
       tell(answer, "Not published: publishing needs a token. Give it above.", true);
+      byId("key").open = true;
       byId("secret").focus();
       return;
     }

@@ -3,71 +3,60 @@
  */
 
 import { ask } from "./api.js";
-import { byId, element } from "./dom.js";
+import { byId, element, number } from "./dom.js";
 
 const PAUSE_MS = 2000;
 const SHARE = 5; // an answer that takes long is asked for less often
 
-let latest = null;
+let timer = 0;
+let turn = 0;
 
-/** Ask for ever, of one set. `refused` is told why the token of this tab is not accepted any more. */
-export async function watch(chosenSet, refused) {
-  const begun = performance.now();
+/** Ask for ever; `query()` says of which sets, `done` gets each answer or null, `refused` why the token is not accepted. */
+export async function watch(query, done, refused) {
+  clearTimeout(timer);
+  turn += 1;
+  const [begun, mine] = [performance.now(), turn];
+  let status;
   if (!document.hidden) {
     try {
-      latest = await ask("GET", `api/status?limit=1&name=${encodeURIComponent(chosenSet())}`);
+      status = await ask("GET", `api/status?${new URLSearchParams(query())}`);
     } catch (error) {
-      latest = null;
-      if (error.isOfToken) refused(error.message);
+      status = null;
+      if (mine === turn && error.isOfToken) refused(error.message);
     }
   }
-  setTimeout(() => watch(chosenSet, refused), PAUSE_MS + SHARE * (performance.now() - begun));
+  if (mine !== turn) return; // it is asked for again already
+  if (status !== undefined) done(status);
+  timer = setTimeout(() => watch(query, done, refused), PAUSE_MS + SHARE * (performance.now() - begun));
 }
 
-/** Notifications to readers and to callbacks, a second, of the whole hub. */
-export function deliveriesPerSecond() {
-  const rates = latest?.rates;
-  return rates ? rates.notifications_per_second + rates.deliveries_per_second : 0;
+/** How many resources a set has now. */
+export const resources = async (set) => (await ask("GET", `api/sets/${encodeURIComponent(set)}/resources`)).resources;
+
+export const readersOf = (set) =>
+  set.channels.flatMap(({ readers }) => Object.values(readers)).reduce((sum, each) => sum + each, 0);
+
+/** The figures of the operator. */
+export function showHub(status) {
+  byId("numbers").replaceChildren(...(status ? [...ofHub(status), ...ofWebSub(status.websub)] : []).flatMap(
+    ([name, value]) => [element("dt", { textContent: name }), element("dd", { textContent: value })]));
 }
 
-/** Names and values to show, of this set and of the hub. */
-export function numbers(setName) {
-  if (!latest) return [];
-  const set = latest.sets.find(({ name }) => name === setName);
-  return [...(set ? ofSet(set) : []), ...ofHub(latest), ...(latest.websub ? ofWebSub(latest.websub) : [])];
-}
-
-function ofSet(set) {
-  const all = set.channels.flatMap(({ readers }) => Object.values(readers));
-  const behind = set.channels.reduce((sum, channel) => sum + channel.behind, 0);
-  const seconds = Math.max(...set.channels.map((channel) => channel.behind_seconds));
-  return [
-    ["readers of this set now", count(all.reduce((sum, each) => sum + each, 0))],
-    ["of these behind", behind ? `${count(behind)}, by ${seconds.toFixed(1)} s at most` : "none"],
-    ["changes kept", count(set.changes)],
-    ["resources in the Resource List", count(set.resources)],
-  ];
-}
-
-const ofHub = ({ rates, store, following }) => [
-  ["changes a second, whole hub", rates.changes_per_second.toFixed(1)],
-  ["deliveries a second, whole hub", deliveriesPerSecond().toFixed(1)],
+const ofHub = ({ rates, store, following, processes = [] }) => [
+  ["changes a second", rates.changes_per_second.toFixed(1)],
+  ["notifications to readers, a second", rates.notifications_per_second.toFixed(1)],
+  ["calls of WebSub callbacks, a second", rates.deliveries_per_second.toFixed(1)],
   ["store", store.text],
   ["last look for new changes", `${following.age_seconds.toFixed(1)} s ago`],
+  ...processes.map(({ name, ready, reason }) => [`process ${name}`, ready ? "ready" : reason]),
 ];
 
-function ofWebSub({ subscribers, oldest_undelivered_seconds: seconds }) {
-  const places = Object.entries(subscribers).filter(([, number]) => number);
+function ofWebSub(websub) {
+  if (!websub) return [];
+  const places = Object.entries(websub.subscribers).filter(([, count]) => count);
+  const seconds = websub.oldest_undelivered_seconds;
   return [
-    ["WebSub subscribers", places.map(([place, number]) => `${count(number)} ${place}`).join(", ") || "none"],
+    ["WebSub subscribers", places.map(([place, count]) => `${number(count)} ${place}`).join(", ") || "none"],
     ["oldest change not delivered", seconds ? `${seconds.toFixed(1)} s old` : "none"],
   ];
-}
-
-const count = (number) => (number === null ? "none yet" : number.toLocaleString("en"));
-
-export function show(rows) {
-  byId("numbers").replaceChildren(...rows.flatMap(([name, value]) => [
-    element("dt", { textContent: name }), element("dd", { textContent: value }),
-  ]));
 }

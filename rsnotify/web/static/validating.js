@@ -2,21 +2,38 @@
  * The validator: a document of this hub, one that is named, or one that was pasted.
  */
 
-import { address, send } from "./api.js";
+import { address, HOME, read, send } from "./api.js";
 import { byId, element, tell } from "./dom.js";
 
 let asked = 0; // what was asked for last is shown, whichever answer comes last
 
 export function watchForm() {
   const form = byId("validate");
-  byId("own").onchange = () => fetchOwn(form);
+  byId("own-document").onchange = ({ target }) => { if (target.value) fetchOwn(target.value); };
   form.onsubmit = async (event) => {
     event.preventDefault();
-    show("checking…");
-    const named = form.address.value.trim();
-    inTurn(() => (named ? check("application/json", JSON.stringify({ url: named }))
-      : check("application/xml", form.document.value)), showVerdict, (error) => show(error.message, true));
+    validate(form);
   };
+}
+
+function validate(form) {
+  show("checking…");
+  const named = form.address.value.trim();
+  inTurn(() => (named ? check("application/json", JSON.stringify({ url: named }))
+    : check("application/xml", form.document.value)), showVerdict, (error) => show(error.message, true));
+}
+
+/** The documents to choose from. */
+export function offer(documents) {
+  byId("own-document").replaceChildren(...[["none: the text below", ""], ...documents].map(
+    ([textContent, value]) => element("option", { value, textContent })));
+}
+
+/** Validate a document of this hub that the address of the page names. */
+export function open(url) {
+  if (!url || byId("validate").opened === url) return;
+  byId("validate").opened = url;
+  fetchOwn(new URL(url, HOME).href, () => validate(byId("validate")));
 }
 
 /** Show what was asked for, unless something else has been asked for since. */
@@ -32,13 +49,12 @@ function show(verdict, isBad = false) {
   byId("violations").replaceChildren();
 }
 
-function fetchOwn(form) {
-  const url = byId("own").value;
-  if (!url) return;
+function fetchOwn(url, then = () => show("")) {
+  const form = byId("validate");
   form.address.value = "";
-  inTurn(async () => (await send("GET", url)).text(), (text) => {
+  inTurn(() => read(url), (text) => {
     form.document.value = text;
-    show("");
+    then();
   }, (error) => {
     form.document.value = "";
     show(`This document cannot be had: ${error.message}`, true);

@@ -1,0 +1,196 @@
+"""What the page gives to copy does what it says, as it stands there."""
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.conftest import opened
+from tests.support import needs
+from tests.support.receivers import Receiver, answers, confirms
+from tests.support.running import TOKEN, RunningHub, clean_environment, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ALL = [
+    ("curl", "follow"),
+    ("curl", "publish"),
+    ("JavaScript", "follow, in a web page"),
+    ("Python", "follow"),
+    ("Python", "publish"),
+    ("Command line", "follow"),
+    ("Command line", "publish"),
+    ("Command line", "keep a copy"),
+    ("WebSub", "subscribe; CALLBACK is your address"),
+]
+FOLLOW = [each for each in ALL if each[1] == "follow"]
+PUBLISH = [each for each in ALL if each[1] == "publish"]
+NEW = "http://example.com/new"
+
+
+async def snippet(page: Page, language: str, what: str) -> str:
+    """As somebody copies it."""
+    await page.check(f"#languages input[value='{language}']")
+    place = page.locator(f"#snippets > [data-language='{language}']", has_text=what)
+    block = place.locator(f".label:text-is('{what}') + code")
+    await expect(block).to_be_visible()
+    return await block.text_content() or ""
+
+
+@asynccontextmanager
+async def run(
+    language: str, text: str, folder: Path, **variables: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """In a shell of one who has installed all from a clone; Python in Python."""
+    if "curl" in text:
+        needs.need("curl")
+    words = [sys.executable, "-c", text] if language == "Python" else ["sh", "-c", text]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    started = await asyncio.create_subprocess_exec(
+        *words,
+        stdout=PIPE,
+        stderr=STDOUT,
+        cwd=folder,
+        env=clean_environment() | {"PATH": path, "RSNOTIFY_TOKEN": TOKEN} | variables,
+        start_new_session=True,
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            os.killpg(started.pid, signal.SIGKILL)
+        await started.wait()
+
+
+async def readers(hub: RunningHub, set_name: str) -> int:
+    _, status = await hub.ask("GET", f"/api/status?name={set_name}")
+    return sum(status["sets"][0]["channels"][0]["readers"].values())
+
+
+async def test_these_are_all_that_the_page_has(page: Page) -> None:
+    found = page.locator("#snippets > div")
+    shown = [
+        (await each.get_attribute("data-language"), await each.locator(".label").text_content())
+        for each in await found.all()
+    ]
+    assert shown == ALL
+
+
+@pytest.mark.parametrize("is_private", [False, True], ids=["public", "private"])
+@pytest.mark.parametrize(("language", "what"), FOLLOW)
+async def test_what_follows_shows_the_next_change(
+    chromium: Browser,
+    page_hub: RunningHub,
+    set_name: str,
+    tmp_path: Path,
+    language: str,
+    what: str,
+    is_private: bool,
+) -> None:
+    await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": is_private})
+    _, token = await page_hub.ask(
+        "POST", "/api/tokens", json={"sets": [set_name], "rights": ["read"]}
+    )
+    async with opened_with(chromium, page_hub, set_name) as page:
+        text = await snippet(page, language, what)
+    text = text.replace("YOUR TOKEN", token["token"])
+    before = await readers(page_hub, set_name)
+    async with run(language, text, tmp_path, RSNOTIFY_TOKEN=token["token"]) as program:
+
+        async def follows() -> bool:
+            assert program.returncode is None, (await program.stdout.read()).decode()
+            return await readers(page_hub, set_name) > before
+
+        await until(follows)
+        await page_hub.publish(NEW, set_name=set_name)
+        shown = ""
+        while NEW not in shown:
+            line = await program.stdout.readline()
+            assert line, shown
+            shown += line.decode()
+
+
+@asynccontextmanager
+async def opened_with(chromium: Browser, hub: RunningHub, set_name: str) -> AsyncIterator[Page]:
+    """With the admin token; its connection has ended before anything else is done."""
+    async with opened(chromium, hub, f"{set_name}#token={TOKEN}") as page:
+        yield page
+        await page.click("#cut")
+
+        async def is_gone() -> bool:
+            return await readers(hub, set_name) == 0
+
+        await until(is_gone)
+
+
+@pytest.mark.parametrize(("language", "what"), PUBLISH)
+async def test_what_publishes_publishes(
+    page: Page, tmp_path: Path, language: str, what: str
+) -> None:
+    text = await snippet(page, language, what)
+    async with run(language, text, tmp_path) as program:
+        shown = await program.stdout.read()
+        assert await program.wait() == 0, shown
+    await expect(page.locator("#latest td.loc")).to_have_text("http://example.com/res1")
+
+
+async def test_a_copy_is_kept(
+    page: Page, page_hub: RunningHub, set_name: str, tmp_path: Path
+) -> None:
+    resource = answers("200 OK", b"content", Content_Type="text/plain")
+    async with Receiver(get=resource) as source:
+        await page_hub.publish(source.callback, set_name=set_name)
+        text = await snippet(page, "Command line", "keep a copy")
+        async with run("Command line", text, tmp_path) as program:
+
+            async def is_copied() -> bool:
+                assert program.returncode is None, (await program.stdout.read()).decode()
+                kept = [each for each in (tmp_path / "copy").rglob("*") if each.is_file()]
+                return any(each.read_bytes() == b"content" for each in kept)
+
+            await until(is_copied)
+
+
+async def test_a_callback_is_subscribed(
+    page: Page, page_hub: RunningHub, set_name: str, tmp_path: Path
+) -> None:
+    async with Receiver(get=confirms) as receiver:
+        text = await snippet(page, "WebSub", "subscribe; CALLBACK is your address")
+        async with run("WebSub", text, tmp_path, CALLBACK=receiver.callback) as program:
+            await program.wait()
+
+        async def is_subscribed() -> bool:
+            _, found = await page_hub.ask("GET", "/api/subscriptions")
+            return any(each["callback"] == receiver.callback for each in found)
+
+        await until(is_subscribed)
+
+
+async def test_a_page_of_another_origin_follows_with_the_module_of_the_hub(
+    chromium: Browser, page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    text = await snippet(page, "JavaScript", "follow, in a web page")
+    html = answers("200 OK", b"<!doctype html><title>x</title>", Content_Type="text/html")
+    async with Receiver(get=html) as elsewhere, await chromium.new_page() as other:
+        told: list[str] = []
+        other.on("console", lambda message: told.append(message.text))
+        await other.goto(elsewhere.callback)
+        await other.add_script_tag(content=text, type="module")
+
+        async def follows() -> bool:
+            return await readers(page_hub, set_name) == 2
+
+        await until(follows)
+        await page_hub.publish(NEW, set_name=set_name)
+
+        async def is_told() -> bool:
+            return f"updated {NEW}" in told
+
+        await until(is_told)
