@@ -8,7 +8,8 @@ from starlette.responses import HTMLResponse, Response
 
 from rsnotify.http.routing import Route, Routes
 from rsnotify.openapi.document import described
-from rsnotify.openapi.reference_page import POLICY, page_of
+from rsnotify.openapi.reference_page import page_of
+from rsnotify.web.frame import HEADERS
 
 JSON_PATH, PAGE_PATH = "/api/openapi.json", "/api"
 
@@ -24,7 +25,7 @@ class Description:
         return Response(self._json, media_type="application/json")
 
     async def page(self, request: Request) -> Response:  # noqa: ARG002
-        return HTMLResponse(self._html, headers={"content-security-policy": POLICY})
+        return HTMLResponse(self._html, headers=HEADERS)
 
     @cached_property
     def _json(self) -> bytes:

@@ -1,40 +1,28 @@
-"""The description for people: one HTML page, without scripts and without another host."""
+"""The description for people: one HTML page in the frame of all, without scripts."""
 
-import base64
-import hashlib
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
 import msgspec
 
-STYLE = """
-:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
-body { max-width: 60rem; margin: 0 auto; padding: 1rem; }
-h2 { margin: 2rem 0 0; font-size: 1.1rem; overflow-wrap: anywhere; }
-pre { overflow-x: auto; padding: .5rem; border: 1px solid; }
-td, th { padding: 0 1rem 0 0; text-align: left; vertical-align: top; }
-code { overflow-wrap: anywhere; }
-"""
-_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; frame-ancestors 'none'"
+from rsnotify.web.frame import framed
 
 Described = Mapping[str, Any]
 
 
 def page_of(document: Described) -> str:
     """Every operation in the order of the document, then every schema."""
-    return "\n".join(_lines(document))
+    main = "\n".join(_lines(document))
+    return framed(f"{document['info']['title']}: HTTP", main)
 
 
 def _lines(document: Described) -> Iterator[str]:
     info = document["info"]
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(info['title'])}: HTTP</title><style>{STYLE}</style></head><body><main>"
+    yield '<main id="main" class="reference" tabindex="-1">'
     yield f"<h1>{escape(info['title'])} {escape(info['version'])}: HTTP</h1>"
     yield f"<p>{escape(info['description'])} For machines:"
-    yield '<a href="/api/openapi.json">/api/openapi.json</a> (OpenAPI 3.1).</p>'
+    yield '<a href="./api/openapi.json">/api/openapi.json</a> (OpenAPI 3.1).</p>'
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if method != "head":
@@ -42,7 +30,7 @@ def _lines(document: Described) -> Iterator[str]:
     yield "<h1>Schemas</h1>"
     for name, schema in document["components"]["schemas"].items():
         yield f'<h2 id="{escape(name)}">{escape(name)}</h2>{_pre(schema)}'
-    yield "</main></body></html>"
+    yield "</main>"
 
 
 def _operation(path: str, method: str, operation: Described) -> Iterator[str]:

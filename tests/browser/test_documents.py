@@ -1,0 +1,112 @@
+"""Documents and errors as pages."""
+
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser.conftest import REFUSED
+from tests.browser.test_page import HOSTILE, no_violations
+from tests.support.running import TOKEN, RunningHub
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def window(chromium: Browser) -> AsyncIterator[Page]:
+    """A window in which nothing is open yet; its console stays quiet."""
+    told: list[str] = []
+    context = await chromium.new_context(viewport={"width": 360, "height": 740})
+    page = await context.new_page()
+    page.on("console", lambda message: told.append(message.text))
+    page.on("pageerror", lambda error: told.append(str(error)))
+    yield page
+    await context.close()
+    assert [text for text in told if not text.startswith(REFUSED)] == []
+
+
+async def test_from_the_source_description_links_lead_to_each_change(
+    window: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    await page_hub.publish("http://example.com/res1", set_name=set_name)
+    await window.goto(f"{page_hub.url}/.well-known/resourcesync")
+    await expect(window.locator("h1")).to_have_text("Source Description")
+    link = f"{page_hub.url}/{set_name}/capabilitylist.xml"
+    await window.get_by_role("link", name=link, exact=True).click()
+    await expect(window.locator("h1")).to_have_text("Capability List")
+    await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+    await expect(window.locator("h1")).to_have_text("Change List")
+    await expect(window.locator("tbody tr")).to_contain_text("http://example.com/res1")
+    await expect(window.locator("tbody tr")).to_contain_text(re.compile("ago|just now"))
+    assert await window.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await no_violations(window)
+    await window.emulate_media(color_scheme="dark")
+    await no_violations(window, "color-contrast")
+    await window.click("text=Validate this")
+    await expect(window.locator("#verdict")).to_contain_text("Valid")
+    await window.go_back()
+    await window.click("text=Raw XML")
+    assert "format=xml" in window.url
+
+
+async def test_a_list_shows_its_first_thousand_entries_and_says_so(
+    window: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    await page_hub.publish(
+        *(f"http://example.com/{each}" for each in range(1_001)), set_name=set_name
+    )
+    await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+    await expect(window.locator("#content")).to_contain_text("1,001 entries, the first 1,000")
+    await expect(window.locator("tbody tr")).to_have_count(1_000)
+
+
+async def test_what_a_source_wrote_is_only_ever_text(
+    window: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    links = [{"rel": "describedby", "href": "javascript:alert(1)"}]
+    change = {"loc": "javascript:alert(2)", "change": "updated", "links": links}
+    status, _ = await page_hub.ask("POST", f"/api/sets/{set_name}/changes", json=change)
+    assert status == 201
+    status, _ = await page_hub.ask(
+        "POST",
+        f"/api/sets/{set_name}/changes",
+        json={"loc": "http://example.com/x", "change": "updated", "type": HOSTILE[:60]},
+    )
+    await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+    await expect(window.locator("tbody tr").first).to_contain_text("javascript:alert(2)")
+    assert await window.locator("a[href^=javascript]").count() == 0
+    assert await window.locator("main img, main script").count() == 0
+
+
+async def test_a_private_document_is_read_with_the_token_of_the_tab(
+    window: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": True})
+    address = f"{page_hub.url}/{set_name}/capabilitylist.xml"
+    answer = await window.goto(address)
+    assert answer is not None
+    assert answer.status == 404
+    await expect(window.locator("h1")).to_have_text("There is nothing here")
+    await window.goto(f"{page_hub.url}/?set={set_name}#token={TOKEN}")
+    await expect(window.locator("#is-private")).to_be_visible()
+    await window.click("#documents a:text-is('Capability List')")
+    await expect(window.locator("h1")).to_have_text("Capability List")
+    assert TOKEN not in await window.content()
+
+
+async def test_a_missing_address_and_the_api_are_pages_in_the_same_frame(
+    window: Page, page_hub: RunningHub
+) -> None:
+    answer = await window.goto(f"{page_hub.url}/a/b/c")
+    assert answer is not None
+    assert answer.status == 404
+    await expect(window.locator("#problem")).to_contain_text("there is nothing at /a/b/c")
+    await no_violations(window)
+    await window.click("footer a:text-is('The HTTP API')")
+    await expect(window.locator("h1").first).to_contain_text("HTTP")
+    assert await window.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await no_violations(window)
+    await window.click("nav a:text-is('Overview')")
+    await expect(window.locator("h1:visible")).to_have_text("Sets")

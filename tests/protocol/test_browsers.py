@@ -1,0 +1,107 @@
+"""What a browser is shown changes no byte for anybody else, and tells nobody of a private set."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.protocol.test_front_page import get
+from tests.support.running import RunningHub
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ACCEPT = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+BROWSER = {"Accept": ACCEPT, "Upgrade_Insecure_Requests": "1"}
+MACHINES = [{}, {"Accept": "*/*"}, {"Accept": "application/xml"}, {"Accept": ACCEPT}]
+DOCUMENTS = ["capabilitylist", "changelist", "changelist-index", "capabilitylist-ws"]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_document_is_a_page_for_a_browser_alone(
+    websub_hub: RunningHub, new_set: str, method: str, name: str
+) -> None:
+    url = f"{websub_hub.url}/{new_set}/{name}.xml"
+    page = await get(url, method, **BROWSER)
+    assert page.status == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "etag" not in page.headers
+    assert (b"</html>" in page.body) == (method == "GET")
+    documents = [await get(url, method, **machine) for machine in MACHINES]
+    for document in documents:
+        assert document.headers["content-type"] == "application/xml"
+        assert document.body == documents[0].body
+        assert {"accept", "upgrade-insecure-requests"} <= {*document.headers["vary"].split(", ")}
+        assert {*document.headers["vary"].split(", ")} <= {*page.headers["vary"].split(", ")}
+
+
+@pytest.mark.parametrize("form", ["xml", "json"])
+async def test_a_form_that_is_asked_for_is_had_by_a_browser_too(
+    websub_hub: RunningHub, new_set: str, form: str
+) -> None:
+    answer = await get(f"{websub_hub.url}/{new_set}/changelist.xml?format={form}", **BROWSER)
+    assert answer.headers["content-type"] == f"application/{form}"
+
+
+async def test_what_a_cache_has_of_the_xml_is_no_page(websub_hub: RunningHub, new_set: str) -> None:
+    """A browser that has the XML, too, does not get `304` in place of the page."""
+    url = f"{websub_hub.url}/{new_set}/changelist.xml"
+    tag = (await get(url)).headers["etag"]
+    assert (await get(url, If_None_Match=tag)).status == 304
+    assert (await get(url, If_None_Match=tag, **BROWSER)).status == 200
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+async def test_a_private_set_is_to_a_browser_as_one_that_is_not_there(
+    websub_hub: RunningHub, new_set: str, name: str
+) -> None:
+    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+    missing = "x" * len(new_set)
+    private, none = [
+        await get(f"{websub_hub.url}/{each}/{name}.xml", **BROWSER) for each in (new_set, missing)
+    ]
+    assert (private.status, none.status) == (404, 404)
+    assert private.body == none.body.replace(missing.encode(), new_set.encode())
+    differing = {
+        name for name in private.headers if private.headers[name] != none.headers.get(name)
+    }
+    assert differing <= {"date"}
+    assert private.headers.keys() == none.headers.keys()
+
+
+async def test_robots_txt_is_text_for_browsers_too(websub_hub: RunningHub) -> None:
+    answer = await get(f"{websub_hub.url}/robots.txt", **BROWSER)
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert answer.body
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/a/b/c", "/<script>alert(1)</script>"])
+async def test_a_missing_address_is_a_page_for_a_browser_and_a_problem_for_others(
+    websub_hub: RunningHub, path: str
+) -> None:
+    page = await get(f"{websub_hub.url}{path}", **BROWSER)
+    assert page.status == 404
+    assert b"there is nothing at" in page.body
+    assert b"<script>" not in page.body
+    other = await get(f"{websub_hub.url}{path}", Accept="*/*")
+    assert other.status == 404
+    assert other.headers["content-type"] == "application/problem+json"
+
+
+async def test_turned_off_documents_are_documents_for_everybody(tmp_path: Path) -> None:
+    async with RunningHub(tmp_path / "data", page="off") as hub:
+        for path in ("/dataset1/changelist.xml", "/nowhere"):
+            answer = await get(f"{hub.url}{path}", **BROWSER)
+            assert not answer.headers["content-type"].startswith("text/html")
+        assert (await get(f"{hub.url}/static/page.css")).status == 200  # of /api
+        assert (await get(f"{hub.url}/static/client/rsnotify.js")).status == 404
+
+
+async def test_the_javascript_client_is_served_and_nothing_beside_it(
+    websub_hub: RunningHub,
+) -> None:
+    base = f"{websub_hub.url}/static/client"
+    for name in ("rsnotify.js", "lib/publish.js"):
+        assert (await get(f"{base}/{name}")).headers["access-control-allow-origin"] == "*"
+    for name in ("package.json", "lib/..%2frsnotify.js", "lib/none.js", "README.md"):
+        assert (await get(f"{base}/{name}")).status == 404
