@@ -74,6 +74,25 @@ async def test_deletions_that_a_repository_forgets_are_found_by_harvesting_all(
     assert (bridging.told(), facts.error) == ([("deleted", "7")], None)
 
 
+async def test_a_record_that_pages_skipped_is_not_taken_for_gone(
+    repository: Repository, bridging: Bridging, source: Source
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        answer = await repository.handler(request)
+        if skips and request.query.get("resumptionToken"):
+            answer.text = (answer.text or "").replace("oai:repo.example:12<", "oai:repo.example:1<")
+        return answer
+
+    skips = False
+    source.handlers["/oai"] = handler
+    address = f"oai:{source.loc('oai')}"
+    await bridging.once(address, **BY_TEMPLATE)
+    skips = True
+    bridging.forget_comparison()
+    facts = await bridging.once(address, **BY_TEMPLATE)
+    assert (facts.error, bridging.told()) == (None, [])
+
+
 async def test_a_harvest_whose_token_expires_begins_again(
     repository: Repository, bridging: Bridging
 ) -> None:

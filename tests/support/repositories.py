@@ -85,6 +85,13 @@ class Repository:
             "YYYY-MM-DDThh:mm:ssZ", ["identity"], toolkit_description=False,
         )  # fmt: skip
 
+    def getRecord(self, identifier: str, **_: Any) -> Any:  # noqa: N802
+        record = self.records.get(int(identifier.rpartition(":")[2]))
+        if record is None:
+            raise error.IdDoesNotExistError(identifier)
+        header = common.Header(None, identifier, record.stamp, [], record.is_deleted)
+        return header, None if record.is_deleted else self._metadata(header), None
+
     def listRecords(self, **asked: Any) -> list[Any]:  # noqa: N802
         return [
             (each, None if each.isDeleted() else self._metadata(each), None)

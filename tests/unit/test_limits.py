@@ -93,6 +93,7 @@ LIMITS: dict[str, float] = {
     "attributes of one tag": markup.ATTRIBUTES,
     "pages of one harvest": oaipmh.MAX_PAGES,
     "pages without a record, one after the other": oaipmh.EMPTY_PAGES,
+    "records that a harvest left out, asked for one by one": oai.CONFIRMED,
     "harvests that are begun because a resumption token has expired": oai.EXPIRED,
     "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,
     "entries of a feed, or activities of a collection, in one look": feeds.MAX_ENTRIES,

@@ -235,6 +235,7 @@ class Bridge:
         is_first = not facts.is_read and not self._is_shared
         can_delete = facts.is_read and adapter.is_whole and not adapter.skipped_count
         gone = comparison.gone(adapter.unchanged) if can_delete else []  # before others come
+        gone = await adapter.gone(gone)
         for deltas in comparison.fresh():
             if is_first:
                 self.state.insert(deltas)

@@ -23,7 +23,9 @@ from rsnotify_client.web import Refused, Web, refused
 log = logging.getLogger(__name__)
 
 EXPIRED = 3  # so often a harvest is begun because a token is known no longer
-COMPARE_SECONDS = {"no": 86_400.0, "transient": 7 * 86_400.0}
+COMPARE_SECONDS = {"no": 86_400.0}
+LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
+CONFIRMED = 1_000  # so many records that a harvest left out are asked for one by one
 
 
 class OaiSource(SourceAdapter):
@@ -38,8 +40,8 @@ class OaiSource(SourceAdapter):
         has_metadata = rule.needs_metadata
         self._harvest = Harvest(web, request, said.granularity, has_metadata=has_metadata)
         self.via = request.base
-        self.compare_seconds = COMPARE_SECONDS.get(said.deleted)
-        if self.compare_seconds is not None:
+        self.compare_seconds = COMPARE_SECONDS.get(said.deleted, LONG_SECONDS)
+        if said.deleted != "persistent":
             self.remarks.append(
                 f"it keeps deleted records: {said.deleted}; deletions are found by harvesting all "
                 f"of it every {self.compare_seconds / 86_400:.0f} days"
@@ -75,6 +77,12 @@ class OaiSource(SourceAdapter):
             async for piece in pieces:
                 yield piece
         yield Piece([], 0, self.cursor)
+
+    async def gone(self, keys: list[str]) -> list[str]:
+        """Many a repository skips records when others change between two of its pages."""
+        if len(keys) > CONFIRMED:
+            return keys
+        return [key for key in keys if not await self._harvest.has(key)]
 
     async def _harvested(self, cursor: str | None) -> Pieces:
         """All pages; from the beginning again where a token has expired."""

@@ -77,6 +77,10 @@ class SourceAdapter:
         """What happened after the cursor; `SourceGap` where that is not known."""
         raise NotImplementedError
 
+    async def gone(self, keys: list[str]) -> list[str]:
+        """Those of the keys which a whole state left out that are gone, for all that is known."""
+        return keys
+
     def live(self, cursor: str | None) -> Pieces:
         """As `changes`, without an end."""
         raise NotImplementedError

@@ -261,6 +261,16 @@ class Harvest:
         if empty >= EMPTY_PAGES:
             raise Refused(f"{base} sent {EMPTY_PAGES} pages without a record, one after the other")
 
+    async def has(self, identifier: str) -> bool:
+        """Whether the repository has this record, and not as a deleted one."""
+        url = self._request.record(identifier)
+        root = read_markup(url, await self._fetched(url)).root
+        if root.name != "OAI-PMH":
+            raise Rejected(f"{url} sent <{root.name}>, which is no answer of OAI-PMH")
+        if (error := root.child("error")) is not None:
+            return error.get("code") != "idDoesNotExist"
+        return not any(each.get("status") == "deleted" for each in root.all())
+
     async def _fetched(self, url: str) -> bytes:
         """A page; where the repository asks to wait, its token is not lost."""
         for left in reversed(range(TRIES)):
