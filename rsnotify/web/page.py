@@ -6,6 +6,7 @@ The JavaScript client is among them, for the page and for pages that copy its ex
 """
 
 from collections.abc import Mapping
+from gzip import compress
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path, PurePath
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
 from rsnotify.web.frame import FRONT_SCRIPTS, HEADERS, STATIC, framed, template
 
@@ -31,9 +33,10 @@ ACCEPT_CHARACTERS = 1024  # that are read of `Accept`; browsers send some hundre
 
 
 class File(NamedTuple):
-    """One file of the page, as it is sent."""
+    """One file of the page, as it is sent: plain, or compressed for those who take it."""
 
     content: bytes
+    in_gzip: bytes
     media_type: str
     tag: str
 
@@ -116,11 +119,15 @@ def _read_client() -> dict[str, File]:
 
 def _file(name: str, content: bytes) -> File:
     tag = blake2b(content, digest_size=12).hexdigest()
-    return File(content, MEDIA_TYPES[PurePath(name).suffix], f'"{tag}"')
+    in_gzip = compress(content, 9, mtime=0)
+    return File(content, in_gzip, MEDIA_TYPES[PurePath(name).suffix], f'"{tag}"')
 
 
 def _sent(request: Request, file: File) -> Response:
-    headers = HEADERS | {"etag": file.tag}
+    headers = HEADERS | {"etag": f"W/{file.tag}", "vary": "accept, accept-encoding"}
     if file.tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(file.content, headers=headers, media_type=file.media_type)
+    if not accepts_gzip(request.headers.get("accept-encoding")):
+        return Response(file.content, headers=headers, media_type=file.media_type)
+    headers["content-encoding"] = "gzip"
+    return Response(file.in_gzip, headers=headers, media_type=file.media_type)

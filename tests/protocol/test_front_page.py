@@ -13,6 +13,7 @@ from rsnotify_client.discovery import linked_in_html
 from tests.support.receivers import Receiver, answers
 from tests.support.running import TOKEN, RunningHub, until
 
+STATIC = Path(__file__).parents[2] / "rsnotify/web/static"
 HTML = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -39,7 +40,7 @@ async def test_a_browser_gets_the_page_with_its_policy(websub_hub: RunningHub, m
     answer = await get(f"{websub_hub.url}/", method, **HTML)
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert answer.headers["vary"] == "accept"
+    assert answer.headers["vary"] == "accept, accept-encoding"
     assert "script-src 'self'" in answer.headers["content-security-policy"]
     assert (b"</html>" in answer.body) == (method == "GET")
 
@@ -63,6 +64,20 @@ async def test_a_machine_is_sent_to_the_source_description(
 
 async def test_who_says_nothing_is_a_machine(websub_hub: RunningHub) -> None:
     assert (await get(f"{websub_hub.url}/")).status == 302
+
+
+BYTES = 60_000  # of the whole page on its way, the JavaScript client aside
+
+
+async def test_the_whole_page_is_light_on_its_way(websub_hub: RunningHub) -> None:
+    """All views and documents; compressed, as every browser asks for it."""
+    addresses = [f"static/{each.name}" for each in STATIC.iterdir() if each.suffix != ".html"]
+    sizes = []
+    for address in ["", *addresses]:
+        answer = await get(f"{websub_hub.url}/{address}", Accept_Encoding="gzip", **HTML)
+        assert answer.headers["content-encoding"] == "gzip"
+        sizes.append(int(answer.headers["content-length"]))
+    assert sum(sizes) <= BYTES
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again(websub_hub: RunningHub) -> None:
