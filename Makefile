@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-packages test-versions coverage simulate fuzz soak bench docs release-check images clean
+.PHONY: help run check test test-packages test-versions coverage simulate fuzz soak bench pictures docs release-check images clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ soak: $(VENV)/test.stamp ## prove what takes minutes; SOAK_ARGS=storm SOAK_SECON
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
 	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+
+pictures: $(VENV)/test.stamp ## draw the pictures of the page that the docs have
+	@$(BIN)/python -m tests.browser.pictures
 
 docs: $(VENV)/made.stamp ## build the documents as a book with search: build/docs/index.html
 	@$(PIP) -e '.[docs]'
