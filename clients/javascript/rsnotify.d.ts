@@ -70,7 +70,7 @@ export interface State {
 }
 
 /** A WebSocket of the platform, or of a package that looks like it. */
-export type WebSocketClass = new (url: string) => {
+export type WebSocketClass = new (url: string, protocols?: string[]) => {
   onopen: unknown;
   onmessage: unknown;
   onclose: unknown;

@@ -430,6 +430,11 @@ describe("addresses", () => {
       ["http://b/x", undefined],
     ]);
     assert.equal(web.shown("ws://a/channel"), "ws://a/channel?access_token=rsn_t");
+    const protocols = ["rsnotify.xml", "rsnotify.token.rsn_t"];
+    assert.deepEqual(web.socket("ws://a/channel"), ["ws://a/channel", protocols]);
+    assert.deepEqual(web.socket("ws://b/channel"), ["ws://b/channel"]);
+    const odd = new Web({ token: "with space", url: "http://a/" });
+    assert.deepEqual(odd.socket("ws://a/c"), ["ws://a/c?access_token=with+space"]);
     assert.equal(web.shown("ws://b/channel"), "ws://b/channel");
   });
 

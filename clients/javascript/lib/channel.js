@@ -29,7 +29,7 @@ export async function openChannel(web, url, standing, options = {}) {
   });
   if (!wantsSocket) return stream;
   const from = standing() ?? stream.begins;
-  const socket = await openSocket(WebSocket, web.shown(resumed(url, from)), web.signal);
+  const socket = await openSocket(WebSocket, web.socket(resumed(url, from)), web.signal);
   web.signal?.throwIfAborted();
   const saysMore = () => hasMore(web, httpTwin(url), standing() ?? from);
   const isDead = stream.begins === undefined ? isBehind : saysMore;
@@ -104,8 +104,8 @@ export function eventParser() {
 // WebSockets --------------------------------------------------------------------------------------
 
 /** `{queue, payloads, close}` of an open WebSocket; undefined if none can be had. */
-async function openSocket(WebSocket, url, signal) {
-  const socket = made(WebSocket, url);
+async function openSocket(WebSocket, how, signal) {
+  const socket = made(WebSocket, how);
   if (!socket) return undefined;
   const queue = new Queue(NOTIFICATION_CHARS);
   const close = () => queue.end(new TryAgain("following was ended"));
@@ -121,9 +121,9 @@ async function openSocket(WebSocket, url, signal) {
 }
 
 /** A page of https may not open ws. */
-function made(WebSocket, url) {
+function made(WebSocket, how) {
   try {
-    return new WebSocket(url);
+    return new WebSocket(...how);
   } catch {
     return undefined;
   }

@@ -11,6 +11,8 @@ export const SILENCE_SECONDS = 45; // until more of it comes; a hub says somethi
 export const RETRY_AFTER_SECONDS = 3_600;
 const AGAIN = [408, 425, 429, 500, 502, 503, 504];
 const TOKEN = /^[!-~]([ -~]*[!-~])?$/;
+const IN_SUBPROTOCOL = /^[\w!#$%&'*+.^`|~-]+$/; // what RFC 9110 calls a token
+const CHOSEN = "rsnotify.xml"; // the server must choose one, and never the one with the token
 const XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1";
 const NO_TOKEN = "the token has a line break or another character that no token has: write it anew";
 const MENDS = {
@@ -75,10 +77,20 @@ export class Web {
     this.#fetch = fetch.bind(globalThis);
   }
 
-  /** An address as a socket must have it, which knows no headers. */
+  /** The address with the token in it, for what can have no headers. */
   shown(url) {
-    const isOurs = this.#token && new URL(httpTwin(url)).origin === this.#origin;
-    return isOurs ? withQuery(url, "access_token", this.#token) : url;
+    return this.#isShown(url) ? withQuery(url, "access_token", this.#token) : url;
+  }
+
+  /** What a WebSocket is made with: its address, and the subprotocol that brings the token. */
+  socket(url) {
+    if (!this.#isShown(url)) return [url];
+    if (!IN_SUBPROTOCOL.test(this.#token)) return [this.shown(url)];
+    return [url, [CHOSEN, `rsnotify.token.${this.#token}`]];
+  }
+
+  #isShown(url) {
+    return this.#token && new URL(httpTwin(url)).origin === this.#origin;
   }
 
   /** Whether a page asks another origin: it may send few headers, and read few answers. */
