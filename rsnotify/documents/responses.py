@@ -10,6 +10,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate, parsedate_to_datetime
 from time import time
 from typing import NamedTuple
@@ -35,6 +36,9 @@ REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 KEPT_BYTES = 8 * 1024 * 1024  # of rendered documents, or the newest of them
+
+# One for all lists: it runs Python, and the event loop has to wait for each thread that does.
+_json_thread = ThreadPoolExecutor(1, "json")
 
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
 
@@ -148,8 +152,9 @@ async def stream_list(
 
 async def _as_json(entries: ByteStream, form: Form) -> ByteStream:
     writer = EntriesAsJson(in_lines=form is NDJSON)
+    loop = asyncio.get_running_loop()
     async for piece in entries:
-        yield await asyncio.to_thread(writer.feed, piece)
+        yield await loop.run_in_executor(_json_thread, writer.feed, piece)
 
 
 async def stream_document(frame: Frame, entries: ByteStream, *, in_gzip: bool) -> ByteStream:

@@ -7,6 +7,7 @@ answers but does nothing.
 import gc
 import logging
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 # Python's default thresholds stop the event loop for 50 ms while many readers are written to.
 GC_THRESHOLDS = (50_000, 20, 50)
 
+# By default the event loop waits 5 ms for a thread that runs Python, at each of its callbacks.
+SWITCH_SECONDS = 0.0005
+
 
 def run(
     settings: Settings,
@@ -46,6 +50,7 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT. A worker has inherited its parent's socket."""
     gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     share_one_arena()
     try:
         uvloop.run(run_to_the_end(_serve(settings, sets, on_ready, inherited_socket)))

@@ -3,12 +3,18 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 
+import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from rsnotify.documents.responses import DocumentInfo, document_response
+from rsnotify.documents.lists import change_list_head
+from rsnotify.documents.responses import DocumentInfo, document_response, stream_list
+from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.forms import JSON
+from rsnotify.resourcesync.json_writer import EntriesAsJson
 
 SCOPE = {"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}
 
@@ -68,6 +74,37 @@ async def test_an_answer_that_is_given_up_is_read_no_further() -> None:
     await asyncio.wait([getting])
     assert getting.cancelled()
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_one_thread_makes_json_for_all_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread that runs Python keeps the event loop waiting."""
+    begun, may_end = 0, threading.Event()
+
+    def feed(_: EntriesAsJson, piece: bytes) -> bytes:
+        nonlocal begun
+        begun += 1
+        may_end.wait(30)
+        return piece
+
+    monkeypatch.setattr(EntriesAsJson, "feed", feed)
+    head = change_list_head("http://h", "dataset1", Position(0), None)
+
+    async def entries() -> AsyncIterator[bytes]:
+        yield b"<url/>"
+
+    async def read() -> bytes:
+        stream = await stream_list(head, JSON, entries(), in_gzip=False)
+        return b"".join([piece async for piece in stream])
+
+    reading = [asyncio.create_task(read()) for _ in range(5)]
+    while not begun:
+        await asyncio.sleep(0)
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    at_once = begun
+    may_end.set()
+    await asyncio.gather(*reading)
+    assert (at_once, begun) == (1, 5)
 
 
 def test_the_first_answer_loads_nothing_more() -> None:
