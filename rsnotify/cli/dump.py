@@ -23,12 +23,15 @@ from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
 from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make, make_window
 from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Generation
 from rsnotify_mirror.dumping.generations import DumpFolder
+from rsnotify_mirror.dumping.object_store import SCHEMES, Bucket
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
+from rsnotify_mirror.paths import OURS
 
 commands = typer.Typer()
 
 PROGRESS_SECONDS = 10.0
 LEAST_BYTES = 64 * 1024
+BESIDE = f"{OURS}-dumps"  # in the copy: what is in a bucket, for the next dump
 ANNOUNCED = ".announced.json"
 SIZES = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 _SIZE = re.compile(r"(\d+) ?([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -52,7 +55,9 @@ DumpedCopy = Annotated[
 Out = Annotated[
     str,
     typer.Argument(
-        metavar="OUT", help="The folder that is served; with --from a ZIP.", show_default=False
+        metavar="OUT",
+        help="The folder that is served, or s3://bucket/prefix; with --from a ZIP.",
+        show_default=False,
     ),
 ]
 Base = Annotated[
@@ -122,11 +127,14 @@ def dump(
         *(without_failed, capability_list),
     )
     publish = publish and checked_name(publish)
-    with DumpFolder(Path(out)) as folder:
+    bucket = Bucket(out) if out.startswith(SCHEMES) else None
+    with DumpFolder(Path(out) if bucket is None else copy / BESIDE) as folder:
         try:
             dumped = make(copy, folder, options, _Progress())
         except (NotWhole, NotAsFetched) as error:
             raise Rejected(str(error)) from None
+        if bucket is not None:
+            bucket.publish(folder.directory)
         if publish is not None:
             set_name = publish
             with_token(url, data, lambda token: _announced(folder, set_name, url, token))

@@ -184,7 +184,7 @@ def dependencies(*extras: str) -> dict[str, str]:
 IMPORTED_AS = {"pyjwt": "jwt"}
 
 
-JOINED = {"django", "flask", "psycopg", "pymysql", "python_socks", "sqlalchemy"}
+JOINED = {"django", "flask", "obstore", "psycopg", "pymysql", "python_socks", "sqlalchemy"}
 """What the client can be joined with: known to what joins them, else nowhere."""
 
 
@@ -192,7 +192,8 @@ def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
     extras = PROJECT["optional-dependencies"]
     named = {re.split(r"[\[><=~]", each)[0] for demands in extras.values() for each in demands}
     assert {name.replace("-", "_") for name in named} >= JOINED
-    rooms = tuple(f"rsnotify_client/{name}" for name in ("integrations/", "relay.py", "network.py"))
+    names = ("client/integrations/", "client/relay.py", "client/network.py")
+    rooms = tuple(f"rsnotify_{name}" for name in (*names, "mirror/dumping/object_store.py"))
     for path in CODE:
         if {name.split(".")[0] for name in imports(path)} & JOINED:
             assert any(room in str(path) for room in rooms), path
