@@ -532,6 +532,16 @@ async def test_a_window_before_the_baseline_is_refused(
         make_window(copied, tmp_path / "a.zip", Position(source.at - 1))
 
 
+async def test_a_window_after_what_the_copy_has_is_refused(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    source.change("new", b"2")
+    await mirrored(source, copied)
+    assert make_window(copied, tmp_path / "a.zip", Position(source.now)) == 0
+    with pytest.raises(NotWhole, match="give that or an earlier time"):
+        make_window(copied, tmp_path / "a.zip", Position(source.now + 1))
+
+
 # Others -----------------------------------------------------------------------------------------
 
 

@@ -124,6 +124,8 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
             raise NotWhole(
                 f"{copy} knows single changes from {begins} on: give that or a later time"
             )
+        if after > at:
+            raise NotWhole(f"{copy} is of {at}: give that or an earlier time")
         changes = Changes(after, at)
         changes.gone(reader.gone(after, at))
         for row in reader.told(after, at):
