@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -59,8 +60,21 @@ class _Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
+def _plain(row: tuple[str, str] | None) -> tuple[str, str] | None:
+    """A line of a help text, with a word for a value instead of a type of Python.
+
+    >>> _plain(("--jobs <int range>", "At once.")), _plain(("--data <path>", "Where."))
+    (('--jobs N', 'At once.'), ('--data PATH', 'Where.'))
+    """
+    if row is None:
+        return None
+    words = {"path": "PATH", "int": "N", "float": "N"}
+    shown = re.sub(r"<(\w+)[^>]*>", lambda found: words.get(found[1], "TEXT"), row[0])
+    return shown, row[1]
+
+
 def _with_plain_arguments(command: Any) -> Any:
-    """In its help each argument stands as its `metavar` says, without types of Python."""
+    """In its help each argument stands as its `metavar` says, and no value as a type of Python."""
     for each in getattr(command, "commands", {}).values():
         _with_plain_arguments(each)
     for argument in command.params:
@@ -68,6 +82,9 @@ def _with_plain_arguments(command: Any) -> Any:
             shown, text = argument.metavar, argument.help
             argument.get_usage_pieces = lambda ctx, shown=shown: [shown]  # noqa: ARG005
             argument.get_help_record = lambda ctx, row=(shown, text): row  # noqa: ARG005
+        else:
+            of_typer = argument.get_help_record
+            argument.get_help_record = lambda ctx, row=of_typer: _plain(row(ctx))
     return command
 
 

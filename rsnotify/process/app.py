@@ -201,7 +201,9 @@ def build(parts: HubParts) -> ASGIApp:
 def _publishing_routes(parts: HubParts) -> Routes:
     hub, access = parts.hub, parts.access
     several = SeveralSets(hub, access, parts.intake.refused)
-    resources = Resources(hub, access, parts.stores.loads, parts.load_keeper)
+    resources = Resources(
+        hub, access, parts.stores.loads, parts.load_keeper, parts.intake.refused.judged
+    )
     return [
         *publishing_routes(parts.intake, several),
         *resource_routes(resources),

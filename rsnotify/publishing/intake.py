@@ -36,10 +36,15 @@ class RefusedCounts:
         self.by_status = dict.fromkeys((400, 401, 403, 404, 409, 413, 415, 429, 503, 507), 0)
 
     def note(self, error: Rejected | TryAgain) -> Rejected | TryAgain:
-        """Count it. A Redis that has ended because its disk is full is said to be full, too."""
-        if type(error) is TryAgain and (full := self._why_full()):
-            error = StoreFull(f"nothing was stored: {full}")
+        """Count it, as what it is."""
+        error = self.judged(error)
         self.by_status[error.status] = self.by_status.get(error.status, 0) + 1
+        return error
+
+    def judged(self, error: Rejected | TryAgain) -> Rejected | TryAgain:
+        """A Redis that has ended because its disk is full is said to be full, too."""
+        if type(error) is TryAgain and (full := self._why_full()):
+            return StoreFull(f"nothing was stored: {full}")
         return error
 
 

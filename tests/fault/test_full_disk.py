@@ -1,5 +1,6 @@
 """A disk that is really full: nothing is acknowledged that is not stored, and all goes on then."""
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -106,6 +107,10 @@ async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_roo
             _, refusal = await hub.ask("POST", ADDRESS, json=CHANGE)
             assert "nothing was stored: less than 64 MiB are left" in refusal["detail"]
             assert "Error 111" not in str(refusal)
+            state = json.dumps({"loc": "http://example.com/a"})
+            loading = {"data": state, "headers": {"Content-Type": "application/x-ndjson"}}
+            load, refusal = await hub.ask("PUT", "/api/sets/dataset1/resources", **loading)
+            assert (load, "less than 64 MiB are left" in refusal["detail"]) == (507, True)
             await until(lambda: is_not_ready(hub, "less than 64 MiB are left on the disk of"))
             disk.make_room(hub.process.pid)
             await goes_on(hub, reader)

@@ -154,7 +154,15 @@ UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 class Resources:
     """PUT and GET of a set's resources."""
 
-    def __init__(self, hub: Hub, access: Access, loads: Loads, keeper: LoadKeeper) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        access: Access,
+        loads: Loads,
+        keeper: LoadKeeper,
+        judged: Callable[[TryAgain], Exception] = lambda error: error,
+    ) -> None:
+        self._judged = judged
         self._hub = hub
         self._access = access
         self._loads = loads
@@ -209,8 +217,11 @@ class Resources:
         self._hub.feed(ChannelName(name, "change"))
         options = read_options(request.query_params.multi_items())
         key = _key(request)
-        repeated = await self._repeated(request, name, key) if key else None
-        return repeated or await self._load(request, name, options, key)
+        try:
+            repeated = await self._repeated(request, name, key) if key else None
+            return repeated or await self._load(request, name, options, key)
+        except TryAgain as error:
+            raise self._judged(error) from error.__cause__
 
     async def _repeated(self, request: Request, name: str, key: str) -> Response | None:
         """What became, or becomes, of the load that had this key before."""
