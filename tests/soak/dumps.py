@@ -76,23 +76,33 @@ class Story(NamedTuple):
         assert asyncio.run(once(self.url + OF_DUMPS, self.folder / "destination"))
 
 
-def in_a_process(act: Callable[[], None], seconds: float | None) -> bool:
-    """Whether it was killed after so long; without that it must come to its end."""
+def begun(act: Callable[[], None], *, says: bool = False) -> int:
+    """In a process of its own: its number."""
     child = os.fork()
-    if child == 0:
-        try:
-            act()
-        except BaseException as error:
-            if seconds is None:
-                print(f"{type(error).__name__}: {error}", flush=True)
-            os._exit(1)
-        os._exit(0)
-    if seconds is not None:
-        time.sleep(seconds)
+    if child:
+        return child
+    try:
+        act()
+    except BaseException as error:
+        if says:
+            print(f"{type(error).__name__}: {error}", flush=True)
+        os._exit(1)
+    os._exit(0)
+
+
+def to_its_end(act: Callable[[], None]) -> None:
+    assert os.waitpid(begun(act, says=True), 0)[1] == 0
+
+
+def at_once(acts: list[Callable[[], None]], chance: random.Random) -> int:
+    """Each in a process of its own, beside the others; how many were killed before their end."""
+    running = [(begun(act), chance.random() * LONGEST_SECONDS) for act in acts]
+    began, kills = time.monotonic(), 0
+    for child, seconds in sorted(running, key=lambda each: each[1]):
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
         os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
-    assert seconds is not None or status == 0, status
-    return os.WIFSIGNALED(status)
+        kills += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    return kills
 
 
 def main() -> None:
@@ -117,10 +127,10 @@ def proven(seconds: float, seed: str, resources: int) -> str:
 def _begin(story: Story) -> None:
     """Two dumps, so that there is a Change Dump, too."""
     for act in (story.mirror, story.dump):
-        in_a_process(act, None)
+        to_its_end(act)
     _change(story)
     for act in (story.mirror, story.dump):
-        in_a_process(act, None)
+        to_its_end(act)
     entries = [
         Entry(f"{story.url}/dumps/{each}.xml", md=Md(capability=each))
         for each in ("resourcedump", "changedump")
@@ -134,10 +144,10 @@ def _told(story: Story, ends: float) -> str:
     while not rests or time.monotonic() < ends:
         for _ in range(story.chance.randint(3, 12)):
             _change(story)
-            act = story.chance.choice(acts)
-            kills += in_a_process(act, story.chance.random() * LONGEST_SECONDS)
+            chosen = story.chance.sample(acts, story.chance.randint(1, 3))
+            kills += at_once(chosen, story.chance)
         for act in acts:
-            in_a_process(act, None)
+            to_its_end(act)
         rests += 1
         source = _source(story)
         told, state = _changed_since(story, told, state)
