@@ -1,6 +1,7 @@
 """What docs/publishing.md and the Makefile say of a shell, run as it stands there."""
 
 import asyncio
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -21,7 +22,7 @@ async def test_a_publish_by_curl_waits_for_the_hub_and_is_stored_once(tmp_path: 
     script = script.replace("$(cat data/admin-token)", TOKEN)
     said = (tmp_path / "said").open("wb")
     publishing = await asyncio.create_subprocess_exec(
-        "sh", "-c", f"{script}", stdout=asyncio.subprocess.PIPE, stderr=said
+        "sh", "-c", script, stdout=asyncio.subprocess.PIPE, stderr=said
     )
 
     async def is_refused() -> bool:
@@ -38,12 +39,12 @@ async def test_a_publish_by_curl_waits_for_the_hub_and_is_stored_once(tmp_path: 
 
 def test_make_run_takes_a_port_from_its_own_line_alone() -> None:
     """Many a shell has a PORT of its own."""
-    need("make")
+    make = need("make")
 
     def command(*words: str, **environ: str) -> str:
         return subprocess.run(
-            ["make", "--dry-run", "--always-make", "-C", ROOT, "run", *words],
-            env={"PATH": "/usr/bin:/bin"} | environ,
+            [make, "--dry-run", "--always-make", "-C", ROOT, "run", *words],
+            env=os.environ | environ,
             capture_output=True,
             text=True,
             check=True,
