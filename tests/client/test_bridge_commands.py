@@ -1,0 +1,120 @@
+"""`rsnotify bridge` as a command; and the tutorial of docs/bridge.md, run as it stands."""
+
+import asyncio
+import re
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+
+import pytest
+
+from rsnotify.errors import InvalidSettings
+from rsnotify_bridge.service import MAX_BRIDGES, BridgeOptions, check_options, read_bridges
+from tests.client.hubs import HubProcess
+from tests.support.repositories import Repository
+from tests.support.running import TOKEN, clean_environment
+from tests.support.sources import Source
+
+PAGE = (Path(__file__).parents[2] / "docs/bridge.md").read_text()
+TUTORIAL = PAGE.partition("## Push for a repository")[2].partition("\n## ")[0]
+COMMANDS = [*"".join(re.findall(r"```sh\n(.*?)```", TUTORIAL, re.DOTALL)).splitlines()]
+
+
+async def shell(line: str, folder: Path, url: str, token: str = TOKEN) -> tuple[int, str]:
+    program = f'rsnotify() {{ "{sys.executable}" -m rsnotify "$@"; }}\n'
+    environment = clean_environment() | {"RSNOTIFY_URL": url, "RSNOTIFY_TOKEN": token}
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", program + line, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
+
+
+async def test_the_tutorial_gives_push_to_a_repository_that_has_only_oai_pmh(
+    real_hub: HubProcess, source: Source, tmp_path: Path
+) -> None:
+    repository = Repository(source.loc("oai"))
+    source.handlers["/oai"] = repository.handler
+    for number in range(12):
+        repository.put(number)
+    add, token, show, bridge, follow = [
+        each.replace("https://repo.example/oai", source.loc("oai")) for each in COMMANDS
+    ]
+    assert follow == "rsnotify subscribe theses"
+    status, made = await shell(f"{add} && {token.replace('export ', '')} && echo $RSNOTIFY_TOKEN",
+                               tmp_path, real_hub.url)  # fmt: skip
+    assert status == 0, made
+    given = made.split()[-1]
+    status, shown = await shell(show, tmp_path, real_hub.url, given)
+    assert (status, "OAI-PMH: ListRecords of A repository" in shown) == (0, True)
+    assert len(repository.asked) == 1  # to identify itself: nothing else is asked for
+    for number, expected in ((None, "12 resources"), (5, "12 resources, 1 published")):
+        if number is not None:
+            repository.put(number)
+        status, said = await shell(f"{bridge} --once", tmp_path, real_hub.url, given)
+        assert (status, expected in said) == (0, True), said
+    assert real_hub.told("theses") == [("updated", "5")]
+
+
+async def test_what_is_held_back_is_shown_and_let_through(
+    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+) -> None:
+    empty = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">%s</urlset>'
+    source.documents["/map.xml"] = empty % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    once = f"rsnotify bridge {source.loc('map.xml')} {set_name} --once"
+    assert (await shell(once, tmp_path, real_hub.url))[0] == 0
+    assert (await shell("rsnotify bridge --status", tmp_path, real_hub.url))[0] == 0
+    source.documents["/map.xml"] = empty % b""
+    assert (await shell(once, tmp_path, real_hub.url))[0] == 1
+    status, said = await shell("rsnotify bridge --status", tmp_path, real_hub.url)
+    assert (status, "held back: 1 of 1 resources" in said) == (1, True)
+    status, said = await shell("rsnotify bridge --release", tmp_path, real_hub.url)
+    assert (status, "1 deletions follow" in said) == (0, True)
+    metrics = f"{once} --metrics numbers.prom"
+    assert (await shell(metrics, tmp_path, real_hub.url))[0] == 0
+    assert real_hub.told(set_name) == [("deleted", "a")]
+    assert "rsnotify_bridge_in_step{bridge=" in (tmp_path / "numbers.prom").read_text()
+
+
+async def test_a_bridge_that_fails_does_not_hold_up_the_others(
+    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+) -> None:
+    entry = f"<url><loc>{source.loc('a')}</loc></url>"
+    text = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entry}</urlset>'
+    source.documents["/map.xml"] = text.encode()
+    (tmp_path / "bridges.toml").write_text(
+        f'[[bridge]]\nfrom = "{source.loc("nothing.xml")}"\nset = "dataset1"\n'
+        f'[[bridge]]\nfrom = "{source.loc("map.xml")}"\nset = "{set_name}"\n'
+    )
+    line = "rsnotify bridge --config bridges.toml --once"
+    status, said = await shell(line, tmp_path, real_hub.url)
+    assert (status, f"to {set_name}: 1 resources" in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("bridge = 1", "Expected `array`"),
+        ('[[bridge]]\nfrom = "x"\nset = "a"', "is no address of a Source"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "A B"', "bridge 1"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\nspeed = 1', "speed"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\nloc = "x"', "are for OAI-PMH"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\ninterval = 9\nmax-interval = 5', "longest"),
+        ("[[bridge]]\nfrom = 'http://a/'\nset = 'a'\n" * 2, "stands twice"),
+        ("no toml", "Expected"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_bridges_is_said(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    (tmp_path / "bridges.toml").write_text(text)
+    with pytest.raises(InvalidSettings) as refused:
+        read_bridges(tmp_path / "bridges.toml")
+    assert problem in " ".join(refused.value.problems)
+
+
+def test_a_file_has_ten_thousand_bridges_at_most() -> None:
+    options = [BridgeOptions(f"http://a.example/{each}", "a") for each in range(MAX_BRIDGES)]
+    check_options(options)
+    with pytest.raises(InvalidSettings):
+        check_options([*options, BridgeOptions("http://b.example/", "a")])
