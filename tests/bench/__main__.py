@@ -8,6 +8,7 @@ from pathlib import Path
 
 NAMES = (
     "appends",
+    "bridge",
     "channels",
     "dumps",
     "floods",

@@ -74,7 +74,8 @@ class Bridge:
         self._adapter: SourceAdapter | None = None
         self._homes: frozenset[str] = frozenset()
         self._publishing = asyncio.Lock()
-        self._deleted = self._known = 0  # of this look
+        self._deleted = 0  # of this look, of so many
+        self._known: int | None = None
 
     @property
     def name(self) -> str:
@@ -337,7 +338,7 @@ class Bridge:
         await self._publish()
 
     def _begin_counting(self) -> None:
-        self._deleted, self._known = 0, self.state.known
+        self._deleted, self._known = 0, None
 
     async def _take(self, piece: Piece) -> None:
         entries = self._ours(piece)
@@ -358,6 +359,8 @@ class Bridge:
         """Those of a look's deletions that are too many to be believed."""
         known = [key for at in range(0, len(keys), BATCH // 2)
                  for key in self.state.find(keys[at : at + BATCH // 2])]  # fmt: skip
+        if self._known is None:  # to count them takes time, and few changes are deletions
+            self._known = self.state.known
         self._deleted += len(known)
         facts = self.state.facts
         if (why := held_back(self._deleted, self._known, self.plan.max_delete)) is None:

@@ -1,0 +1,187 @@
+"""`rsnotify bridge`: a long list compared, many Sources at rest, OAI-PMH, two hubs in a chain."""
+
+import asyncio
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from rsnotify.resourcesync.change import Change
+from rsnotify_bridge.memory import BridgeStore
+from rsnotify_bridge.service import BridgeOptions, Bridges, HubAddress
+from rsnotify_client.network import Network
+from rsnotify_client.publisher import Publisher
+from tests.support.running import TOKEN, RunningHub
+from tests.support.sources import Source
+
+ENTRIES = 1_000_000
+SOURCES = 500
+PARTS = 20
+RECORDS, PAGE = 10_000, 100
+CHANGES = 200
+
+
+@asynccontextmanager
+async def bridging(
+    folder: Path, hub: RunningHub, *sources: str, **options: Any
+) -> AsyncIterator[Bridges]:
+    given = {"set": "dataset1", **options}
+    chosen = [msgspec.convert({"from": each, **given}, BridgeOptions) for each in sources]
+    with closing(BridgeStore(folder / "bridge.db")) as store:
+        bridges = Bridges(chosen, HubAddress(hub.url, TOKEN), store, Network())
+        try:
+            yield bridges
+        finally:
+            await bridges.close()
+
+
+def part(number: int, version: int) -> bytes:
+    """A twentieth of the list, of which one entry in a thousand is another in each version."""
+    each = ENTRIES // PARTS
+    entries = (
+        f"<url><loc>http://a.example/records/{at:08d}</loc><lastmod>2026-11-"
+        f"{20 + (version if at % 1000 == 0 else 0)}T00:00:00Z</lastmod></url>"
+        for at in range(number * each, (number + 1) * each)
+    )
+    head = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
+    return f"{head}{''.join(entries)}</urlset>".encode()
+
+
+async def compare(folder: Path, hub: RunningHub, source: Source) -> None:
+    """A sitemap of a million entries, one in a thousand of which has changed."""
+    version = 0
+
+    async def handler(request: web.Request) -> web.Response:
+        number = int(request.path.rpartition("/")[2])
+        return web.Response(body=await asyncio.to_thread(part, number, version))
+
+    names = [f"part/{number}" for number in range(PARTS)]
+    source.handlers |= {f"/{name}": handler for name in names}
+    index = "".join(f"<sitemap><loc>{source.loc(name)}</loc></sitemap>" for name in names)
+    namespace = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+    text = f"<sitemapindex {namespace}>{index}</sitemapindex>"
+    source.documents["/index.xml"] = text.encode()
+    for words in ("first, and loaded", "compared"):
+        began, used = time.monotonic(), time.process_time()
+        async with bridging(folder, hub, source.loc("index.xml")) as bridges:
+            is_well = await bridges.once()
+            facts = bridges.bridges[0].state.facts
+        seconds, processor = time.monotonic() - began, time.process_time() - used
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(f"{ENTRIES} entries {words}: {seconds:.0f} s, {processor:.0f} s of processor with "
+              f"the Source; at most {memory} MB; well: {is_well}, published {facts.published}",
+              flush=True)  # fmt: skip
+        version = 1
+
+
+async def many(folder: Path, hub: RunningHub, source: Source) -> None:
+    """So many Sources at a minute's interval: what one look of each costs."""
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.headers.get("If-None-Match") == '"1"':
+            return web.Response(status=304)
+        entry = f"<url><loc>http://a.example{request.path}</loc></url>"
+        text = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entry}</urlset>'
+        return web.Response(text=text, headers={"ETag": '"1"'}, content_type="application/xml")
+
+    names = [f"map{number}.xml" for number in range(SOURCES)]
+    source.handlers |= {f"/{name}": handler for name in names}
+    addresses = map(source.loc, names)
+    async with bridging(folder, hub, *addresses, shared=True, interval=60.0) as bridges:
+        await bridges.once()
+        began, used = time.monotonic(), time.process_time()
+        is_well = await bridges.once()
+        seconds, processor = time.monotonic() - began, time.process_time() - used
+    print(f"{SOURCES} Sources looked at, nothing changed: {seconds:.1f} s, {processor:.2f} s of "
+          f"processor with the Source: {100 * processor / 60:.1f} % of a core at a minute's "
+          f"interval; well: {is_well}", flush=True)  # fmt: skip
+
+
+async def chain(folder: Path, hub: RunningHub) -> None:
+    """From one set to another by a bridge, and what that adds to the publish."""
+    first, second = "dataset1", "edge"
+    await hub.ask("PUT", f"/api/sets/{second}")
+    async with bridging(folder, hub, hub.channel(first), set=second, robots=False) as bridges:
+        keeping = asyncio.create_task(bridges.keep())
+        state = bridges.bridges[0].state
+        while not state.facts.is_loaded or (state.facts.interval == 0 and state.facts.looks == 0):
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(1)
+        times = []
+        with Publisher(hub.url, TOKEN) as publisher:
+            for number in range(CHANGES):
+                change = Change(f"http://a.example/{number}", "created")
+                wanted = state.facts.published + 1
+                await asyncio.to_thread(publisher.publish, first, [change])
+                began = time.perf_counter()
+                while state.facts.published < wanted:
+                    await asyncio.sleep(0.0002)  # a loop without a pause would hold up the threads
+                times.append(1_000 * (time.perf_counter() - began))
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+    middle, slow = statistics.median(times), sorted(times)[-3]
+    print(f"a chain of two adds, after the receipt of the first: p50 {middle:.1f} ms, p99 "
+          f"{slow:.1f} ms", flush=True)  # fmt: skip
+
+
+async def harvest(folder: Path, hub: RunningHub, source: Source) -> None:
+    """All pages of a repository, asked for one after the other; and bridged."""
+    head = '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/">'
+    date = "<responseDate>2026-11-20T00:00:00Z</responseDate>"
+    identity = (f"{head}{date}<Identify><granularity>YYYY-MM-DDThh:mm:ssZ</granularity>"
+                "<deletedRecord>persistent</deletedRecord></Identify></OAI-PMH>")  # fmt: skip
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.query["verb"] == "Identify":
+            return web.Response(text=identity, content_type="text/xml")
+        begin = int(request.query.get("resumptionToken", "0"))
+        await asyncio.sleep(0.05)  # as a database takes
+        found = "".join(
+            f"<header><identifier>oai:a:{each}</identifier>"
+            "<datestamp>2026-11-20T00:00:00Z</datestamp></header>"
+            for each in range(begin, begin + PAGE)
+        )
+        token = begin + PAGE if begin + PAGE < RECORDS else ""
+        text = (f"{head}{date}<ListIdentifiers>{found}<resumptionToken>{token}</resumptionToken>"
+                "</ListIdentifiers></OAI-PMH>")  # fmt: skip
+        return web.Response(text=text, content_type="text/xml")
+
+    source.handlers["/oai"] = handler
+    import aiohttp
+
+    began = time.monotonic()
+    async with aiohttp.ClientSession() as session:
+        for begin in range(0, RECORDS, PAGE):
+            url = f"{source.loc('oai')}?verb=ListIdentifiers&resumptionToken={begin}"
+            async with session.get(url) as answer:
+                await answer.read()
+    alone = time.monotonic() - began
+    async with bridging(folder, hub, f"oai:{source.loc('oai')}", set="records") as bridges:
+        await hub.ask("PUT", "/api/sets/records")
+        (bridge,) = bridges.bridges
+        began = time.monotonic()
+        await bridge.once()
+        took = time.monotonic() - began
+    print(f"OAI-PMH, {RECORDS} records in pages of {PAGE}, 50 ms each: the server gives "
+          f"{RECORDS / alone:.0f} a second, the bridge has {RECORDS / took:.0f}, its load "
+          f"included: {alone / took:.2f} of it", flush=True)  # fmt: skip
+
+
+async def measure() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        for number, part_ in enumerate((chain, many, harvest, compare)):
+            folder = Path(name, str(number))
+            folder.mkdir()
+            async with Source() as source, RunningHub(folder / "data") as hub:
+                await (part_(folder, hub) if part_ is chain else part_(folder, hub, source))
+
+
+def main() -> None:
+    asyncio.run(measure())
