@@ -153,6 +153,12 @@ class Checking:
         async with self.lock:
             await self.update()
 
+    async def check_changed_sets(self) -> None:
+        """Check which sets exist if any was changed; before what was read is given to anybody: its
+        set may have become private before that was published."""
+        if await self._registry.version() != self._sets.version:
+            await self.check_sets()
+
     async def check_all(self) -> None:
         """Check which sets exist and which journals have new changes."""
         async with self.lock:

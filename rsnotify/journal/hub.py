@@ -54,7 +54,8 @@ class Hub:
         journal.note_told = self.feeds.remember_told
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
         self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds, bell)
-        self._reading = Reading(journal, History(journal, windows), self.cache, base_url)
+        history, check_sets = History(journal, windows), self.checking.check_changed_sets
+        self._reading = Reading(journal, history, self.cache, base_url, check_sets)
         self.following = Following(
             journal,
             bell,

@@ -4,6 +4,7 @@ Each is rendered once for all readers at its cursor.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
 from rsnotify.journal.cache import Cache
@@ -91,11 +92,19 @@ CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
 class Reading:
     """Reads channels from any position that is kept."""
 
-    def __init__(self, journal: Journal, history: History, cache: Cache, base_url: str) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        history: History,
+        cache: Cache,
+        base_url: str,
+        check_sets: Callable[[], Awaitable[None]],
+    ) -> None:
         self._journal = journal
         self._history = history
         self._cache = cache
         self._base_url = base_url
+        self._check_sets = check_sets
         self._flights: SingleFlight[tuple[Feed, Tail, Position], Notification]
         self._flights = SingleFlight("reading of the journal")
         self.catch_ups = {"memory": 0, "redis": 0}  # notifications for those behind, by origin
@@ -163,6 +172,7 @@ class Reading:
             raise self._history_deleted(feed.channel, trimmed) from None
         if not rows:
             raise TryAgain("the journal has changed meanwhile; connect again")
+        await self._check_sets()  # who may not read any more is closed before it gets them
         found = render_notification(
             feed.channel, cursor, first_batch(rows), base_url=self._base_url
         )
