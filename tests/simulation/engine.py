@@ -11,14 +11,16 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections import deque
 from collections.abc import Callable
-from hashlib import sha256
+from hashlib import sha1, sha256
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import hiredis
 
+from rsnotify.redis_client import Script
 from tests.simulation.loop import Host
 from tests.simulation.virtual import real_monotonic
 from tests.support.needs import COMPILER, need
@@ -34,8 +36,38 @@ REFUSALS = {
     "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
     "misconf": b"-MISCONF Errors writing to the AOF file: No space left on device\r\n",
     "readonly": b"-READONLY You can't write against a read only replica.\r\n",
+    "noreplicas": b"-NOREPLICAS Not enough good replicas to write.\r\n",
     "oom": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
 }
+
+
+def called(words: list[bytes]) -> str:
+    """The command, or the name of the script that it runs: `XRANGE`, `append`. Of the script for
+    subscriptions its act, too: `subscriptions.forget`."""
+    name = words[0].upper()
+    if name not in (b"EVALSHA", b"EVAL"):
+        return name.decode()
+    is_text = name == b"EVAL"
+    sha = sha1(words[1], usedforsecurity=False).hexdigest() if is_text else words[1].decode()
+    found = _names.get(sha, "script")
+    return f"{found}.{words[3 + int(words[2])].decode()}" if found == "subscriptions" else found
+
+
+class _Names(dict[str, str]):
+    """By hash: the last file that a script is made of, without its ending."""
+
+    def learn(self) -> None:
+        make = Script.__init__
+
+        def learning(script: Script, *names: str) -> None:
+            make(script, *names)
+            self[script.command([])[1]] = Path(names[-1]).stem
+
+        Script.__init__ = learning  # type: ignore[method-assign]
+
+
+_names = _Names()
+_names.learn()
 
 
 def library() -> Path:
@@ -153,6 +185,12 @@ class Engine:
         self.commands = 0
         self.clock_moved = 0.0
         self.lose_answer_of = 0.0  # of all answers are lost with their connection, once executed
+        # By the name of the host that asks and what it calls: so many seconds until a command is
+        # executed, and from then on until its answer is sent.
+        self.late: Callable[[str, str], float] = lambda _, __: 0.0
+        self.answers_late: Callable[[str, str], float] = lambda _, __: 0.0
+        self.deaf: set[str] = set()  # hosts to which nothing that is published gets through
+        self.announced = 0  # how often something was published
         self._wall = wall
         self._binary = binary
         self._servers = 0
@@ -205,6 +243,7 @@ class Engine:
 
     def announce(self) -> None:
         """What was published reaches its listeners."""
+        self.announced += 1
         for connection in [*self._connections]:
             connection.hand_on_pushed()
 
@@ -214,32 +253,56 @@ class Engine:
 
 
 class Connection(asyncio.Protocol):
-    """One client of the engine."""
+    """One client of the engine. What it has sent is executed, also when it has gone meanwhile."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._asker = Asker(engine.server)
         self._requests = hiredis.Reader(notEnoughData=INCOMPLETE)
+        self._waiting: deque[list[bytes]] = deque()
+        self._answers: deque[bytes] = deque()  # held back, and those behind them
+        self._is_held = False  # a command that is late
         self._subscriptions: set[bytes] = set()
         self._transport: Any = None
+        self._client = ""
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._client = transport.get_extra_info("peername")[0]
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._engine.forget(self)
-        self._asker.close()
+        if not self._waiting:
+            self._engine.forget(self)
+            self._asker.close()
 
     def end(self) -> None:
+        self._waiting.clear()
         self._engine.forget(self)
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._requests.feed(data)
         while (words := self._requests.gets()) is not INCOMPLETE:
-            if self._transport.is_closing():
-                return
-            self._answer([bytes(word) for word in words])
+            self._waiting.append([bytes(word) for word in words])
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and not self._is_held:
+            late = self._engine.late(self._client, called(self._waiting[0]))
+            if not late:
+                self._answer(self._waiting.popleft())
+                continue
+            self._is_held = True
+            asyncio.get_running_loop().call_later(late, self._execute_late)
+
+    def _execute_late(self) -> None:
+        self._is_held = False
+        if not self._waiting:
+            return
+        self._answer(self._waiting.popleft())
+        self._go_on()
+        if self._transport.is_closing() and not self._waiting:
+            self.connection_lost(None)
 
     def _answer(self, words: list[bytes]) -> None:
         engine = self._engine
@@ -257,7 +320,16 @@ class Connection(asyncio.Protocol):
             self._transport.write(answer[: engine.chance.randrange(len(answer))])
             self.end()
             return
+        seconds = engine.answers_late(self._client, called(words))
+        if seconds or self._answers:
+            self._answers.append(answer)
+            asyncio.get_running_loop().call_later(seconds, self._send_held)
+            return
         self._transport.write(answer)
+
+    def _send_held(self) -> None:
+        if self._answers:
+            self._transport.write(self._answers.popleft())
 
     def _ask(self, name: bytes, words: list[bytes]) -> bytes:
         if name in (b"SUBSCRIBE", b"UNSUBSCRIBE"):
@@ -276,5 +348,9 @@ class Connection(asyncio.Protocol):
 
     def hand_on_pushed(self) -> None:
         is_listening = self._subscriptions and not self._transport.is_closing()
-        if is_listening and (pushed := self._asker.pushed()):
+        if (
+            is_listening
+            and (pushed := self._asker.pushed())
+            and self._client not in self._engine.deaf
+        ):
             self._transport.write(pushed)

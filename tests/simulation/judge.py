@@ -1,6 +1,7 @@
 """What must be true of every history, once its faults have ended and all is calm again."""
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +17,11 @@ from tests.simulation.peers import (
 from tests.simulation.world import World
 
 CALM_SECONDS = 30.0  # by then everybody has everything
+
+
+GAPS = re.compile(rb"^rsnotify_gaps_total\{[^}]*\} 0\.0$", re.MULTILINE)
+
+GAPS_LINE = re.compile(rb"^rsnotify_gaps.*$", re.MULTILINE)
 
 
 class Wrong(Exception):
@@ -52,8 +58,8 @@ class Judge:
         self._receivers = receivers
         self._may_lose = may_lose
 
-    async def judge(self) -> None:
-        until = self._world.now() + CALM_SECONDS
+    async def judge(self, within: float = CALM_SECONDS) -> None:
+        until = self._world.now() + within
         while True:
             wrong = await self._wrong()
             if not wrong or self._world.now() > until:
@@ -62,6 +68,13 @@ class Judge:
         wrong += self._world.errors
         if wrong:
             raise Wrong("\n".join(wrong))
+
+    async def no_gaps(self) -> None:
+        """No hub has said that changes are lost for good."""
+        for hub in self._hubs:
+            said = (await ask(hub, "GET", "/metrics")).body
+            if not GAPS.search(said):
+                raise Wrong(f"{hub} tells of gaps: {GAPS_LINE.findall(said)}")
 
     async def _wrong(self) -> list[str]:
         found: list[str] = []
@@ -84,6 +97,11 @@ class Judge:
                 found.append(f"{hub} does not list {sorted(missing)}")
             if times != sorted(set(times)):
                 found.append(f"{hub} lists positions out of order")
+        found += [
+            f"{hub} and {lists[0][0]} list different changes, or at different positions"
+            for hub, *what in lists
+            if what != [*lists[0][1:]]
+        ]
         for source in self._sources:
             found += self._answers(source, lists)
         for reader in self._readers:

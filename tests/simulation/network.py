@@ -19,6 +19,7 @@ from tests.simulation.loop import HOST, Host, SimulatedLoop
 WINDOW_BYTES = 64 * 1024  # on the way, or with a peer that does not read
 PIECE_OF = 0.1  # of all writes arrive in two pieces
 FIRST_DESCRIPTOR = 1_000_000
+ESTABLISHED, CLOSED, CLOSE_WAIT = 1, 7, 8
 CONNECT_SECONDS = 0.002
 NEXT_SECONDS = 1e-8  # between two arrivals: timers of the same moment have no order
 
@@ -52,6 +53,12 @@ class FakeSocket:
 
     def setblocking(self, _: bool) -> None: ...
     def setsockopt(self, *_: Any) -> None: ...
+
+    def getsockopt(self, *_: Any) -> bytes:
+        """The state of the connection, as TCP_INFO begins with it."""
+        end = _ends.get(self._descriptor)
+        return bytes([CLOSED if end is None else CLOSE_WAIT if end.has_ended else ESTABLISHED])
+
     def close(self) -> None: ...
 
 
@@ -266,6 +273,11 @@ class End(asyncio.Transport):
         error = ConnectionResetError(errno.ECONNRESET, "reset by peer")
         self.lose(error)
         self.other.lose(error)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the peer's end has come, and was not read yet."""
+        return b"" in self._unread
 
     @property
     def is_lost(self) -> bool:

@@ -102,6 +102,7 @@ class Source:
         self._count = 0
         self.acknowledged: dict[str, tuple[str, str]] = {}  # by key: the interval of its answer
         self.locs: dict[str, list[str]] = {}  # of each key
+        self.datetime: str | None = None  # that its changes are said to have
         self.tries: dict[str, int] = {}
 
     def new(self, changes: int = 1, prefix: str = "r") -> str:
@@ -111,14 +112,19 @@ class Source:
         self.locs[key] = [f"{key}-{number}" for number in range(changes)]
         return key
 
-    async def send(self, key: str, hub: str | None = None) -> Answer | None:
+    async def send(
+        self, key: str, hub: str | None = None, *, keyless: bool = False
+    ) -> Answer | None:
         """Once; None if nobody knows whether it was done."""
         hub = hub or self._world.chance.choice(self._hubs)
         changes = [
             {"loc": f"http://example.com/{loc}", "change": "updated"} for loc in self.locs[key]
         ]
+        if self.datetime is not None:
+            changes = [each | {"datetime": self.datetime} for each in changes]
         self.tries[key] = self.tries.get(key, 0) + 1
         path = f"/api/sets/{self._set}/changes"
+        headers = {} if keyless else {"Idempotency_Key": key}
         try:
             answer = await ask(
                 hub,
@@ -126,7 +132,7 @@ class Source:
                 path,
                 json.dumps(changes).encode(),
                 Content_Type="application/json",
-                Idempotency_Key=key,
+                **headers,
             )
         except Unreachable as error:
             self._world.note("source", f"{key} at {hub}: {error}")
@@ -271,6 +277,8 @@ class Receiver(asyncio.Protocol):
         self.world, self.name = world, name
         self.locs: list[str] = []
         self.refuses = 0  # so many of the next deliveries
+        self.late = 0.0  # seconds until it answers
+        self.verified = 0  # how often it was asked whether it wants a subscription
 
     def listen(self) -> None:
         context = self.world.host(self.name).context()
@@ -308,12 +316,16 @@ class _Call(asyncio.Protocol):
         length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
         if found and len(body) >= int(length[1] if length else 0):
             self._data = b""
-            self._transport.write(self._answer(head, body))
+            answer = self._answer(head, body)
+            asyncio.get_running_loop().call_later(
+                self._receiver.late, self._transport.write, answer
+            )
 
     def _answer(self, head: bytes, body: bytes) -> bytes:
         receiver = self._receiver
         if challenge := re.search(rb"hub\.challenge=([^& ]+)", head):
             receiver.world.note(receiver.name, "verifies")
+            receiver.verified += 1
             length = len(challenge[1])
             return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (length, challenge[1])
         if receiver.refuses:

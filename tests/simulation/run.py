@@ -18,8 +18,11 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import NamedTuple, NoReturn
 
+from redis.exceptions import RedisError
+
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.process.embedded_redis.binaries import installed_binaries
-from tests.simulation import virtual
+from tests.simulation import edges, virtual  # noqa: F401  edges adds its scenarios
 from tests.simulation.engine import PORT, Engine, library
 from tests.simulation.known import FAULTS
 from tests.simulation.scenarios import SCENARIOS
@@ -27,7 +30,7 @@ from tests.simulation.world import World
 
 LONGEST_SECONDS = 600.0  # of a world's time
 NO_RANDOM_ADDRESSES = 0x0040000
-STORY_LINES = 200
+STORY_LINES = 100
 
 
 class Result(NamedTuple):
@@ -40,6 +43,19 @@ class Result(NamedTuple):
     steps: int
 
 
+class Bugs(logging.Handler):
+    """Notes each error that the hub has caught and logged, but that nobody foresaw."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info and record.exc_info[1]
+        if error and not isinstance(error, Rejected | TryAgain | RedisError | OSError):
+            self._errors.append(f"logged: {record.getMessage()}: {error!r}")
+
+
 def history(name: str, seed: int, binary: str) -> Result:
     """One history in this process, which must not run another."""
     text = f"{name} {seed}"
@@ -47,6 +63,7 @@ def history(name: str, seed: int, binary: str) -> Result:
     began = virtual.real_monotonic()
     failure = None
     gc.disable()
+    logging.getLogger("rsnotify").addHandler(Bugs(world.errors))
     with virtual.given_by(world.now, world.wall, text):
         redis = Engine(world.host("redis"), Random(f"{text} redis"), world.wall, binary)
         world.host("redis").context().run(world.network.listen, redis.connection, PORT)
@@ -146,6 +163,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--first", type=int, help="the first seed; by default a new one")
     parser.add_argument("--seconds", type=float, default=60, help="no history begins after these")
     parser.add_argument("--redis", help="the server to run instead of the first of this machine")
+    parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--count", type=int, default=10**9)
     given = parser.parse_args(arguments)
     binary = given.redis or asyncio.run(installed_binaries())[0].path
@@ -153,6 +171,8 @@ def main(arguments: Sequence[str]) -> int:
     _fix_addresses(binary)
     shown = logging.WARNING if given.seed is not None else logging.CRITICAL
     logging.basicConfig(level=shown, format="%(name)s: %(message)s")
+    logging.getLogger().handlers[0].setLevel(shown)
+    logging.getLogger("rsnotify").setLevel(logging.WARNING)
     names = given.scenarios or ([FAULTS[given.fault].scenario] if given.fault else [*SCENARIOS])
     gc.freeze()
     if given.seed is not None:
@@ -169,7 +189,7 @@ def main(arguments: Sequence[str]) -> int:
                     return
                 yield name, seed
 
-    for result in results(jobs(), binary, os.cpu_count() or 1):
+    for result in results(jobs(), binary, given.cores):
         done[result.scenario].append(result)
         if result.failure:
             failed.append(result)
@@ -181,12 +201,40 @@ def main(arguments: Sequence[str]) -> int:
         wrong = sum(result.failure is not None for result in found)
         print(f"{name:20} {len(found):6} histories, {wrong} failed, {each:.2f} s each")
     if failed:
+        print(f"first failed: {failed[0].scenario} {failed[0].seed}; the shortest that failed:")
         _show(min(failed, key=lambda result: len(result.story)))
     return int(bool(failed))
 
 
+Line = tuple[float, str, str]
+
+
+def shortened(story: Sequence[Line], most: int = STORY_LINES) -> list[Line]:
+    """What somebody does again and again is one line, and of a long story the end is left.
+
+    >>> shortened([(0.1, "source", "503"), (0.2, "source", "503"), (0.3, "a", "crashes")])
+    [(0.1, 'source', '503 (2 times, until 0.200000)'), (0.3, 'a', 'crashes')]
+    """
+    folded: list[list[Line]] = []
+    for line in story:
+        if folded and folded[-1][0][1:] == line[1:]:
+            folded[-1].append(line)
+        else:
+            folded.append([line])
+    lines = [
+        (when, who, what if len(run) == 1 else f"{what} ({len(run)} times, until {run[-1][0]:.6f})")
+        for run in folded
+        for when, who, what in run[:1]
+    ]
+    left_out = len(lines) - most
+    if left_out > 0:
+        lines = [(0.0, "…", f"{left_out} lines before"), *lines[left_out:]]
+    return lines
+
+
 def _show(result: Result) -> int:
-    for when, who, what in result.story[-STORY_LINES:]:
+    print(f"{'seconds':>10}  {'who':12} what")
+    for when, who, what in shortened(result.story):
         print(f"{when:10.6f}  {who:12} {what}")
     print(f"{result.seconds:.2f} s for {result.virtual_seconds:.1f} s, {result.steps} commands")
     print(result.failure or "all is well")

@@ -8,18 +8,15 @@ import pytest
 from tests.simulation.known import FAULTS, Fault
 from tests.support.needs import COMPILER, need
 
-SEEDS = 2
-SCENARIOS = (
-    "lost_and_repeated",
-    "cut_answers",
-    "crashed_hub",
-    "refusing_redis",
-    "lost_connections",
-    "moved_clock",
-    "slow_readers",
-    "private_set",
-    "renewed_lease",
-    "refusing_receiver",
+# Each was found by a new seed, and mended.
+MENDED = {
+    "large_publish": 3,  # 1,001 changes read at once where a journal began: the rest was late
+    "reader_of_a_private_set": 13,  # read behind the head before the set was known private
+}
+# Each was put back, and is found within some seeds; the others are in docs/simulation.md.
+PLANTED = (
+    *("forgotten_key", "refusal_taken_for_success", "late_call_stored", "pushed_before_private"),
+    *("keys_left_out", "rest_unread"),
 )
 
 
@@ -33,8 +30,15 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_what_was_acknowledged_reaches_everybody_in_every_history() -> None:
-    done = simulate(*SCENARIOS, "--first", "1", "--count", str(SEEDS))
+@pytest.mark.parametrize("seed", [("--first", "1"), ()], ids=["fixed", "new"])
+def test_what_was_acknowledged_reaches_everybody_in_every_history(seed: tuple[str, ...]) -> None:
+    done = simulate(*seed, "--count", "1")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("scenario", "seed"), MENDED.items(), ids=MENDED)
+def test_what_a_seed_has_found_stays_mended(scenario: str, seed: int) -> None:
+    done = simulate(scenario, "--first", str(seed), "--count", "1")
     assert done.returncode == 0, done.stdout
 
 
@@ -57,9 +61,10 @@ def test_a_planted_fault_changes_the_code_as_it_is(fault: Fault) -> None:
     assert broken != path.read_text()
 
 
-@pytest.mark.parametrize("name", ["forgotten_key", "refusal_taken_for_success"])
+@pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_found(name: str) -> None:
     """It ends with the first; which one that is depends on the addresses of the machine."""
     done = simulate("--fault", name, "--first", "1", "--count", "100")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "again: make simulate" in done.stdout
+    assert "AttributeError" not in done.stdout  # the world lacks something that the hub asks of it
