@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
-from rsnotify.cli.output import print_done
 from rsnotify.cli.serve import DataDirectory, Host, Port, PublicUrl, Redis, Workers
 from rsnotify.cli.target import Json
 from rsnotify.errors import InvalidSettings, TryAgain
@@ -49,8 +49,10 @@ def check(
     chosen |= {"public_url": public_url, "workers": workers}
     settings = check_settings(os.environ, **chosen)
     tried = asyncio.run(try_settings(settings)) if connect else []
-    words = "; ".join(["the settings are good", *tried])
-    print_done({"good": True, "tried": tried}, words, json=json)
+    if json:
+        typer.echo(msgspec.json.encode({"good": True, "tried": tried}))
+    else:
+        typer.echo("; ".join(["the settings are good", *tried]))
 
 
 def check_settings(environ: Mapping[str, str], **chosen: object) -> Settings:

@@ -9,7 +9,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.external_redis import _problem, wait_until_usable
-from rsnotify.process.hub_process import _on_redis, _Redis
+from rsnotify.process.hub_process import StartedRedis, on_redis
 from rsnotify.process.settings import Settings
 from rsnotify.redis_client import Address, Client
 from rsnotify.websub.subscription_store import Subscriptions
@@ -47,11 +47,11 @@ async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
     settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
     given = []
 
-    async def served(redis: _Redis) -> None:
+    async def served(redis: StartedRedis) -> None:
         given.append(redis)
 
-    await _on_redis(settings, redis_url, served, is_worker=True)
-    assert given == [_Redis(redis_url)]
+    await on_redis(settings, redis_url, served, is_worker=True)
+    assert given == [StartedRedis(redis_url)]
     assert await sibling.renew([1]) == [True]
 
 
