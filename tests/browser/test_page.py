@@ -754,6 +754,22 @@ async def test_the_admin_adds_edits_and_removes_a_set(
     await expect(page.locator("#overview")).to_contain_text("No set has this in its name")
 
 
+async def test_a_set_that_was_added_is_shown_where_only_the_first_sets_are(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    for number in range(51):
+        await page_hub.ask("PUT", f"/api/sets/0-{set_name}-{number}", json={})
+    name = f"{set_name}-new"
+    await use_token(page)
+    await view(page, "Admin")
+    await expect(page.locator("#more-sets")).to_be_visible()
+    await page.fill("#set-name", name)
+    await page.click("#edit-set button")
+    await expect(page.locator("#sets tr", has_text=name)).to_contain_text("everybody")
+    for number in range(51):
+        await page_hub.ask("DELETE", f"/api/sets/0-{set_name}-{number}")
+
+
 async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(
     page: Page, page_hub: RunningHub, set_name: str
 ) -> None:

@@ -118,7 +118,9 @@ async function saveSet(form) {
   const options = { private: form.private.checked, describedby: form.describedby.value || null };
   const saved = await act(`Save ${name}`, async () => {
     await ask("PUT", setPath(name), options);
-    return ask("PATCH", setPath(name), options);
+    const record = await ask("PATCH", setPath(name), options);
+    if (!byId("more-sets").hidden) byId("find-admin").value = name; // else it may not be among the first
+    return record;
   });
   if (saved) form.reset();
 }
