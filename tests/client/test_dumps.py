@@ -24,7 +24,7 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.dumps import Package
 from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
-from rsnotify_mirror.dumping.dump import Dumped, DumpOptions, make, make_window
+from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make, make_window
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.parts import DumpPart as Part
 from rsnotify_mirror.dumping.parts import Limits, Range, planned
@@ -498,6 +498,32 @@ async def test_killed_at_any_call_of_the_system_a_dump_is_whole_and_the_next_run
         before = of_source(source)
         assert state_of(zips(out)) == before
     assert killed, "nothing was tried"
+
+
+async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    out, killed = tmp_path / "out", False
+
+    def die(folder: Path) -> None:
+        (folder / ".generation.json").unlink()
+        os._exit(9)
+
+    for number in range(KEEP + 1):
+        source.change("f0/r0.txt", b"%d" % number)
+        await mirrored(source, copied)
+        child = os.fork()
+        if child == 0:
+            shutil.rmtree = die  # type: ignore[assignment]
+            dump(copied, out)
+            os._exit(0)
+        killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9  # noqa: ASYNC222
+    assert killed, "no old dump was removed"
+    source.change("f0/r1.txt", b"newer")
+    await mirrored(source, copied)
+    dump(copied, out)
+    assert state_of(zips(out)) == of_source(source)
+    assert not [name for name in os.listdir(out / "generations") if name[0] == "."]
 
 
 # A window ---------------------------------------------------------------------------------------

@@ -108,7 +108,9 @@ class DumpFolder:
         made = (one.name for each in kept for one in (*each.packages, *(each.changes or ())))
         packages = {*made, *(name for each in kept for name in each.told)}
         for name in set(os.listdir(self._generations)) - generations:
-            shutil.rmtree(self._generations / name)
+            hidden = self._generations / f".{name.removeprefix('.')}"  # one half removed is none
+            os.rename(self._generations / name, hidden)
+            shutil.rmtree(hidden)
         for name in os.listdir(self.packages):
             if name.rpartition(".")[0] not in packages:
                 (self.packages / name).unlink()
