@@ -1,6 +1,7 @@
 """Hosts that do not answer a mirror: each run ends, and a host that is back is asked again."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from rsnotify_client import web as client_web
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
+from rsnotify_mirror.workers import ATTEMPTS
 from tests.support.running import until
 from tests.support.sources import CAPABILITIES, Source, rendered
 
@@ -133,6 +135,41 @@ async def test_a_host_that_is_back_is_asked_again_soon_by_a_mirror_that_goes_on(
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
+
+
+async def test_what_was_under_way_when_its_host_came_back_is_asked_again_soon(
+    source: Source, copy: Path
+) -> None:
+    """Its request was sent too early to be answered: that is the host's failure, not its own."""
+    asked, under_way, is_back = Counter[str](), set[str](), False
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal is_back
+        with suppress(OSError, asyncio.IncompleteReadError):
+            path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+            asked[path] += 1
+            under_way.add(path)
+            others_wait = under_way == {"/0", "/1"} and min(asked["/0"], asked["/1"]) > ATTEMPTS
+            if is_back or others_wait:
+                is_back = True
+                writer.write(ANSWER)
+            await reader.read()  # until the client has closed
+            under_way.discard(path)
+        writer.close()
+
+    async def are_there() -> bool:
+        return mirror.state.counts() == (2, 0, 0)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        list_these(source, [f"http://127.0.0.1:{port}/{each}" for each in range(2)])
+        async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
+            keeping = asyncio.create_task(mirror.keep())
+            try:
+                await until(are_there)
+            finally:
+                keeping.cancel()
+                await asyncio.wait([keeping])
 
 
 async def test_a_single_run_ends_though_a_name_is_no_hosts(source: Source, copy: Path) -> None:

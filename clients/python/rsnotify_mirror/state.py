@@ -481,13 +481,20 @@ class State:
         )
 
     def retry_failed_of(self, host: str, now: float) -> None:
-        """The same for one host's, so that what is planned for later is due now."""
+        """The same for one host's; what is under way there begins to count again, too."""
         self.begin()
         self.database.execute(
-            "UPDATE resource SET due = ?, attempts = 0"
-            " WHERE loc >= ? AND loc < ? AND due > ? AND problem IS NOT NULL",
-            (now, f"{host}/", f"{host}0", now),  # what begins with the host and a slash
+            "UPDATE resource SET due = min(due, ?), attempts = 0"
+            " WHERE loc >= ? AND loc < ? AND problem IS NOT NULL",
+            (now, f"{host}/", f"{host}0"),  # what begins with the host and a slash
         )
+
+    def attempts_of(self, row: Row) -> int:
+        """How often it has failed by now: less than when it was read, if its host came back."""
+        found = self.database.execute(
+            "SELECT attempts FROM resource WHERE loc = ?", (row.loc,)
+        ).fetchone()
+        return row.attempts if found is None else int(found[0])
 
     def forget_gone(self, before: float) -> None:
         """What was deleted before this time is in no list of what has changed any more."""

@@ -320,8 +320,9 @@ class Workers:
         now = time()
         pause = self._paused(error, host, began, now)
         is_away = pause is not None and pause.is_away
-        is_final = is_away or isinstance(error, Rejected) or row.attempts + 1 >= ATTEMPTS
-        due = now + self._delay(max(row.attempts, ATTEMPTS) if is_final else row.attempts)
+        attempts = self._state.attempts_of(row)
+        is_final = is_away or isinstance(error, Rejected) or attempts + 1 >= ATTEMPTS
+        due = now + self._delay(max(attempts, ATTEMPTS) if is_final else attempts)
         if pause is not None:
             due = pause.until if pause.is_hosts_fault else max(due, pause.until)
         if is_final:
