@@ -392,9 +392,14 @@ def test_a_peer_that_says_nothing_is_given_up() -> None:
 
 
 def test_who_waits_for_an_answer_is_woken_by_another_thread() -> None:
-    silence = threading.Event()
+    silence, was_silent = threading.Event(), list[bool]()
+
+    def pieces() -> Iterator[bytes]:
+        yield UNTIL_CLOSED + b"a"
+        was_silent.append(silence.wait(20))  # it closes the connection after that
+
     with (
-        hostile(lambda: chain([UNTIL_CLOSED, b"a"], (b"" for _ in [silence.wait(20)]))) as url,
+        hostile(pieces) as url,
         closing(Transport()) as transport,
         closing(transport.ask("GET", url, {})) as answer,
     ):
@@ -404,6 +409,7 @@ def test_who_waits_for_an_answer_is_woken_by_another_thread() -> None:
         assert answer.piece() == b""
         waker.join()
         silence.set()
+    assert was_silent == [True]
 
 
 def test_the_seam_is_that_of_the_urllib3_that_was_tried() -> None:
