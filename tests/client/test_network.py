@@ -283,9 +283,11 @@ def test_no_error_shows_the_password_of_an_address() -> None:
         ({"REQUESTS_CA_BUNDLE": "/nowhere"}, "REQUESTS_CA_BUNDLE=/nowhere: No such file"),
         ({"REQUESTS_CA_BUNDLE": __file__}, "it is no certificate"),
         ({"RSNOTIFY_CLIENT_CERTIFICATE": "/nowhere"}, "RSNOTIFY_CLIENT_CERTIFICATE=/nowhere: No"),
+        ({"RSNOTIFY_CLIENT_CERT": "a.pem"}, "RSNOTIFY_CLIENT_CERT is no setting: set RSNOTIFY_"),
+        ({"RSNOTIFY_CLIENT_KEY": "a.pem"}, "KEY is set without RSNOTIFY_CLIENT_CERTIFICATE"),
     ],
 )
-def test_a_certificate_that_cannot_be_read_is_named(
+def test_a_certificate_that_cannot_be_read_or_is_misspelt_is_named(
     environment: dict[str, str], words: str
 ) -> None:
     with pytest.raises(InvalidSettings) as refused:

@@ -231,6 +231,7 @@ class Network(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
         """Raises `InvalidSettings` for what cannot be used."""
+        _check_names(environment)
         home = environment.get("HOME")
         return cls(
             proxies=Proxies.of(environment),
@@ -257,6 +258,21 @@ class Network(msgspec.Struct, frozen=True):
             with _told_as(CERTIFICATE, self.certificate):
                 context.load_cert_chain(self.certificate, self.key)
         return context
+
+
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Without its certificate a client is a stranger, and would not say so."""
+    unknown = [
+        name
+        for name in environment
+        if name.startswith("RSNOTIFY_CLIENT_") and name not in (CERTIFICATE, KEY)
+    ]
+    if unknown:
+        raise InvalidSettings(
+            [f"{name} is no setting: set {CERTIFICATE} and {KEY}" for name in unknown]
+        )
+    if environment.get(KEY) and not environment.get(CERTIFICATE):
+        raise InvalidSettings([f"{KEY} is set without {CERTIFICATE}"])
 
 
 def parse_header(text: str) -> GivenHeader:
