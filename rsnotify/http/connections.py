@@ -6,11 +6,12 @@ channels are counted for each client then.
 
 import logging
 import resource
+import socket
 from collections import Counter
 from collections.abc import Callable, ItemsView
 from contextlib import suppress
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rsnotify.errors import InvalidSettings
 
@@ -51,6 +52,9 @@ SPARE_FILES = 512  # for Redis, callbacks, and what else a process opens
 LEAST_CONNECTIONS = 100  # with fewer a hub is of no use
 MACOS_FILES = 10_240  # what macOS allows at most where it says that there is no limit
 REFUSED_AT_ONCE = 1_000  # that get the reason; others are cut off
+
+TCP_CLOSED = 7  # the peer has reset the connection; the numbers are Linux's
+TCP_CLOSE_WAIT = 8  # it has closed its direction, and may be waiting for an answer
 
 FEWER = (
     "this process may open %d files, so it takes %d connections and not %d (RSNOTIFY_CONNECTIONS): "
@@ -106,6 +110,17 @@ class ConnectionLimits:
         address = self._open.pop(connection, None)
         if address is not None:
             self._addresses.give_back(address)
+
+
+def tcp_state(peer: Any) -> int | None:
+    """How it is with the connection of this socket, if the kernel tells."""
+    if peer is None or not hasattr(socket, "TCP_INFO"):
+        return None
+    try:
+        (state,) = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except OSError:
+        return None
+    return int(state)
 
 
 def allowed_total(wanted: int, open_files: int) -> int:

@@ -6,7 +6,6 @@ read for a while. Of uvicorn this uses what it gives to any protocol: configurat
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from rsnotify.http.connections import ConnectionLimits
+from rsnotify.http.connections import TCP_CLOSE_WAIT, TCP_CLOSED, ConnectionLimits, tcp_state
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import Exchange, Taking
 from rsnotify.http.heads import Headers, plain_head, render_head
@@ -36,7 +35,6 @@ LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send mor
 LINGER_REQUESTS_BYTES = 256 * 1024  # of requests that nobody will answer, and of what is no body
 TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
 LEAST_BYTES = 512  # many a request
-TCP_CLOSED, TCP_CLOSE_WAIT = 7, 8  # states of a connection, of Linux
 
 
 class StartQueue:
@@ -274,6 +272,9 @@ class HttpProtocol(BoundedInput):
     def _run(self, exchange: Exchange) -> None:
         if exchange.is_disconnected:
             return
+        if tcp_state(self.transport.get_extra_info("socket")) == TCP_CLOSED:
+            self.transport.abort()
+            return
         tasks = self._server_state.tasks
         task = asyncio.get_running_loop().create_task(exchange.run(self._config.loaded_app))
         tasks.add(task)
@@ -435,23 +436,11 @@ class HttpProtocol(BoundedInput):
 
 
 def _begin_handshake(transport: asyncio.Transport, handshake: BoundedInput, request: bytes) -> None:
-    if _has_left(transport):
+    if tcp_state(transport.get_extra_info("socket")) in (TCP_CLOSED, TCP_CLOSE_WAIT):
         transport.abort()
     elif not transport.is_closing():
         transport.resume_reading()
         handshake.data_received(request)
-
-
-def _has_left(transport: asyncio.Transport) -> bool:
-    """Whether a peer that is not read has closed the connection, as far as the kernel tells."""
-    peer = transport.get_extra_info("socket")
-    if peer is None or not hasattr(socket, "TCP_INFO"):
-        return False
-    try:
-        (state,) = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
-    except OSError:
-        return False
-    return state in (TCP_CLOSED, TCP_CLOSE_WAIT)
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:

@@ -1,5 +1,9 @@
 """The socket that a hub listens on. Several processes share the one that their parent has made.
 
+In a turn of the event loop a few connections are accepted; many are passed over whose peers have
+left meanwhile. uvloop accepts one in a turn: whoever came would wait behind thousands who connect
+and leave.
+
 Before it is closed, new connections are dropped for a moment, and all that wait are accepted: the
 kernel would reset them, and a proxy may have sent a publish by then.
 """
@@ -13,9 +17,12 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.http.connections import TCP_CLOSE_WAIT, TCP_CLOSED, tcp_state
 from rsnotify.process.reachable import reachable
 from rsnotify.process.settings import Settings
 
@@ -24,8 +31,11 @@ log = logging.getLogger(__name__)
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 TAKEN_SECONDS = 5.0  # that a port may still be held by what is left of a killed hub
 ACCEPT_SECONDS = 0.1  # for handshakes that are under way
-ACCEPT_LOOP_PASSES = 3  # until the protocol of who was accepted last knows of it
-
+ACCEPT_LOOP_PASSES = 4  # until the protocol of who was accepted last knows of it
+ACCEPTED_A_TURN = 16  # a few: several processes share the connections by accepting in turn
+PASSED_OVER_A_TURN = 256  # these cost next to nothing
+LATE = 100  # of those that have closed their direction; one is taken in a turn
+NO_FILES_SECONDS = 1.0  # until a process that can open no more files tries again
 
 SO_ATTACH_FILTER = 26  # of Linux; Python does not name it
 FLAGS, SYN, ACK = 13, 0x02, 0x10  # in a TCP header
@@ -72,6 +82,82 @@ async def _bind(made: socket.socket, address: tuple[str, int]) -> None:
         await asyncio.sleep(0.1)
 
 
+class Acceptor:
+    """Accepts what connects to a socket, in place of uvicorn's server.
+
+    A peer that has closed its direction before it was accepted has left, or waits for an answer: it
+    is taken after the others, unless too many such wait.
+    """
+
+    def __init__(self, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._bound = bound
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._connecting: set[asyncio.Task[object]] = set()
+        self._late: deque[socket.socket] = deque()
+        self._retry: asyncio.TimerHandle | None = None
+        bound.setblocking(False)
+        bound.listen(BACKLOG)
+        self._loop.add_reader(bound, self.accept)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._bound)
+        if self._retry is not None:
+            self._retry.cancel()
+        while self._late:
+            self._connect(self._late.popleft())
+
+    async def wait_closed(self) -> None:
+        """Until all that were accepted have a protocol."""
+        if self._connecting:
+            await asyncio.wait(self._connecting)
+
+    def accept(self) -> None:
+        """This turn's; the loop comes back while others wait."""
+        accepted = passed_over = 0
+        while accepted < ACCEPTED_A_TURN and passed_over < PASSED_OVER_A_TURN:
+            try:
+                peer, _ = self._bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(error)
+                return
+            if tcp_state(peer) in (TCP_CLOSED, TCP_CLOSE_WAIT):
+                passed_over += 1
+                self._pass_over(peer)
+            else:
+                accepted += 1
+                self._connect(peer)
+
+    def _connect(self, peer: socket.socket) -> None:
+        peer.setblocking(False)
+        connecting = self._loop.create_task(self._loop.connect_accepted_socket(self._make, peer))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
+
+    def _pass_over(self, peer: socket.socket) -> None:
+        if tcp_state(peer) == TCP_CLOSED or len(self._late) == LATE:
+            peer.close()
+            return
+        self._late.append(peer)
+        if len(self._late) == 1:
+            self._loop.call_soon(self._take_late)
+
+    def _take_late(self) -> None:
+        if self._late:
+            self._connect(self._late.popleft())
+        if self._late:
+            self._loop.call_soon(self._take_late)
+
+    def _pause(self, error: OSError) -> None:
+        """Nobody can be accepted now."""
+        log.error("cannot accept connections: %s", error.strerror)
+        self._loop.remove_reader(self._bound)
+        again = self._loop.add_reader
+        self._retry = self._loop.call_later(NO_FILES_SECONDS, again, self._bound, self.accept)
+
+
 async def accept_the_last(bound: socket.socket) -> None:
     """Before it is closed: nothing that has connected is left behind in it.
 
@@ -85,7 +171,7 @@ async def accept_the_last(bound: socket.socket) -> None:
     for _ in range(BACKLOG):
         if not waiting.poll(0):
             break
-        await asyncio.sleep(0)  # uvloop accepts one in each pass, and may have been busy so far
+        await asyncio.sleep(0)  # some are accepted in each pass, and it may have been busy so far
     for _ in range(ACCEPT_LOOP_PASSES):
         await asyncio.sleep(0)
 

@@ -1,6 +1,7 @@
 """What of uvicorn is configured and overridden; `tests/unit/test_seams.py` fails when it moves.
 
-`startup` and `shutdown`: to say when the server is ready, and to disconnect readers while it stops.
+`startup` and `shutdown`: to accept connections in our way, to say when the server is ready, and to
+disconnect readers while it stops.
 `capture_signals`: uvicorn raises a signal again after its end, which would change our exit status.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,7 +20,7 @@ from rsnotify.channels.handshake import Handshake
 from rsnotify.channels.reader import ReaderInput
 from rsnotify.http.connections import ConnectionLimits
 from rsnotify.http.protocol import HttpInput, HttpProtocol
-from rsnotify.process.listening import ACCEPT_SECONDS, BACKLOG, accept_the_last
+from rsnotify.process.listening import ACCEPT_SECONDS, BACKLOG, Acceptor, accept_the_last
 from rsnotify.process.sd_notify import STOPPING, notify
 from rsnotify.process.settings import Settings
 
@@ -74,8 +75,13 @@ class WebServer(uvicorn.Server):
         self._is_worker = is_worker  # its socket is its parent's, who may need it on
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        self._acceptors = [Acceptor(bound, self._protocol) for bound in sockets or ()]
         self._on_ready()
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        make = cast(Callable[..., HttpProtocol], self.config.http_protocol_class)
+        return make(config=self.config, server_state=self.server_state, app_state={})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the last connections, finish running requests; disconnect readers meanwhile."""
@@ -85,6 +91,9 @@ class WebServer(uvicorn.Server):
         else:
             for bound in sockets or ():
                 await accept_the_last(bound)
+        for acceptor in self._acceptors:
+            acceptor.close()
+            await acceptor.wait_closed()
         draining = asyncio.create_task(self._drain())
         await super().shutdown(sockets)
         if self.force_exit:

@@ -1,4 +1,11 @@
-"""Strangers who send without end to a running hub: they are closed, logged once and counted."""
+"""Strangers who send without end to a running hub: they are closed, logged once and counted.
+Those who ask and leave are not read."""
+
+import socket
+import struct
+import sys
+from pathlib import Path
+from signal import SIGCONT, SIGSTOP
 
 import aiohttp
 import pytest
@@ -45,3 +52,22 @@ async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(
     assert counted["rsnotify_received_frames_total", ""] <= FRAMES_PER_SECOND + 1
     line = "closing a connection (websocket) of 127.0.0.1: it sends too much"
     assert hub.log.read_text().count(line) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
+async def test_nothing_is_read_of_hundreds_who_ask_and_leave_while_the_hub_is_busy(
+    tmp_path: Path,
+) -> None:
+    asked = b"GET /dataset1/changelist.xml HTTP/1.1\r\nHost: h\r\n\r\n"
+    async with RunningHub(tmp_path / "data") as hub:
+        before = (await numbers(hub))["rsnotify_received_bytes_total", "http"]
+        own = (await numbers(hub))["rsnotify_received_bytes_total", "http"] - before
+        assert hub.process is not None
+        hub.process.send_signal(SIGSTOP)
+        for _ in range(300):
+            with socket.create_connection(("127.0.0.1", hub.port)) as stranger:
+                stranger.sendall(asked)
+                stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        hub.process.send_signal(SIGCONT)
+        read = (await numbers(hub))["rsnotify_received_bytes_total", "http"] - before
+        assert read == 2 * own

@@ -540,6 +540,23 @@ async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over: in
     assert not gone.scopes
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
+@pytest.mark.parametrize("is_reset", [False, True])
+async def test_no_request_begins_of_one_who_has_reset_the_connection_before_its_turn(
+    peer: Peer, is_reset: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs, ours = socket.create_connection(server.getsockname()), server.accept()[0]
+    peer.transport._extra["socket"] = ours
+    if is_reset:
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    await peer.sends(GET)
+    assert len(peer.scopes) == (not is_reset)
+    assert peer.transport.ended == (["aborted"] if is_reset else [])
+    ours.close()
+
+
 class Asked(asyncio.Protocol):
     """A handshake that keeps what it was asked."""
 
@@ -751,7 +768,8 @@ async def test_a_peer_that_has_gone_is_told_nothing(peer: Peer) -> None:
 
 
 async def test_who_reads_nothing_is_let_go(peer: Peer) -> None:
-    with socket.socket() as held:
+    held, other = socket.socketpair()
+    with held, other:
         peer.transport._extra["socket"] = held
         peer.transport.unsent = 10
         peer.protocol.pause_writing()

@@ -35,7 +35,7 @@ from rsnotify.journal import (
     window,
 )
 from rsnotify.operation import administration, status
-from rsnotify.process import external_redis
+from rsnotify.process import external_redis, listening
 from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.publishing import bodies
@@ -216,6 +216,12 @@ LIMITS: dict[str, float] = {
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
+    "connections accepted in a turn of the event loop, of peers that are there": (
+        listening.ACCEPTED_A_TURN
+    ),
+    "connections that wait although their peers closed their direction before they were accepted": (
+        listening.LATE
+    ),
     "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,

@@ -1,15 +1,39 @@
-"""What becomes of connections when their listening socket is to be closed."""
+"""How connections are accepted, and what becomes of them when their socket is to be closed."""
 
 import asyncio
+import resource
 import socket
+import struct
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import pytest
 import uvloop
 
 from rsnotify.process import listening
-from rsnotify.process.listening import accept_the_last
+from rsnotify.process.listening import (
+    ACCEPTED_A_TURN,
+    LATE,
+    PASSED_OVER_A_TURN,
+    Acceptor,
+    accept_the_last,
+)
+
+RESET = struct.pack("ii", 1, 0)  # at a close, instead of an orderly end
+SECONDS = 20
+
+
+class Accepted(asyncio.Protocol):
+    """Keeps its connection with others."""
+
+    def __init__(self, others: list[Any]) -> None:
+        self._others = others
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._others.append(transport)
 
 
 @pytest.fixture
@@ -69,14 +93,11 @@ def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listening, "ACCEPT_SECONDS", 0)
-    accepted: list[asyncio.BaseTransport] = []
-
-    class Accepted(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            accepted.append(transport)
+    accepted: list[Any] = []
 
     async def run() -> None:
-        server = await asyncio.get_running_loop().create_server(Accepted, sock=bound)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(partial(Accepted, accepted), sock=bound)
         clients = [socket.create_connection(bound.getsockname()) for _ in range(50)]
         await accept_the_last(bound)
         in_time = len(accepted)
@@ -100,3 +121,165 @@ async def test_who_comes_meanwhile_is_refused_and_has_handed_over_nothing(
     bound.close()
     with pytest.raises(ConnectionRefusedError):
         await late
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+class Turns:
+    """How many connections were made in each turn of the event loop."""
+
+    def __init__(self, bound: socket.socket) -> None:
+        self.made: list[Any] = []
+        self.each = [0]
+        self.acceptor = Acceptor(bound, self._protocol)
+
+    def _protocol(self) -> asyncio.Protocol:
+        self.each[-1] += 1
+        return Accepted(self.made)
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(SECONDS):
+            while len(self.made) < count:
+                self.each.append(0)
+                await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        self.acceptor.close()
+        await self.acceptor.wait_closed()
+        for each in self.made:
+            each.close()
+
+
+def opened(bound: socket.socket, count: int) -> list[socket.socket]:
+    return [socket.create_connection(bound.getsockname()) for _ in range(count)]
+
+
+def reset(peers: list[socket.socket]) -> None:
+    for peer in peers:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        peer.close()
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
+    with asyncio.Runner(loop_factory=request.param) as made:
+        yield made
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_16_connections_are_accepted_in_a_turn(
+    bound: socket.socket, runner: asyncio.Runner, over: int
+) -> None:
+    async def run() -> None:
+        turns = Turns(bound)
+        peers = opened(bound, ACCEPTED_A_TURN + over)
+        await turns.until(len(peers))
+        reset(peers)
+        await turns.end()
+        assert [each for each in turns.each if each] == [ACCEPTED_A_TURN] + [1] * over
+
+    runner.run(run())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
+@pytest.mark.parametrize("over", [-1, 0])
+def test_256_connections_whose_peers_have_left_are_passed_over_in_a_turn_before_one_who_waits(
+    bound: socket.socket, runner: asyncio.Runner, over: int
+) -> None:
+    """Else that one would wait as many turns."""
+
+    async def run() -> None:
+        turns = Turns(bound)
+        reset(opened(bound, PASSED_OVER_A_TURN + over))
+        peers = opened(bound, 1)
+        accepts = 0
+
+        def accept() -> None:
+            nonlocal accepts
+            accepts += 1
+            turns.acceptor.accept()
+
+        asyncio.get_running_loop().add_reader(bound, accept)
+        await turns.until(1)
+        reset(peers)
+        await turns.end()
+        assert sum(turns.each) == 1
+        assert accepts == 2 + over
+
+    runner.run(run())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
+@pytest.mark.parametrize("over", [0, 1])
+def test_100_that_have_closed_their_direction_are_taken_one_in_a_turn_after_the_others(
+    bound: socket.socket, runner: asyncio.Runner, over: int
+) -> None:
+    async def run() -> None:
+        turns = Turns(bound)
+        late = opened(bound, LATE + over)
+        for peer in late:
+            peer.shutdown(socket.SHUT_WR)
+        peers = opened(bound, 1)
+        await turns.until(1 + LATE)
+        first = turns.made[0].get_extra_info("peername")
+        assert first == peers[0].getsockname()
+        assert max(turns.each) <= 2
+        reset(peers)
+        await turns.end()
+        assert sum(turns.each) == 1 + LATE
+        left = [peer.recv(1) for peer in late[LATE:]]
+        assert left == [b""] * over  # closed without an answer
+        reset(late)
+
+    runner.run(run())
+
+
+def test_a_process_that_can_open_no_more_files_accepts_again_when_it_can(
+    bound: socket.socket,
+    runner: asyncio.Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(listening, "NO_FILES_SECONDS", 0.01)
+
+    async def run() -> None:
+        turns = Turns(bound)
+        peers = opened(bound, 1)
+        held = []
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (peers[0].fileno() + 20, hard))
+        try:
+            with suppress(OSError):
+                while True:
+                    held.append(socket.socket())
+            async with asyncio.timeout(SECONDS):
+                while "cannot accept connections: Too many open files" not in caplog.text:
+                    await asyncio.sleep(0)
+            assert not turns.made
+        finally:
+            for each in held:
+                each.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await turns.until(1)
+        reset(peers)
+        await turns.end()
+
+    runner.run(run())
+
+
+def test_who_was_accepted_before_the_end_has_a_protocol(
+    bound: socket.socket, runner: asyncio.Runner
+) -> None:
+    async def run() -> None:
+        turns = Turns(bound)
+        peers = opened(bound, ACCEPTED_A_TURN)
+        turns.acceptor.accept()
+        assert not turns.made
+        turns.acceptor.close()
+        await turns.acceptor.wait_closed()
+        assert len(turns.made) == ACCEPTED_A_TURN
+        reset(peers)
+        await turns.end()
+
+    runner.run(run())
