@@ -75,7 +75,7 @@ class WebServer(uvicorn.Server):
         self._is_worker = is_worker  # its socket is its parent's, who may need it on
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup([])
+        await super().startup(None if sockets is None else [])  # without any it makes its own
         self._acceptors = [Acceptor(bound, self._protocol) for bound in sockets or ()]
         self._on_ready()
 
