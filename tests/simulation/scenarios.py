@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.simulation.engine import REFUSALS, URL, Engine
 from tests.simulation.judge import Judge
-from tests.simulation.peers import Reader, Receiver, Source, ask
+from tests.simulation.peers import Reader, Receiver, Source, Unreachable, ask
 from tests.simulation.world import World
 
 Scenario = Callable[[World, Engine], Coroutine[Any, Any, None]]
@@ -43,7 +43,7 @@ async def followed(world: World, *, readers: int) -> tuple[Source, list[Reader]]
 async def is_ready(hub: str) -> bool:
     try:
         return (await ask(hub, "GET", "/health/ready")).status == 200
-    except Exception:  # nobody listens yet
+    except Unreachable:  # nobody listens yet
         return False
 
 
