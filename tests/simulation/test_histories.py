@@ -1,4 +1,4 @@
-"""Histories whose seeds are fixed; `make simulate` runs new ones."""
+"""Histories whose seeds are fixed; `make simulate` runs new ones, every night too."""
 
 import subprocess
 import sys
@@ -30,7 +30,13 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("seed", [("--first", "1"), ()], ids=["fixed", "new"])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(("--first", "1"), id="fixed"),
+        pytest.param((), marks=pytest.mark.much, id="new"),
+    ],
+)
 def test_what_was_acknowledged_reaches_everybody_in_every_history(seed: tuple[str, ...]) -> None:
     done = simulate(*seed, "--count", "1")
     assert done.returncode == 0, done.stdout
