@@ -16,7 +16,7 @@ ONLY_ON_LINUX = {
     fcntl: "F_(ADD_SEALS|GET_SEALS|SEAL_|OFD_|.ETPIPE_SZ|NOTIFY|.ETSIG|.ETLEASE)|DN_",
     os: "copy_file_range|eventfd|EFD_|fork|register_at_fork|getrandom|GRND_|memfd|MFD_|pidfd"
     "|pipe2|posix_fa|POSIX_FADV|prlimit|sched_[gs]et|setns|splice|SPLICE|unshare|timerfd|TFD_"
-    "|O_(DIRECT|LARGEFILE|NOATIME|PATH|RSYNC|TMPFILE)$|P_PIDFD|[gls]\w*xattr|XATTR",
+    "|O_(DIRECT|LARGEFILE|NOATIME|PATH|RSYNC|TMPFILE)$|P_PIDFD|[gls][a-z]*xattr|XATTR",
     resource: "prlimit|RLIMIT_(MSGQUEUE|NICE|OFILE|RT|SIGPENDING)|RUSAGE_THREAD",
     select: "epoll|EPOLL",
     signal: "SIG(CLD|POLL|PWR|RTM|STKFLT)|sig(timedwait|waitinfo)|pidfd",
