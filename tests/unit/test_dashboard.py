@@ -57,6 +57,11 @@ def test_a_number_of_a_process_is_never_shown_for_one_worker_alone_by_an_alert()
             assert "without (worker" in rule["expr"]
 
 
+def test_a_backup_that_nobody_has_begun_to_make_is_not_missed() -> None:
+    (rule,) = [each for each in RULES if "last_backup" in each["expr"]]
+    assert "rsnotify_last_backup_timestamp_seconds > 0)" in rule["expr"]
+
+
 def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     for rule in RULES:
