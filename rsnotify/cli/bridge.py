@@ -20,6 +20,8 @@ from rsnotify.cli.mirror import (
     network_of,
     until_ended,
 )
+from rsnotify.cli.output import counted
+from rsnotify.cli.progress import Say, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, credential_for, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, notify
@@ -46,6 +48,7 @@ commands = typer.Typer()
 
 SOURCE_TOKEN = "RSNOTIFY_SOURCE_TOKEN"  # noqa: S105 - its name
 LOOK_SECONDS = 10.0
+SHOWN_SECONDS = 1.0
 
 From = Annotated[
     str | None,
@@ -214,7 +217,12 @@ class Running:
         return 0
 
     async def _once(self, bridges: Bridges) -> int:
-        is_well = await bridges.once()
+        with progress(f"reading {counted(len(bridges.bridges), 'Source')}") as say:
+            showing = asyncio.create_task(_keep_showing(bridges, say))
+            try:
+                is_well = await bridges.once()
+            finally:
+                showing.cancel()
         for each in bridges.bridges:
             facts = each.state.facts
             typer.echo(f"{each.name}: {each.state.known} resources, {facts.published} published")
@@ -233,6 +241,14 @@ class Running:
         notify(f"{STATUS}{len(states)} bridges, {failing} failing")
         if self._metrics is not None:
             write_metrics(self._metrics, metrics_of(states))
+
+
+async def _keep_showing(bridges: Bridges, say: Say) -> None:
+    while True:
+        states = [each.state for each in bridges.bridges]
+        published = sum(each.facts.published for each in states)
+        say(f"{sum(each.known for each in states):,} resources known, {published:,} published")
+        await asyncio.sleep(SHOWN_SECONDS)
 
 
 async def _show(options: BridgeOptions, network: Network, *, json: bool) -> int:

@@ -5,6 +5,7 @@ beside the dumps, and each generation has an idempotency key of its own.
 """
 
 import re
+import sys
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ import typer
 from rsnotify.cli.hub_request import Connection, with_token
 from rsnotify.cli.mirror_output import say
 from rsnotify.cli.output import counted
+from rsnotify.cli.progress import Say, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
@@ -130,11 +132,13 @@ def dump(
     bucket = Bucket(out) if out.startswith(SCHEMES) else None
     with DumpFolder(Path(out) if bucket is None else copy / BESIDE) as folder:
         try:
-            dumped = make(copy, folder, options, _Progress())
+            with progress(f"packing {copy}") as show:
+                dumped = make(copy, folder, options, _Progress(show))
         except (NotWhole, NotAsFetched) as error:
             raise Rejected(str(error)) from None
         if bucket is not None:
-            bucket.publish(folder.directory)
+            with progress(f"sending to {out}"):
+                bucket.publish(folder.directory)
         if publish is not None:
             set_name = publish
             with_token(url, data, lambda token: _announced(folder, set_name, url, token))
@@ -150,7 +154,8 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
     except ValueError as error:
         raise typer.BadParameter(f"--from: {error}") from None
     try:
-        count = make_window(copy, zipped, moment)
+        with progress(f"packing what has changed since {moment}"):
+            count = make_window(copy, zipped, moment)
     except (NotWhole, NotAsFetched) as error:
         raise Rejected(str(error)) from None
     say(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
@@ -158,13 +163,15 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
 
 
 class _Progress:
-    """Says now and then how far it is."""
+    """Says how far it is: on a terminal always, else now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, show: Say) -> None:
+        self._show = show
         self._said = monotonic()
 
     def __call__(self, done: int, total: int) -> None:
-        if monotonic() - self._said > PROGRESS_SECONDS:
+        self._show(f"packed: {done:,} of {total:,}")
+        if not sys.stderr.isatty() and monotonic() - self._said > PROGRESS_SECONDS:
             self._said = monotonic()
             say(f"packed: {done} of {total}", err=True)
 

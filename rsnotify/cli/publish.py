@@ -16,10 +16,9 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from rsnotify.cli.output import counted
+from rsnotify.cli.progress import progress
 from rsnotify.cli.target import (
     DATA,
     HERE,
@@ -145,7 +144,11 @@ def publish(
         if change not in CHANGE_TYPES:
             raise typer.BadParameter(f"--change {change}: choose one of {', '.join(CHANGE_TYPES)}")
         fields |= {"change": change, "lastmod": lastmod}
-        source = of_locs(locs or [], **fields) if file is None else of_file(file, format_)
+        if file is None:
+            source = of_locs(locs or [], **fields)
+        else:
+            with progress("reading stdin" if str(file) == "-" else f"reading {file}"):
+                source = of_file(file, format_)
     elif framework or key or json:
         option = "--between" if dir_ is None else "--dir"
         raise typer.BadParameter(f"{option} goes without --framework, --key and --json")
@@ -216,9 +219,8 @@ async def publish_all(
     run = key or secrets.token_hex(12)
     accepted: Accepted | None = None
     async with AsyncPublisher(url, token) as publisher:
-        with _progress(source.total) as progress:
-            task = progress.add_task(f"publishing to {set_name}", total=source.total)
-            number = 0
+        with progress(f"publishing to {set_name}") as say:
+            number = done = 0
             async for body in source.bodies:
                 answer = await publisher.publish_body(
                     set_name,
@@ -232,7 +234,9 @@ async def publish_all(
                         accepted.accepted + answer.accepted, accepted.from_, answer.until
                     )
                 accepted = answer
-                progress.advance(task, body.changes)
+                done += body.changes
+                total = "" if source.total is None else f" of {source.total:,}"
+                say(f"publishing to {set_name}: {done:,}{total} changes")
                 number += 1
     if accepted is None:
         raise Rejected("there was no change to publish")
@@ -240,18 +244,6 @@ async def publish_all(
         typer.echo(msgspec.json.encode(accepted))
     else:
         typer.echo(f"accepted {counted(accepted.accepted, 'change')} until {accepted.until}")
-
-
-def _progress(total: int | None) -> Progress:
-    return Progress(
-        "{task.description}",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True, highlight=False),
-        transient=True,
-        disable=total is None or total <= AT_ONCE,
-    )
 
 
 # Where changes come from ------------------------------------------------------------------------

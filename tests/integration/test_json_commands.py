@@ -124,7 +124,20 @@ async def test_a_private_document_is_validated_with_a_token_or_a_header(hub: Run
 # --- progress ------------------------------------------------------------------------------------
 
 
-async def test_a_load_says_on_a_terminal_how_far_it_is(hub: RunningHub, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "line", "said"),
+    [
+        ("resources load dataset1 -", ndjson(["a"]), b"sent 0 MB"),
+        (
+            "publish dataset1 --format ndjson --file /dev/stdin",
+            b'{"loc": "http://example.com/a", "change": "updated"}\n',
+            b"reading /dev/stdin",
+        ),
+    ],
+)
+async def test_a_file_says_on_a_terminal_how_far_it_is(
+    hub: RunningHub, words: str, line: bytes, said: bytes
+) -> None:
     """Its file has no end until something was said."""
     ours, terminal = pty.openpty()
     environment = clean_environment() | {
@@ -133,7 +146,7 @@ async def test_a_load_says_on_a_terminal_how_far_it_is(hub: RunningHub, tmp_path
         "TERM": "xterm",
     }
     load = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rsnotify", "resources", "load", "dataset1", "-"),
+        *(sys.executable, "-m", "rsnotify", *words.split()),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=terminal,
@@ -145,12 +158,12 @@ async def test_a_load_says_on_a_terminal_how_far_it_is(hub: RunningHub, tmp_path
 
     async def is_said() -> bool:
         nonlocal seen
-        load.stdin.write(ndjson(["a"]))
+        load.stdin.write(line)
         try:
             seen += os.read(ours, 65_536)
         except BlockingIOError:
             return False
-        return b"sent 0 MB" in seen
+        return said in seen
 
     await until(is_said)
     load.stdin.close()
