@@ -166,7 +166,7 @@ class Settings:
     jwt_key: str | None = _setting(
         None,
         _key,
-        "a secret (HS256) or public key in PEM (ES256, EdDSA): JWTs signed with it are tokens",
+        "a secret or public key in PEM: JWTs signed with it (HS256, RS256, ES256, EdDSA) count",
         is_secret=True,
     )
     jwks: str | None = _setting(

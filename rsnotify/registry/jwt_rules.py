@@ -28,9 +28,20 @@ KID_CHARACTERS = 200
 PATTERNS = 100  # of a token
 LATEST = 253_402_300_800  # the year 10000
 
-ALGORITHMS = {("oct", None): "HS256", ("EC", "P-256"): "ES256", ("OKP", "Ed25519"): "EdDSA"}
-MEMBERS = {"oct": ("k",), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}  # RFC 7638
-WHICH_KEYS = "only secrets (HS256), P-256 (ES256) and Ed25519 (EdDSA) count"
+RSA_BITS = (2_048, 4_096)  # RFC 7518, 3.3; no longer than what strangers may have checked
+ALGORITHMS = {
+    ("oct", None): "HS256",
+    ("RSA", None): "RS256",
+    ("EC", "P-256"): "ES256",
+    ("OKP", "Ed25519"): "EdDSA",
+}
+MEMBERS = {  # RFC 7638
+    "oct": ("k",),
+    "RSA": ("e", "n"),
+    "EC": ("crv", "x", "y"),
+    "OKP": ("crv", "x"),
+}
+WHICH_KEYS = "only secrets (HS256), RSA (RS256), P-256 (ES256) and Ed25519 (EdDSA) count"
 OURS = ("verify_exp", "verify_nbf", "verify_iat", "verify_sub", "verify_jti")
 """What the library need not check: times, which are judged here, and what nobody reads."""
 
@@ -115,12 +126,13 @@ def parse_key(text: str) -> JwtKey:
         return _key({"kty": "oct", "k": urlsafe_b64encode(secret).decode().rstrip("=")})
     if "PUBLIC KEY-----" not in text:
         raise ValueError("the hub wants the public key: -----BEGIN PUBLIC KEY-----")
-    for name in ("ES256", "EdDSA"):
+    for name in ("RS256", "ES256", "EdDSA"):
         algorithm = get_default_algorithms()[name]
         try:
-            return _key(algorithm.to_jwk(algorithm.prepare_key(text), as_dict=True))
+            listed = algorithm.to_jwk(algorithm.prepare_key(text), as_dict=True)
         except (jwt.PyJWTError, ValueError, TypeError):
             continue
+        return _key({name: each for name, each in listed.items() if name != "key_ops"})
     raise ValueError(f"it is no public key that counts: {WHICH_KEYS}")
 
 
@@ -161,7 +173,7 @@ def _key(listed: Mapping[str, Any]) -> JwtKey:
     kty, crv, kid = (listed.get(name) for name in ("kty", "crv", "kid"))
     if not all(isinstance(each, str | None) for each in (kty, crv, kid)):
         raise ValueError("kty, crv and kid are texts")
-    algorithm = ALGORITHMS.get((kty or "", None if kty == "oct" else crv))
+    algorithm = ALGORITHMS.get((kty or "", crv if kty in ("EC", "OKP") else None))
     if algorithm is None or listed.get("alg", algorithm) != algorithm:
         raise ValueError(f"{str(listed.get('alg') or kty)[:20]}: {WHICH_KEYS}")
     if kid is not None and len(kid) > KID_CHARACTERS:
@@ -173,6 +185,8 @@ def _key(listed: Mapping[str, Any]) -> JwtKey:
         raise ValueError("it cannot be read") from None
     if kty == "oct" and len(material.key) < SECRET_BYTES:
         raise ValueError(f"a secret has {SECRET_BYTES} bytes or more")
+    if kty == "RSA" and not RSA_BITS[0] <= material.key.key_size <= RSA_BITS[1]:
+        raise ValueError(f"an RSA key has {RSA_BITS[0]:,} to {RSA_BITS[1]:,} bits")
     id_ = hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
     return JwtKey(id_, kid, algorithm, material)
 
