@@ -20,6 +20,7 @@ CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
 CHANNEL = (*DOCUMENT, "from", "since")
 CHANNELS = (*CHANNEL, "set")
 SETS = ("name", "search", "limit")
+RIGHTS = ("name",)
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
 

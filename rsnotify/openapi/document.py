@@ -12,6 +12,7 @@ from rsnotify.http.routing import Route, Routes
 from rsnotify.journal import query
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
+from rsnotify.registry.sent_token import COOKIE
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.set_name import NAME
 from rsnotify.resourcesync.validation.tables import MAX_ENTRIES
@@ -92,6 +93,11 @@ SETS = {
     "maxItems": query.SETS_OF_A_CONNECTION,
     "description": "Each set once; `name@position` for one with a position of its own",
 }
+SECURITY: dict[str, tuple[tuple[str, ...], ...]] = {
+    "admin": (("token",),),
+    "publish": (("token",), ("JWT in a cookie",)),
+    "reader": ((), ("token",), ("token in the address",), ("JWT in a cookie",)),
+}
 EXAMPLES = {"set": "dataset1", "kind": "change"}
 
 
@@ -118,6 +124,7 @@ def described(routes: Routes) -> Json:
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "token in the address": {"type": "apiKey", "in": "query", "name": "access_token"},
+                "JWT in a cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE},
             },
         },
     }
@@ -145,10 +152,8 @@ def _operation(operation: Operation, path: str, method: str) -> Json:
     if operation.body:
         content = {kind: _example(kind, operation) for kind in operation.body}
         found["requestBody"] = {"required": operation.body_required, "content": content}
-    if operation.who in ("admin", "publish"):
-        found["security"] = [{"token": []}]
-    elif operation.who == "reader":
-        found["security"] = [{}, {"token": []}, {"token in the address": []}]
+    if operation.who in SECURITY:
+        found["security"] = [{name: [] for name in names} for names in SECURITY[operation.who]]
     return found
 
 

@@ -9,7 +9,15 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.journal.query import CHANGE_LIST, CHANNEL, CHANNELS, DOCUMENT, RESOURCE_LIST, SETS
+from rsnotify.journal.query import (
+    CHANGE_LIST,
+    CHANNEL,
+    CHANNELS,
+    DOCUMENT,
+    RESOURCE_LIST,
+    RIGHTS,
+    SETS,
+)
 from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.websub.rules import SECRET_BYTES, URL_CHARACTERS
@@ -188,6 +196,13 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: {JSON: _array("SetRecord")}},
         query=SETS,
         errors=(401,),
+    ),
+    ("GET", "/api/rights"): Operation(
+        "What the token that is sent may do with a set",
+        "everybody",
+        {200: {JSON: ref("RightsShown")}},
+        query=RIGHTS,
+        errors=(401, 429),
     ),
     ("PUT", _SET): _set(
         "Make a set; one that is there stays as it is",

@@ -17,6 +17,7 @@ from rsnotify.operation.administration import (
     Rotation,
 )
 from rsnotify.publishing.bodies import MAX_CHANGES, ChangeForSets
+from rsnotify.registry.access import RightsShown
 from rsnotify.registry.tokens import Right, Token
 from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Link
 from rsnotify.resourcesync.change_rules import (
@@ -228,6 +229,7 @@ TYPES = (
     AcceptedForSets,
     NewTokenShown,
     TokenListed,
+    RightsShown,
     Snapshot,
     LoadOutcome,
     Loaded,

@@ -13,7 +13,7 @@ from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.http.messages import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import parse_sets_asked
+from rsnotify.journal.query import RIGHTS, parse_query, parse_sets_asked, single
 from rsnotify.journal.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.journal.window import DAY
 from rsnotify.registry.access import Access
@@ -66,6 +66,13 @@ class Administration:
         asked = parse_sets_asked(request.scope["query_string"])
         told = await self._access.told_of(request, self._hub.sets_asked(asked))
         return JsonResponse(told[: asked.limit])
+
+    async def show_rights(self, request: Request) -> Response:
+        """What the token may do, so that a page shows no form that would be refused."""
+        name = single(parse_query(request.scope["query_string"], RIGHTS), "name") or ""
+        record = self._hub.sets.get(name)
+        is_private = record is None or record.private
+        return JsonResponse(await self._access.rights(request, name, is_private=is_private))
 
     async def add_set(self, request: Request) -> Response:
         await self._access.require_admin(request)

@@ -72,6 +72,7 @@ def administration_routes(administration: Administration, subscribers: Subscript
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),
+        Route("/api/rights", administration.show_rights),
         Route("/api/sets/{set}", administration.add_set, methods=["PUT"]),
         Route("/api/sets/{set}", administration.edit_set, methods=["PATCH"]),
         Route("/api/sets/{set}", administration.remove_set, methods=["DELETE"]),
@@ -187,7 +188,7 @@ def build(parts: HubParts) -> ASGIApp:
         [
             *_publishing_routes(parts),
             *_administration_routes(parts),
-            *cors.opened(_channel_routes(parts)),
+            *cors.opened(browsers.opened(_channel_routes(parts))),
             *websub_routes(_websub(parts)),
             *watching_routes(parts.watching),
             *cors.opened(_page_routes(parts)),

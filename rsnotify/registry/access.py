@@ -14,6 +14,7 @@ from math import ceil
 from time import monotonic
 from typing import Protocol
 
+import msgspec
 from starlette.requests import HTTPConnection
 
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
@@ -44,6 +45,14 @@ class RightsOfToken(Protocol):
     def may(self, right: Right, set_name: str) -> bool: ...
 
     def names(self, set_name: str) -> bool: ...
+
+
+class RightsShown(msgspec.Struct, frozen=True):
+    """What a request may do with one set, and whether it comes from the admin."""
+
+    admin: bool
+    publish: bool
+    read: bool
 
 
 class JwtJudge(Protocol):
@@ -124,6 +133,19 @@ class Access:
         sent = self._sent(connection)
         if sent is not None:
             await self._token_of(connection, sent)
+
+    async def rights(
+        self, connection: HTTPConnection, set_name: str, *, is_private: bool
+    ) -> RightsShown:
+        """A set that does not exist is as a private one."""
+        sent = self._sent(connection)
+        token = None if sent is None else await self._token_of(connection, sent)
+        is_admin = sent is not None and token is None
+
+        def may(right: Right) -> bool:
+            return is_admin or (token is not None and token.may(right, set_name))
+
+        return RightsShown(is_admin, may("publish"), not is_private or may("read"))
 
     async def told_of(
         self, connection: HTTPConnection, sets: Iterable[SetRecord]

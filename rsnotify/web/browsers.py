@@ -15,12 +15,14 @@ from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify.http.routing import Route, Routes
+from rsnotify.resourcesync.notification import CHANNELS_PATH
 from rsnotify.web.frame import HEADERS, framed, template
 from rsnotify.web.page import HTML, prefers_html, qualities_of
 
 VARY = ("accept", "upgrade-insecure-requests")
 KEPT = ("allow", "link", "retry-after", "www-authenticate")  # of an error
 LEFT_OUT = (b"accept", b"if-none-match", b"if-modified-since", b"range")
+NO_DOCUMENTS = ("/robots.txt", CHANNELS_PATH)
 PROBLEM, XML = "application/problem+json", "application/xml"
 TITLES = {404: "There is nothing here", 410: "This is no longer kept"}
 
@@ -34,7 +36,9 @@ class ForBrowsers:
     def opened(self, routes: Routes) -> Routes:
         """The same routes; those of XML documents are pages for browsers."""
         for route in routes:
-            if isinstance(route, Route) and route.path != "/robots.txt" and "GET" in route.methods:
+            if not isinstance(route, Route) or route.path in NO_DOCUMENTS:
+                continue
+            if "GET" in route.methods:
                 route.app = self.around(route.app, scripts=("token.js", "document.js"))
         return routes
 

@@ -105,11 +105,10 @@ async def test_the_focus_moves_on_from_a_field_that_was_hidden_just_now(
     await expect(page.locator("#key summary")).to_be_focused()
 
 
-async def test_whoever_publishes_without_a_token_is_led_to_its_field(page: Page) -> None:
-    await expect(page.locator("#publish button")).to_be_hidden()
-    await page.click("#publishing summary")
-    await page.click("#publish button")
-    await expect(page.locator("#publish .answer")).to_contain_text("publishing needs a token")
+async def test_without_a_token_the_page_leads_to_its_field_and_shows_no_form(page: Page) -> None:
+    await expect(page.locator("#may-not")).to_contain_text("Making changes needs a token.")
+    await expect(page.locator("#publishing")).to_be_hidden()
+    await page.click("#use-token")
     await expect(page.locator("#secret")).to_be_focused()
     await page.keyboard.type(TOKEN)
     await page.keyboard.press("Enter")
@@ -444,8 +443,7 @@ async def test_a_connection_that_is_cut_misses_nothing(
 
 
 async def test_changes_are_made_with_the_javascript_client(page: Page) -> None:
-    await page.click("#try")
-    await expect(page.locator("#work")).to_contain_text("needs a token")
+    await expect(page.locator("#try")).to_be_hidden()
     await use_token(page)
     await page.click("#try")
     await expect(page.locator("#work")).to_contain_text("Five changes were made")
@@ -547,11 +545,13 @@ async def test_the_hubs_own_documents_are_valid(
 ) -> None:
     await page_hub.publish("http://example.com/res1", set_name=set_name)
     await view(page, "Validator")
-    for name in ("Capability List", "open Change List", "Source Description"):
-        await page.select_option("#own-document", label=name)
-        await expect(page.locator("#document")).not_to_have_value("")
+    for name in (f"{set_name}/capabilitylist.xml", ".well-known/resourcesync"):
+        address = f"{page_hub.url}/{name}"
+        await expect(page.locator(f"#own-documents option[value='{address}']")).to_be_attached()
+        await page.fill("#address", address)
         await page.click("#validate button")
         await expect(page.locator("#verdict")).to_contain_text("Valid")
+        await expect(page.locator("#document")).not_to_have_value("")
         await page.fill("#document", "")
 
 
@@ -571,7 +571,7 @@ async def test_a_wrong_token_is_refused_and_not_kept(
 async def test_a_late_refusal_of_the_token_before_leaves_the_next_one(
     chromium: Browser, page_hub: RunningHub, set_name: str
 ) -> None:
-    async with opened(chromium, page_hub, set_name) as page, Held(page, "/api/tokens") as held:
+    async with opened(chromium, page_hub, set_name) as page, Held(page, "/api/sets*") as held:
         await page.route("**/api/status*", lambda route: route.abort())  # it would be refused too
         await use_token(page, "rsn_wrong")
         await use_token(page)
@@ -592,6 +592,17 @@ async def test_a_token_to_publish_opens_no_administration(
         await page.click("#publish button")
         await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
         await expect(page.locator("#admin")).to_have_attribute("hidden", "")
+
+
+async def test_a_token_that_may_not_publish_is_shown_no_form_to_publish(
+    chromium: Browser, page_hub: RunningHub, set_name: str
+) -> None:
+    wanted = {"sets": [set_name], "rights": ["read"]}
+    _, made = await page_hub.ask("POST", "/api/tokens", json=wanted)
+    async with opened(chromium, page_hub, set_name) as page:
+        await use_token(page, made["token"])
+        await expect(page.locator("#may-not")).to_contain_text("may not publish to this set")
+        await expect(page.locator("#publishing")).to_be_hidden()
 
 
 async def test_a_token_that_cannot_be_one_is_refused_at_once(page: Page) -> None:
@@ -908,8 +919,6 @@ async def test_axe_finds_nothing_while_the_hub_is_down(chromium: Browser, tmp_pa
         RunningHub(tmp_path / "data") as hub,
         opened(chromium, hub, "dataset1") as page,
     ):
-        await page.click("#try")  # refused: there is no token
-        await page.keyboard.press("Escape")
         await view(page, "Debugger")
         await page.fill("#from", "yesterday")
         await page.press("#from", "Enter")

@@ -35,6 +35,27 @@ async def test_a_document_is_a_page_for_a_browser_alone(
         assert {*document.headers["vary"].split(", ")} <= {*page.headers["vary"].split(", ")}
 
 
+@pytest.mark.parametrize("kind", ["change", "framework"])
+async def test_a_channel_is_a_page_for_a_browser_alone(
+    websub_hub: RunningHub, new_set: str, kind: str
+) -> None:
+    url = f"{websub_hub.url}/channels/{new_set}/{kind}_notification_channel"
+    page = await get(url, **BROWSER)
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    for machine in MACHINES:
+        answer = await get(url, **machine)
+        assert answer.headers["content-type"] == "application/xml"
+        assert {"accept", "upgrade-insecure-requests"} <= {*answer.headers["vary"].split(", ")}
+
+
+async def test_several_channels_are_no_document_for_a_browser_either(
+    websub_hub: RunningHub, new_set: str
+) -> None:
+    url = f"{websub_hub.url}/channels/change_notification_channel?set={new_set}"
+    page = await get(url, **BROWSER)
+    assert (page.status, b"several channels are read" in page.body) == (406, True)
+
+
 @pytest.mark.parametrize("form", ["xml", "json"])
 async def test_a_form_that_is_asked_for_is_had_by_a_browser_too(
     websub_hub: RunningHub, new_set: str, form: str

@@ -95,6 +95,33 @@ async def test_a_token_publishes_where_it_may_and_is_no_admin(hub: RunningHub) -
     assert (await hub.ask("GET", "/api/tokens", headers=everything))[0] == 403
 
 
+RIGHTS = [
+    ("no token", {"Authorization": ""}, (False, False, True), (False, False, False)),
+    ("to read", bearer(token()), (False, False, True), (False, False, True)),
+    ("to publish", bearer(token((), ("s*",))), (False, False, True), (False, True, False)),
+    ("of others", bearer(token(("other",))), (False, False, True), (False, False, False)),
+    ("the admin's", {}, (True, True, True), (True, True, True)),
+]
+
+
+@pytest.mark.parametrize(("headers", "public", "private"), [row[1:] for row in RIGHTS])
+async def test_a_token_is_answered_what_it_may_do(
+    hub: RunningHub, headers: dict[str, str], public: tuple[bool], private: tuple[bool]
+) -> None:
+    """A private set is as one that does not exist."""
+    for name, expected in (("dataset1", public), ("secret", private)):
+        answered, found = await hub.ask("GET", f"/api/rights?name={name}", headers=headers)
+        assert answered == 200
+        assert (found["admin"], found["publish"], found["read"]) == expected
+    answered, none = await hub.ask("GET", "/api/rights?name=secrets-none", headers=headers)
+    assert none["read"] == headers.get("Authorization", "admin").startswith("admin")
+
+
+async def test_a_token_that_is_unknown_has_no_rights_to_be_answered(hub: RunningHub) -> None:
+    assert (await hub.ask("GET", "/api/rights", headers=bearer("rsn_unknown")))[0] == 401
+    assert (await hub.ask("GET", "/api/rights?access_token=x", headers=bearer("")))[0] == 400
+
+
 async def test_a_bad_token_is_refused_and_does_not_slow_down_good_ones(hub: RunningHub) -> None:
     for number in range(40):
         assert await status(hub, bearer(token(key=SECRET) + f"{number:02}")) == 401

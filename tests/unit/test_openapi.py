@@ -20,6 +20,7 @@ from rsnotify.operation.administration import NewToken
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
+from rsnotify.registry.sent_token import COOKIE, SUBPROTOCOL
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
@@ -285,6 +286,11 @@ def test_the_channels_are_described_as_the_code_has_them() -> None:
     for name, known in (("channel", CHANNEL), ("channels", CHANNELS)):
         query = channels["channels"][name]["bindings"]["ws"]["query"]["properties"]
         assert query.keys() == {*known}
+    schemes = channels["components"]["securitySchemes"]
+    assert {each["name"] for each in schemes.values() if "name" in each} == {
+        *("access_token", COOKIE, "Sec-WebSocket-Protocol")
+    }
+    assert SUBPROTOCOL in schemes["subprotocol"]["description"]
     page = (REFERENCE / "status-codes.md").read_text().partition("## WebSocket")[2]
     codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", page, re.MULTILINE)}
     assert {int(code) for code in channels["info"]["x-close-codes"]} == codes

@@ -12,6 +12,7 @@ from rsnotify.web.page import MEDIA_TYPES, prefers_html
 
 STATIC = Path(__file__).parents[2] / "rsnotify/web/static"
 FILES = sorted(STATIC.iterdir())
+MOST_BYTES = 77_100  # of all files of the page
 CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 
 
@@ -52,6 +53,10 @@ def test_no_file_has_anything_that_makes_markup_or_code_of_text(file: Path) -> N
     for place in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
         assert place not in text
     assert re.search(r"<script(?! type=\"module\" src=)|<style| style=| on\w+=\"", text) is None
+
+
+def test_the_page_stays_light() -> None:
+    assert sum(file.stat().st_size for file in FILES) <= MOST_BYTES
 
 
 def test_the_policy_allows_nothing_inline_and_no_other_host() -> None:

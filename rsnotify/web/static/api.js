@@ -7,62 +7,47 @@ import { token } from "./token.js";
 export const HOME = new URL("..", import.meta.url);
 
 /** An address of this hub, also where a proxy has put it into a folder. */
-export const address = (path) => new URL(path.replace(/^\//, ""), HOME).href;
+export const address = (path) => new URL(path, HOME).href;
+
+export const setPath = (set) => `api/sets/${encodeURIComponent(set)}`;
 
 export const channelOf = (set, kind = "change") =>
   address(`channels/${encodeURIComponent(set)}/${kind}_notification_channel`);
 
 export class Refused extends Error {
-  #secret;
-
+  /** `isOfToken`: the token that this tab uses now is not accepted; not one that was used before. */
   constructor(status, detail, secret) {
     super(detail);
     this.status = status;
-    this.#secret = secret;
-  }
-
-  /** Whether the token that this tab uses now is not accepted: not one that was used before. */
-  get isOfToken() {
-    return this.status === 401 && this.#secret === token();
+    this.isOfToken = status === 401 && secret === token();
   }
 }
 
 /** Any request to this hub, with the token of this tab, which no other origin is shown. */
-export async function send(method, url, { body, headers = {}, signal } = {}) {
+export async function send(method, url, { headers = {}, ...options } = {}) {
   if (new URL(url, HOME).origin !== HOME.origin) throw new Refused(0, "this is not an address of this hub");
   const secret = token();
   const bearer = secret ? { Authorization: `Bearer ${secret}` } : {};
-  const options = { method, body, headers: { ...headers, ...bearer }, signal, cache: "no-store" };
   let answer;
   try {
-    answer = await fetch(url, options);
+    answer = await fetch(url, { ...options, method, headers: { ...headers, ...bearer }, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, "the hub does not answer", secret);
+    throw new Refused(0, "the hub does not answer");
   }
-  if (!answer.ok) throw new Refused(answer.status, await reason(answer), secret);
-  return answer;
+  if (answer.ok) return answer;
+  const { detail } = await answer.json().catch(() => ({ detail: `the hub answered ${answer.status}` }));
+  throw new Refused(answer.status, answer.status === 401 && !secret ? "a token is needed: give it above" : detail, secret);
 }
 
 /** A request of the API, in JSON; what was answered. */
 export async function ask(method, path, content) {
-  const options = content === undefined ? {} : {
-    body: JSON.stringify(content), headers: { "Content-Type": "application/json" },
-  };
-  const answer = await send(method, address(path), options);
+  const body = content && JSON.stringify(content);
+  const answer = await send(method, address(path), { body, headers: body ? { "Content-Type": "application/json" } : {} });
   return answer.headers.get("content-type")?.includes("json") ? answer.json() : null;
 }
 
-/** A document of this hub, as XML. */
-export async function read(url) {
-  return (await send("GET", url, { headers: { Accept: "application/xml" } })).text();
-}
+export const get = (path, query) => ask("GET", query ? `${path}?${new URLSearchParams(query)}` : path);
 
-async function reason(answer) {
-  if (answer.status === 401 && !token()) return "a token is needed: give it above";
-  try {
-    return (await answer.json()).detail;
-  } catch {
-    return `the hub answered ${answer.status}`;
-  }
-}
+/** A document of this hub, as XML. */
+export const read = async (url) => (await send("GET", url, { headers: { Accept: "application/xml" } })).text();

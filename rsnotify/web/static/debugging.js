@@ -4,25 +4,29 @@
 
 import { channelOf } from "./api.js";
 import { connect } from "./connection.js";
-import { byId, element, tell } from "./dom.js";
-import { clock } from "./changes.js";
+import { byId, clock, counted, element, tell } from "./dom.js";
 import { parse } from "./notification.js";
 
 const FRAMES = 20; // that are kept
 const CHARACTERS = 20_000; // of a frame that are shown
 
+const [form, frames, state] = ["connection", "frames", "connection-state"].map(byId);
 let end = null;
 let cursor = null;
 
 export function watchForm(chosenSet) {
-  const form = byId("connection");
   form.onsubmit = (event) => {
     event.preventDefault();
     end?.();
     cursor = form.from.value.trim() || null;
-    tell(byId("connection-state"), "connecting…");
-    byId("frames").replaceChildren();
-    begin(form.transport.value, channelOf(chosenSet(), form.kind.value));
+    frames.replaceChildren();
+    tell(state, "connecting…");
+    byId("disconnect").disabled = false;
+    end = connect(form.transport.value, channelOf(chosenSet(), form.kind.value), cursor, {
+      opened: () => tell(state, `connected${cursor ? ` from ${cursor}` : ""}`),
+      frame: show,
+      ended,
+    });
   };
   byId("disconnect").onclick = () => end?.();
 }
@@ -31,50 +35,35 @@ export function watchForm(chosenSet) {
 export function reset() {
   cursor = null;
   end?.();
-  byId("from").value = "";
-  byId("frames").replaceChildren();
-  tell(byId("connection-state"), "");
+  form.from.value = "";
+  frames.replaceChildren();
+  tell(state, "");
 }
 
-function begin(transport, url) {
-  byId("disconnect").disabled = false;
-  end = connect(transport, url, cursor, {
-    opened: () => tell(byId("connection-state"), `connected${cursor ? ` from ${cursor}` : ""}`),
-    frame: show,
-    ended: ({ code, reason }) => {
-      end = null;
-      byId("disconnect").disabled = true;
-      if (cursor) byId("from").value = cursor; // to go on from there
-      const told = `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`;
-      tell(byId("connection-state"), told, code !== 1000);
-    },
-  });
+function ended({ code, reason }) {
+  end = null;
+  byId("disconnect").disabled = true;
+  if (cursor) form.from.value = cursor; // to go on from there
+  tell(state, `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`, code !== 1000);
 }
 
 function show(text) {
-  const frames = byId("frames");
-  frames.prepend(element("li", {}, ...described(text)));
+  const raw = element("details", {}, element("summary", { textContent: `raw, ${counted(text.length, "character")}` }),
+    element("pre", { textContent: text.slice(0, CHARACTERS), tabIndex: 0 }));
+  const shown = element("li", {}, raw);
+  try {
+    const { from, until, changes } = parse(text);
+    raw.before(joined(from), ` ${clock(until)} · ${counted(changes.length, "change")} · after ${from}, until ${until}`);
+    cursor = until;
+  } catch (error) {
+    raw.before(element("strong", { className: "bad", textContent: error.message }));
+  }
+  frames.prepend(shown);
   while (frames.children.length > FRAMES) frames.lastChild.remove();
 }
 
-function described(text) {
-  const raw = element("pre", { textContent: text.slice(0, CHARACTERS), tabIndex: 0 });
-  const summary = element("summary", { textContent: `raw, ${text.length.toLocaleString("en")} characters` });
-  const parts = [element("details", {}, summary, raw)];
-  try {
-    const { from, until, changes } = parse(text);
-    parts.unshift(joined(from), ` ${clock(until)} · ${counted(changes.length)} · after ${from}, until ${until}`);
-    cursor = until;
-  } catch (error) {
-    parts.unshift(element("strong", { className: "bad", textContent: error.message }));
-  }
-  return parts;
-}
-
-const counted = (number) => `${number.toLocaleString("en")} change${number === 1 ? "" : "s"}`;
-
 function joined(from) {
-  if (cursor === null) return element("span", { className: "tag", textContent: "first" });
-  if (cursor === from) return element("span", { className: "tag created", textContent: "joins" });
-  return element("span", { className: "tag deleted", textContent: `gap after ${cursor}` });
+  const [kind, textContent] = cursor === null ? ["", "first"]
+    : cursor === from ? ["created", "joins"] : ["deleted", `gap after ${cursor}`];
+  return element("span", { className: `tag ${kind}`, textContent });
 }

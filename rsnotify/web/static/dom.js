@@ -15,14 +15,16 @@ export function element(tag, properties = {}, ...children) {
 export const foreign = (text) => element("bdi", { textContent: text, title: text });
 
 /** A stranger's address, as a link if it leads to the web. */
-export function link(address) {
-  if (!/^https?:\/\//i.test(address)) return foreign(address);
-  const made = element("a", { href: address, rel: "noopener noreferrer nofollow" });
-  made.append(foreign(address));
-  return made;
-}
+export const link = (address) => (/^https?:\/\//i.test(address)
+  ? element("a", { href: address, rel: "noopener noreferrer nofollow" }, foreign(address)) : foreign(address));
 
-export const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
+/** What happened, in its colour. */
+export const tag = (text) => element("span",
+  { className: `tag ${["created", "updated", "deleted"].includes(text) ? text : ""}` }, foreign(text));
+
+export const number = (value) => value?.toLocaleString("en") ?? "–";
+
+export const counted = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 /** How long ago it was, by the clock of the hub. */
 export function ago(datetime, now = Date.now()) {
@@ -34,18 +36,33 @@ export function ago(datetime, now = Date.now()) {
   return seconds < 2 ? "just now" : `${Math.floor(seconds)} s ago`;
 }
 
-export function button(text, name, onclick) {
-  const made = element("button", { type: "button", textContent: text, onclick });
-  made.setAttribute("aria-label", `${text} ${name}`);
-  return made;
+/** The time of day, here, to the millisecond; with its day if that is not today. */
+export function clock(datetime) {
+  const time = new Date(datetime);
+  const day = time.toDateString() === new Date().toDateString() ? "" : `${time.toLocaleDateString("sv")} `;
+  return `${day}${time.toLocaleTimeString("en-GB")}.${String(time.getMilliseconds()).padStart(3, "0")}`;
 }
+
+/** Cells that are text, or one or several elements. */
+export const row = (...cells) => element("tr", {}, ...cells.map((cell) => element("td", {}, ...[cell].flat())));
+
+/** A table with these columns, which the keyboard scrolls, in the place of `place`; its body, which takes its id. */
+export function table(place, ariaLabel, ...columns) {
+  const body = element("tbody", { id: place.id });
+  const heads = columns.map((textContent) => element("th", { scope: "col", textContent }));
+  place.replaceWith(element("div", { className: `scroll ${place.className}`, tabIndex: 0, role: "region", ariaLabel },
+    element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)));
+  return body;
+}
+
+export const button = (textContent, name, onclick) =>
+  element("button", { type: "button", textContent, ariaLabel: `${textContent} ${name}`, onclick });
 
 /** Text to copy, with a button that does. */
 export function copyable(label, text) {
   const code = element("code", { textContent: text });
-  const copy = button("Copy", label, () => toClipboard(text, copy, code));
-  return element("div", { className: "copyable" },
-    element("span", { className: "label", textContent: label }), code, copy);
+  return element("div", { className: "copyable" }, element("span", { className: "label", textContent: label }), code,
+    button("Copy", label, ({ target }) => toClipboard(text, target, code)));
 }
 
 /** Copy it, or select it in `shown`; the button says which. */

@@ -3,7 +3,7 @@
  */
 
 import * as administration from "./administration.js";
-import { ask, channelOf, HOME, send } from "./api.js";
+import { get, HOME } from "./api.js";
 import * as changes from "./changes.js";
 import * as debugging from "./debugging.js";
 import { ago, byId, number, tell } from "./dom.js";
@@ -20,11 +20,13 @@ const VIEWS = { overview: "Sets", set: "", debugger: "Debugger", validator: "Val
 const OF_A_SET = ["set", "debugger", "validator"];
 const RETRY_MS = 2000;
 const TYPING_MS = 200; // after the last key, until sets are looked for
+
+const [key, answer] = [byId("key"), byId("token").querySelector(".answer")];
 let view = "overview";
 let chosen = null; // the set, as the hub describes it
+let rights = {}; // of the token of this tab, to the chosen set
 let following = null;
 let shows = 0; // how often the address was looked at
-let used = 0; // how often a token was
 let timer = 0;
 let figures = {}; // what was known of the chosen set last
 
@@ -38,31 +40,35 @@ async function show({ isMove = false } = {}) {
   const asked = new URLSearchParams(location.search);
   try {
     const { name, set } = await wanted(asked);
+    const allowed = token() ? await get("api/rights", set ? { name: set.name } : {}) : {};
     if (turn !== shows) return;
     view = asked.get("view") in VIEWS ? asked.get("view") : set || asked.get("set") ? "set" : "overview";
     if (view === "set" && !name) view = "overview";
+    useRights(allowed);
     choose(set);
     problem(OF_A_SET.includes(view) && !set ? missing(name) : "");
   } catch (error) {
     if (turn !== shows) return;
-    problem(error.message);
-    if (error.isOfToken) forget();
-    timer = setTimeout(show, RETRY_MS);
+    if (error.isOfToken) refused(error.message);
+    else {
+      problem(error.message);
+      timer = setTimeout(show, RETRY_MS);
+    }
     return;
   }
   draw(isMove);
   if (view === "set" && chosen && asked.get("from")) showMoment(asked.get("from"), turn);
   if (view === "validator") validating.open(asked.get("document"));
-  if (view === "admin") administration.showSets();
+  administration.show(rights.admin === true, view === "admin");
   watch();
 }
 
 /** The set that the address names. Where it names none, it is the one before, or the only one there is. */
 async function wanted(asked) {
   const name = asked.get("set") ?? (OF_A_SET.includes(asked.get("view")) ? chosen?.name : null);
-  if (name) return { name, set: (await ask("GET", `api/sets?${new URLSearchParams({ name })}`))[0] };
+  if (name) return { name, set: (await get("api/sets", { name }))[0] };
   if (asked.has("view") && !OF_A_SET.includes(asked.get("view"))) return { set: chosen };
-  const [first, second] = await ask("GET", "api/sets?limit=2");
+  const [first, second] = await get("api/sets", { limit: 2 });
   const set = second && !asked.has("view") ? undefined : first;
   return { name: set?.name, set };
 }
@@ -76,14 +82,13 @@ function problem(text) {
 
 function draw(isMove) {
   for (const each of document.querySelectorAll("[data-view]")) {
-    each.hidden = each.dataset.view !== view || (each.dataset.view === "set" && !chosen);
+    each.hidden = each.dataset.view !== view || (view === "set" && !chosen);
   }
   for (const link of document.querySelectorAll("nav a")) {
     const url = new URL(link.href);
     if (chosen) url.searchParams.set("set", chosen.name);
     link.href = url.search;
-    if (url.searchParams.get("view") === view) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
+    link.ariaCurrent = url.searchParams.get("view") === view ? "page" : null;
   }
   document.title = `${VIEWS[view] || chosen?.name || "Set"} – rsnotify`;
   if (!isMove) return;
@@ -114,23 +119,24 @@ function choose(set) {
   chosen = set ?? null;
   figures = {};
   changes.clear(chosen?.name);
-  publishing.forget();
   debugging.reset();
-  if (!chosen) return;
-  for (const place of document.querySelectorAll(".set-name")) place.textContent = chosen.name;
-  for (const id of ["resources", "today", "last", "readers"]) byId(id).textContent = "–";
-  byId("is-private").hidden = !chosen.private;
-  snippets.show(chosen);
-  validating.offer(snippets.documentsOf(chosen.name));
-  tell(byId("health"), "connecting…");
-  following = new Following(chosen.name, { isPrivate: chosen.private, heard });
-  picture.show(chosen.name, following);
+  if (chosen) {
+    for (const place of document.querySelectorAll(".set-name")) place.textContent = chosen.name;
+    for (const id of ["resources", "today", "last", "readers"]) byId(id).textContent = "–";
+    byId("is-private").hidden = !chosen.private;
+    snippets.show(chosen);
+    validating.offer(snippets.documentsOf(chosen.name));
+    tell(byId("health"), "connecting…");
+    following = new Following(chosen, heard);
+    picture.show(following);
+  }
+  publishing.look(following);
 }
 
 const heard = {
   state: (text, isBad) => {
     tell(byId("health"), text, isBad);
-    publishing.channelIs(!isBad);
+    publishing.look(following);
     if (!isBad) picture.joined();
   },
   gap: (after, from) => {
@@ -139,11 +145,11 @@ const heard = {
   },
   past: (past) => {
     changes.addPast(past);
-    publishing.arrived(past); // also what was published while the channel was opened
+    publishing.look(following); // what was published while the channel was opened
   },
   notification: ({ changes: those, until }) => {
     changes.add(those);
-    publishing.arrived(those);
+    publishing.look(following);
     picture.arrived(those.length, until);
   },
 };
@@ -159,19 +165,16 @@ async function showMoment(from, turn) {
 
 // Figures -----------------------------------------------------------------------------------------
 
-function watch() {
-  const query = () => (view === "overview" ? { limit: overview.SHOWN + 1, search: byId("find").value.trim() }
-    : { limit: 1, name: chosen?.name ?? "" });
-  status.watch(query, showStatus, refused);
-}
+const watch = () => status.watch(() => (view === "overview" ? { limit: overview.SHOWN + 1, search: byId("find").value.trim() }
+  : { limit: 1, name: chosen?.name ?? "" }), showStatus);
 
-function showStatus(found) {
-  if (view === "overview" && !found) problem("The hub does not answer; trying again.");
-  else if (view === "overview") {
-    problem("");
-    overview.show(found);
-  } else if (view === "admin") status.showHub(found);
-  const set = found?.sets.find(({ name }) => name === chosen?.name);
+function showStatus(found, error) {
+  if (error?.isOfToken) refused(error.message);
+  if (view === "overview") problem(found ? "" : "The hub does not answer; trying again.");
+  if (!found) return;
+  if (view === "overview") overview.show(found);
+  if (view === "admin") status.showHub(found);
+  const set = found.sets.find(({ name }) => name === chosen?.name);
   if (set && view === "set") showFigures(set, Date.parse(found.now));
 }
 
@@ -193,82 +196,74 @@ async function showFigures(set, now) {
 
 // The token ---------------------------------------------------------------------------------------
 
-const answer = byId("token").querySelector(".answer");
-
-async function useToken(secret) {
-  tell(answer, ""); // the message about the token before
-  used += 1;
-  const turn = used;
+function useToken(secret) {
   try {
     keep(secret);
-    const isAdmin = await administration.show();
-    if (turn !== used) return;
-    tell(answer, isAdmin ? "You use the admin token." : "Your token is known.");
-    showToken(true);
-    await show();
+    tell(answer, ""); // the message about the token before
+    show();
   } catch (error) {
-    if (turn !== used) return;
-    forget();
-    byId("key").open = true;
-    tell(answer, error.message, true);
-    if (!view || !chosen) show();
+    refused(error.message);
   }
 }
 
-function forget() {
-  used += 1;
-  keep("");
-  showToken(false);
-  administration.hide();
-  tell(answer, "");
+/** There is no token any more: it is none, was revoked, or has expired. */
+function refused(reason) {
+  forget();
+  key.open = true;
+  tell(answer, `The token is forgotten: ${reason}.`, true);
 }
 
-function showToken(isUsed) {
+function forget() {
+  keep("");
+  useRights({});
+  tell(answer, "");
+  show();
+}
+
+/** Show the forms of what may be done, and no others. */
+function useRights(allowed) {
+  const [isUsed, wasUsed] = [token() !== "", key.classList.contains("used")];
+  rights = allowed;
+  for (const id of ["publishing", "try"]) byId(id).hidden = !rights.publish;
+  const may = byId("may-not");
+  may.hidden = rights.publish;
+  may.firstElementChild.textContent = isUsed ? "Your token may not publish to this set." : "Making changes needs a token.";
+  if (isUsed === wasUsed) return;
   const place = byId("no-token");
   byId("secret").value = "";
   // A browser takes the focus from what is hidden only when it draws the page again.
-  if (isUsed && place.contains(document.activeElement)) byId("key").firstElementChild.focus();
+  if (isUsed && place.contains(document.activeElement)) key.firstElementChild.focus();
   place.hidden = isUsed;
   byId("forget").hidden = !isUsed;
-  byId("key").classList.toggle("used", isUsed);
-  byId("key").firstElementChild.textContent = isUsed ? "Token in use" : "Use a token";
+  key.classList.toggle("used", isUsed);
+  key.firstElementChild.textContent = isUsed ? "Token in use" : "Use a token";
   byId("publishing").open = isUsed;
-}
-
-/** The token was revoked, or has expired, while the page used it. */
-function refused(reason) {
-  forget();
-  byId("key").open = true;
-  tell(answer, `The token is forgotten: ${reason}.`, true);
-  show();
+  if (isUsed) tell(answer, rights.admin ? "You use the admin token." : "Your token is known.");
 }
 
 /** The field of the token lies over the page. */
 function closeKey() {
-  const isIn = byId("key").contains(document.activeElement);
-  byId("key").open = false;
-  if (isIn) byId("key").firstElementChild.focus();
+  if (key.contains(document.activeElement)) key.firstElementChild.focus();
+  key.open = false;
 }
 
-function start() {
-  changes.watch();
-  picture.watch();
-  publishing.watchForm(() => chosen?.name);
-  debugging.watchForm(() => chosen?.name);
-  validating.watchForm();
-  administration.watchForms(show);
-  document.onclick = clicked;
-  onpopstate = () => show({ isMove: true });
-  onhashchange = () => { if (takeFromAddress()) useToken(token()); };
-  document.onkeydown = ({ key }) => { if (key === "Escape") closeKey(); };
-  byId("find").oninput = () => { clearTimeout(timer); timer = setTimeout(watch, TYPING_MS); };
-  byId("token").onsubmit = (event) => {
-    event.preventDefault();
-    useToken(byId("secret").value.trim());
-  };
-  byId("forget").onclick = () => { forget(); show(); };
-  if (token()) useToken(token());
-  else show();
-}
-
-start();
+changes.watch();
+picture.watch();
+publishing.watchForm(() => following);
+debugging.watchForm(() => chosen?.name);
+administration.watchForms(show);
+document.onclick = clicked;
+onpopstate = () => show({ isMove: true });
+onhashchange = () => { if (takeFromAddress()) useToken(token()); };
+document.onkeydown = (event) => { if (event.key === "Escape") closeKey(); };
+byId("find").oninput = () => { clearTimeout(timer); timer = setTimeout(watch, TYPING_MS); };
+byId("token").onsubmit = (event) => {
+  event.preventDefault();
+  useToken(byId("secret").value.trim());
+};
+byId("forget").onclick = forget;
+byId("use-token").onclick = () => {
+  key.open = true;
+  byId("secret").focus();
+};
+show();

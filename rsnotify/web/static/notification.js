@@ -1,27 +1,33 @@
 /**
- * A notification or a Change List: its interval, and its changes.
+ * ResourceSync documents, as far as the page shows them; a notification is one.
  */
 
 const TERMS = "http://www.openarchives.org/rs/terms/";
-const SITEMAP = "http://www.sitemaps.org/schemas/sitemap/0.9";
 
-/** Throws if the text is neither. The newest list of a set is open: it has no `until`. */
-export function parse(xml) {
+export const childrenOf = (parent, ...names) => [...parent.children].filter(({ localName }) => names.includes(localName));
+export const ofTerms = (parent, name) => childrenOf(parent, name).filter(({ namespaceURI }) => namespaceURI === TERMS);
+export const textOf = (parent, name) => childrenOf(parent, name)[0]?.textContent.trim() ?? "";
+
+/** What `rs:md` says of the document or of an entry. */
+export const mdOf = (parent) =>
+  Object.fromEntries([...(ofTerms(parent, "md")[0]?.attributes ?? [])].map(({ name, value }) => [name, value]));
+
+/** The root; throws if this is another kind of document. */
+export function rootOf(xml) {
   const root = new DOMParser().parseFromString(xml, "application/xml").documentElement;
-  const md = [...root.children].find((child) => child.localName === "md");
-  if (root.localName !== "urlset" || !md?.getAttribute("from")) throw new Error("this is not a notification");
-  return {
-    from: md.getAttribute("from"),
-    until: md.getAttribute("until"),
-    changes: [...root.getElementsByTagNameNS(SITEMAP, "url")].map(change),
-  };
+  if (!["urlset", "sitemapindex"].includes(root.localName)) throw new Error("this is no ResourceSync document");
+  return root;
 }
 
-function change(url) {
-  const md = url.getElementsByTagNameNS(TERMS, "md")[0];
-  return {
-    loc: url.getElementsByTagNameNS(SITEMAP, "loc")[0]?.textContent.trim() ?? "",
-    change: md?.getAttribute("change") ?? "",
-    datetime: md?.getAttribute("datetime") ?? "",
-  };
+/** The interval and the changes of a notification or a Change List. An open list has no `until`. */
+export function parse(xml) {
+  const root = rootOf(xml);
+  const { from, until } = mdOf(root);
+  if (!from) throw new Error("this is not a notification");
+  return { from, until, changes: childrenOf(root, "url").map(changeOf) };
+}
+
+function changeOf(entry) {
+  const { change = "", datetime = "" } = mdOf(entry);
+  return { loc: textOf(entry, "loc"), change, datetime };
 }

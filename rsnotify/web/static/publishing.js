@@ -2,80 +2,38 @@
  * The form that publishes one change, and says when it came back over the channel.
  */
 
-import { ask } from "./api.js";
+import { ask, setPath } from "./api.js";
 import { byId, tell } from "./dom.js";
-import { token } from "./token.js";
 
-const REMEMBERED = 200;
-const arrivals = new Map(); // when each of the newest changes arrived, by its datetime
-let isConnected = false;
-let channels = 0; // how many were followed
-let waiting = null; // for the change that was published last: `{datetime, settle}`
+let waiting = null; // for the change that was published last: `{by, until, settle}`
 
-/** Changes have come over the channel; all before them had come, or were there when it was opened. */
-export function arrived(changes) {
-  for (const { datetime } of changes.slice(-REMEMBERED)) {
-    arrivals.set(datetime, performance.now());
-    if (waiting && datetime >= waiting.datetime) {
-      arrivals.set(waiting.datetime, performance.now());
-      waiting.settle();
-    }
-  }
-  for (const datetime of arrivals.keys()) {
-    if (arrivals.size <= REMEMBERED) break;
-    arrivals.delete(datetime);
-  }
+/** The channel that is followed has moved on, or another one is followed. */
+export function look(following) {
+  if (!waiting) return;
+  const { by, until, settle } = waiting;
+  if (by !== following) settle("another set was chosen");
+  else if (by.cursor >= until) settle("");
+  else if (by.isLost) settle("the channel is not connected");
 }
 
-/** Another set was chosen: its changes say nothing of those of the set before. */
-export function forget() {
-  channels += 1;
-  arrivals.clear();
-  waiting?.settle();
-}
-
-/** Whether the channel brings anything now. */
-export function channelIs(connected) {
-  isConnected = connected;
-  if (!connected) waiting?.settle();
-}
-
-export function watchForm(chosenSet) {
-  const form = byId("publish");
-  const answer = form.querySelector(".answer");
-  form.onsubmit = async (event) => {
+/** `followed()` is the channel that is followed now. */
+export function watchForm(followed) {
+  byId("publish").onsubmit = async (event) => {
     event.preventDefault();
-    if (!token()) {
-      tell(answer, "Not published: publishing needs a token. Give it above.", true);
-      byId("key").open = true;
-      byId("secret").focus();
-      return;
-    }
-    tell(answer, "Sending…");
+    const { loc, change, lastElementChild: answer } = event.target;
+    const [begun, by] = [performance.now(), followed()];
     try {
-      await publish(form, chosenSet(), answer);
+      tell(answer, "Sending…");
+      const { until } = await ask("POST", `${setPath(by.set)}/changes`, { loc: loc.value, change: change.value });
+      tell(answer, "Stored. Waiting for it on the channel…");
+      const why = await new Promise((settle) => {
+        waiting = { by, until, settle };
+        look(followed());
+      });
+      if (why) tell(answer, `Stored. It is not seen here, because ${why}.`, true);
+      else tell(answer, `It arrived ${Math.max(1, Math.round(performance.now() - begun))} ms after you pressed Publish.`);
     } catch (error) {
       tell(answer, `Not published: ${error.message}`, true);
     }
   };
-}
-
-async function publish(form, set, answer) {
-  const [begun, channel] = [performance.now(), channels];
-  const path = `api/sets/${encodeURIComponent(set)}/changes`;
-  const { until } = await ask("POST", path, { loc: form.loc.value, change: form.change.value });
-  tell(answer, "Stored. Waiting for it on the channel…");
-  const then = channel === channels ? await arrivalOf(until) : undefined;
-  if (channel !== channels) tell(answer, "Stored. It is not seen here, because another set was chosen.");
-  else if (then === undefined) tell(answer, "Stored. It is not seen here, because the channel is not connected.", true);
-  else tell(answer, `It arrived ${Math.max(1, Math.round(then - begun))} ms after you pressed Publish.`);
-}
-
-/** When it came over the channel; undefined if the channel is not connected. */
-async function arrivalOf(datetime) {
-  if (isConnected && !arrivals.has(datetime)) {
-    await new Promise((settle) => { waiting = { datetime, settle }; });
-    waiting = null;
-  }
-  return arrivals.get(datetime);
 }

@@ -1,5 +1,5 @@
 /**
- * What there is of a set to copy: programs that follow it and publish to it, documents, channels.
+ * What there is of a set to copy: programs that follow it and publish to it; its documents.
  */
 
 import { address, channelOf } from "./api.js";
@@ -17,24 +17,24 @@ const DOCUMENTS = [
   ["Capability List of version 0.8", "capabilitylist-ws.xml"],
 ];
 
+const documentOf = (set, path) => address(`${encodeURIComponent(set)}/${path}`);
+
 export const documentsOf = (set) => [
-  ...DOCUMENTS.map(([name, path]) => [name, address(`${encodeURIComponent(set)}/${path}`)]),
-  ["Source Description", address(".well-known/resourcesync")],
+  ...DOCUMENTS.map(([name, path]) => [name, documentOf(set, path)]),
+  ["channel of changes", channelOf(set)],
+  ["channel of documents (framework)", channelOf(set, "framework")],
+  ["Source Description of this hub", address(".well-known/resourcesync")],
 ];
 
 export function show({ name: set, private: isPrivate }) {
-  const chosen = byId("languages").querySelector(":checked")?.value ?? LANGUAGES[0];
-  byId("languages").replaceChildren(byId("languages").firstElementChild, ...LANGUAGES.map((name) => element("label", {},
-    element("input", { type: "radio", name: "language", value: name, checked: name === chosen, onchange: choose }), name)));
   byId("snippets").replaceChildren(...programs(set, isPrivate).map(([language, what, text]) => {
     const made = copyable(what, text);
     made.dataset.language = language;
     return made;
   }));
   choose();
-  byId("addresses").replaceChildren(...addresses(set).map(([label, text]) => copyable(label, text)));
   byId("documents").replaceChildren(...documentsOf(set).map(
-    ([name, href]) => element("li", {}, element("a", { href, textContent: name }))));
+    ([textContent, href]) => element("li", {}, element("a", { href, textContent }))));
 }
 
 function choose() {
@@ -42,9 +42,12 @@ function choose() {
   for (const each of byId("snippets").children) each.hidden = each.dataset.language !== chosen;
 }
 
+byId("languages").append(...LANGUAGES.map((value, at) => element("label", {},
+  element("input", { type: "radio", name: "language", value, checked: !at, onchange: choose }), value)));
+
 function programs(set, isPrivate) {
   const hub = address("").replace(/\/$/, "");
-  const [channel, list] = [channelOf(set), address(`${encodeURIComponent(set)}/capabilitylist.xml`)];
+  const [channel, list] = [channelOf(set), documentOf(set, "capabilitylist.xml")];
   const bearer = '-H "Authorization: Bearer $RSNOTIFY_TOKEN"';
   const given = isPrivate ? ` ${bearer}` : "";
   const [curl, js, python, commands, websub] = LANGUAGES;
@@ -73,15 +76,5 @@ with Publisher("${hub}", os.environ["RSNOTIFY_TOKEN"]) as publisher:
     [commands, "keep a copy", `rsnotify mirror ${list} copy`],
     [websub, "subscribe; CALLBACK is your address", `curl${given} -d hub.mode=subscribe --data-urlencode "hub.callback=$CALLBACK" \\
   --data-urlencode hub.topic=${channel} ${hub}/hub`],
-  ];
-}
-
-function addresses(set) {
-  const topic = channelOf(set);
-  return [
-    ["WebSocket", topic.replace(/^http/, "ws")],
-    ["event stream, WebSub topic", topic],
-    ["WebSub hub", address("hub")],
-    ["framework channel", channelOf(set, "framework")],
   ];
 }
