@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from rsnotify.cli.bridge_report import BridgeStatus, metrics_of
 from rsnotify.cli.mirror import (
     Headers,
     LogFile,
@@ -27,16 +28,8 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify_bridge.finding import Webs, find_source
 from rsnotify_bridge.memory import BridgeMemory, BridgeStore
-from rsnotify_bridge.service import (
-    BridgeOptions,
-    Bridges,
-    HubAddress,
-    check_options,
-    metrics_of,
-    read_bridges,
-    status_lines,
-    status_of,
-)
+from rsnotify_bridge.options import BridgeOptions, check_options, read_bridges
+from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_bridge.sources import SourceAdapter
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import NotAHub
@@ -283,13 +276,13 @@ def _shown(found: SourceAdapter, options: BridgeOptions) -> list[str]:
 def show_status(state: Path, *, json: bool, max_behind: float) -> int:
     """Print how each bridge is; the exit status."""
     with closing(BridgeStore(state, is_writer=False)) as memory:
-        found = [status_of(each, time.time()) for each in memory.all()]
-    is_well = bool(found) and all(each.is_well(max_behind) for each in found)
+        found = [BridgeStatus.of(each, time.time()) for each in memory.all()]
+    is_well = bool(found) and all(each.is_fresh(max_behind) for each in found)
     if json:
-        typer.echo(msgspec.json.encode(found))
+        typer.echo(msgspec.json.encode([each.in_json() for each in found]))
         return 0 if is_well else 1
     for each in found:
-        for line in status_lines(each):
+        for line in each.lines():
             typer.echo(line)
     typer.echo("IN STEP" if is_well else "OUT OF STEP")
     return 0 if is_well else 1
@@ -302,7 +295,7 @@ def let_through(state: Path, source: str | None, set_name: str | None) -> int:
         held = [each for each in found if each.facts.held is not None]
         for each in held:
             each.release()
-            typer.echo(f"{each.source} to {each.set_name}: {len(each.held())} deletions follow")
+            typer.echo(f"{each.source} to {each.set_name}: let through: {each.facts.held}")
     if not held:
         typer.echo("nothing is held back", err=True)
     return 0 if held else 1

@@ -15,7 +15,8 @@ from aiohttp import web
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.memory import BridgeStore
-from rsnotify_bridge.service import BridgeOptions, Bridges, HubAddress
+from rsnotify_bridge.options import BridgeOptions
+from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_client.network import Network
 from rsnotify_client.publisher import Publisher
 from tests.support.running import TOKEN, RunningHub

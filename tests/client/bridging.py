@@ -11,7 +11,8 @@ import msgspec
 
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_bridge.memory import BridgeStore, Facts
-from rsnotify_bridge.service import BridgeOptions, Bridges, HubAddress
+from rsnotify_bridge.options import BridgeOptions
+from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_client.network import Network
 from tests.client.hubs import HubProcess
 from tests.support.running import TOKEN

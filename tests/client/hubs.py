@@ -61,9 +61,13 @@ class HubProcess:
         self.process.stdout.close()
 
     def add_set(self, name: str, **options: Any) -> None:
-        body = json.dumps(options).encode()
-        request = Request(f"{self.url}/api/sets/{name}", body, method="PUT")
+        self.ask("PUT", f"/api/sets/{name}", json.dumps(options).encode())
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> None:
+        """As the admin."""
+        request = Request(f"{self.url}{path}", body, method=method)
         request.add_header("Authorization", f"Bearer {TOKEN}")
+        request.add_header("Content-Type", "application/json")
         urlopen(request).close()
 
     def journal(self, set_name: str = "dataset1") -> list[Change]:

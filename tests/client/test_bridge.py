@@ -2,16 +2,22 @@
 
 import asyncio
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_bridge.memory import BridgeStore
+from rsnotify_client import Publisher
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess, eventually
-from tests.support.sources import CAPABILITIES, Source, sitemap_index
+from tests.support.running import TOKEN
+from tests.support.sources import CAPABILITIES, Source, rendered, sitemap_index
 
 MAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
 
@@ -156,9 +162,6 @@ async def test_a_channel_is_followed_as_it_changes(
     real_hub: HubProcess, bridging: Bridging
 ) -> None:
     real_hub.add_set("upstream")
-    from rsnotify_client import Publisher
-    from tests.support.running import TOKEN
-
     with Publisher(real_hub.url, TOKEN) as publisher:
         publisher.publish("upstream", [change("created", "http://a.example/1")])
         async with bridging.running(f"{real_hub.url}/upstream") as bridges:
@@ -175,12 +178,29 @@ async def test_a_channel_is_followed_as_it_changes(
     assert via.href == f"{real_hub.url}/upstream/capabilitylist.xml"
 
 
+async def test_what_is_loaded_silently_is_found_by_comparing_while_a_channel_is_followed(
+    real_hub: HubProcess, bridging: Bridging
+) -> None:
+    real_hub.add_set("loaded")
+    options = {"compare": 1.0}
+    async with bridging.running(f"{real_hub.url}/loaded", **options) as bridges:
+        keeping = asyncio.create_task(bridges.keep())
+        state = bridges.bridges[0].state
+        await until(lambda: state.facts.is_loaded)
+        real_hub.ask("PUT", "/api/sets/loaded/resources?tell=no", b'[{"loc":"http://a.example/1"}]')
+        real_hub.ask("POST", "/api/sets/loaded/snapshot")
+        await until(lambda: state.facts.published == 1)
+        with Publisher(real_hub.url, TOKEN) as publisher:
+            publisher.publish("loaded", [change("created", "http://a.example/2")])
+        await until(lambda: state.facts.published == 2)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+    assert bridging.told() == [("created", "1"), ("created", "2")]
+
+
 async def test_two_hubs_that_bridge_each_other_do_not_echo(
     real_hub: HubProcess, bridging: Bridging, tmp_path: Path
 ) -> None:
-    from rsnotify_client import Publisher
-    from tests.support.running import TOKEN
-
     here, there = bridging.set_name, "the-other-one"
     real_hub.add_set(there)
     back = Bridging(real_hub, there, tmp_path / "back.db")
@@ -227,3 +247,97 @@ def change(kind: str, loc: str, **fields: object) -> Change:
 
 async def until(fact: object, seconds: float = 20) -> None:
     await asyncio.to_thread(eventually, fact, seconds)
+
+
+async def test_a_first_load_deletes_nothing_that_others_put_into_the_set(
+    source: Source, bridging: Bridging
+) -> None:
+    """Nor does a bridge that lost its state: it cannot know what is its own."""
+    with Publisher(bridging.hub.url, TOKEN) as publisher:
+        publisher.publish(bridging.set_name, [change("created", "http://elsewhere.example/1")])
+    source.documents["/map.xml"] = sitemap(source, "abcdefghijklmnop")
+    for _ in range(2):
+        facts = await bridging.once(source.loc("map.xml"))
+        assert "1 of 1 resources" in (facts.held or "")
+        assert "--shared" in (facts.held or "")
+        assert (facts.is_loaded, bridging.count()) == (False, 1)
+    with closing(BridgeStore(bridging.state, is_writer=False)) as memory:
+        memory.all()[0].release()
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.error, facts.held, facts.is_loaded, bridging.count()) == (None, None, True, 16)
+
+
+async def test_a_bridge_that_lost_its_state_goes_on_where_nothing_is_gone(
+    source: Source, bridging: Bridging
+) -> None:
+    source.documents["/map.xml"] = sitemap(source, "ab")
+    await bridging.once(source.loc("map.xml"))
+    bridging.state.unlink()
+    source.documents["/map.xml"] = sitemap(source, "abc")
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.held, bridging.told(), bridging.count()) == (None, [("created", "c")], 3)
+
+
+async def test_a_clock_that_is_hours_off_is_said_and_loses_nothing(
+    source: Source, bridging: Bridging
+) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        date = format_datetime(datetime.now(UTC) - timedelta(hours=5), usegmt=True)
+        return web.Response(body=sitemap(source, names), headers={"Date": date})
+
+    names = "ab"
+    source.handlers["/map.xml"] = handler
+    facts = await bridging.once(source.loc("map.xml"))
+    assert "5 h 0 min behind" in (facts.clock or "")
+    names = "abc"
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.error, bridging.told()) == (None, [("created", "c")])
+    del source.handlers["/map.xml"]
+    source.documents["/map.xml"] = sitemap(source, names)
+    facts = await bridging.once(source.loc("map.xml"))
+    assert facts.clock is None
+
+
+async def test_a_topic_without_channel_and_lists_is_polled(
+    source: Source, bridging: Bridging
+) -> None:
+    def notify(name: str, since: int, until: int) -> None:
+        source.documents["/topic"] = rendered(
+            "change-notification",
+            [
+                Entry(
+                    source.loc(name), md=Md(change="created", datetime=f"2026-11-20T00:00:{until}Z")
+                )
+            ],
+            **{"from": f"2026-11-20T00:00:{since}Z", "until": f"2026-11-20T00:00:{until}Z"},
+        )
+
+    notify("a", 10, 20)
+    facts = await bridging.once(source.loc("topic"))
+    assert (facts.error, facts.how.partition(":")[0]) == (None, "topic, polled")
+    notify("b", 20, 30)
+    facts = await bridging.once(source.loc("topic"))
+    assert (facts.error, facts.skipped, bridging.told()) == (None, None, [("created", "b")])
+    notify("d", 40, 50)
+    facts = await bridging.once(source.loc("topic"))
+    assert "does not reach back" in (facts.skipped or "")
+    assert bridging.told() == [("created", "b"), ("created", "d")]
+
+
+async def test_the_token_of_a_source_is_read_from_its_own_file(
+    source: Source, bridging: Bridging, tmp_path: Path
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if request.headers.get("Authorization") != "Bearer the-token-of-the-source":
+            return web.Response(status=401)
+        return web.Response(body=sitemap(source, "ab"))
+
+    source.handlers["/map.xml"] = handler
+    facts = await bridging.once(source.loc("map.xml"))
+    assert "a token is needed" in (facts.error or "")
+    (tmp_path / "token").write_text("the-token-of-the-source\n")
+    given = {"token-file": str(tmp_path / "token")}
+    facts = await bridging.once(source.loc("map.xml"), **given)
+    assert (facts.error, bridging.count()) == (None, 2)
+    with pytest.raises(InvalidSettings, match="token-file"):
+        await bridging.once(source.loc("map.xml"), **{"token-file": str(tmp_path / "none")})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_bridge.service import MAX_BRIDGES, BridgeOptions, check_options, read_bridges
+from rsnotify_bridge.options import MAX_BRIDGES, BridgeOptions, check_options, read_bridges
 from tests.client.hubs import HubProcess
 from tests.support.repositories import Repository
 from tests.support.running import TOKEN, clean_environment
@@ -69,7 +69,7 @@ async def test_what_is_held_back_is_shown_and_let_through(
     status, said = await shell("rsnotify bridge --status", tmp_path, real_hub.url)
     assert (status, "held back: 1 of 1 resources" in said) == (1, True)
     status, said = await shell("rsnotify bridge --release", tmp_path, real_hub.url)
-    assert (status, "1 deletions follow" in said) == (0, True)
+    assert (status, "let through: 1 of 1" in said) == (0, True)
     metrics = f"{once} --metrics numbers.prom"
     assert (await shell(metrics, tmp_path, real_hub.url))[0] == 0
     assert real_hub.told(set_name) == [("deleted", "a")]

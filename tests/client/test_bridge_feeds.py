@@ -75,6 +75,36 @@ async def test_tombstones_delete(source: Source, bridging: Bridging) -> None:
     assert bridging.told() == [("deleted", "b")]
 
 
+async def test_what_leaves_a_feed_that_is_complete_is_gone(
+    source: Source, bridging: Bridging
+) -> None:
+    def complete(*entries: tuple[str, int]) -> bytes:
+        mark = b'<fh:complete xmlns:fh="http://purl.org/syndication/history/1.0"/><entry>'
+        return feed(source, *entries).replace(b"<entry>", mark, 1)
+
+    source.documents["/feed"] = complete(("b", 1), ("a", 0))
+    await bridging.once(source.loc("feed"))
+    source.documents["/feed"] = complete(("a", 0))
+    facts = await bridging.once(source.loc("feed"))
+    assert (facts.error, bridging.told()) == (None, [("deleted", "b")])
+
+
+async def test_an_entry_of_the_next_century_hides_none_after_it(
+    source: Source, bridging: Bridging
+) -> None:
+    one, two = f"{source.loc('one')}", f"{source.loc('two')}"
+    pages = {
+        "/one": activities(source, ("Create", "a", 40_000)),
+        "/two": activities(source, ("Create", "b", 1), prev="one"),
+    }
+    source.documents |= pages
+    source.documents["/all"] = json.dumps({"type": "OrderedCollection", "last": one}).encode()
+    await bridging.once(source.loc("all"))
+    source.documents["/all"] = json.dumps({"type": "OrderedCollection", "last": two}).encode()
+    await bridging.once(source.loc("all"))
+    assert bridging.told() == [("created", "b")]
+
+
 async def test_entries_that_name_nothing_are_said(source: Source, bridging: Bridging) -> None:
     source.documents["/feed"] = (
         b"<rss><channel><item><title>x</title></item><item><link>"

@@ -1,6 +1,7 @@
 """`rsnotify bridge oai:…`: repositories that have OAI-PMH and nothing else."""
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ async def test_a_repository_is_harvested_once_and_then_followed(
     repository.asked.clear()
     await bridging.once(address(repository), **BY_ELEMENT)
     assert bridging.told() == [("updated", "3"), ("created", "99"), ("deleted", "5")]
-    assert [asked.get("from") is not None for asked in repository.asked] == [False, True]
+    begun = [asked for asked in repository.asked if "metadataPrefix" in asked]
+    assert ["from" in asked for asked in begun] == [True]
     (via,) = bridging.hub.journal(bridging.set_name)[0].links
     assert (via.rel, "verb=GetRecord&identifier=oai:repo.example:3&" in via.href) == ("via", True)
 
@@ -59,6 +61,54 @@ async def test_a_record_is_its_own_resource_where_nothing_else_is_said(
     (change,) = bridging.hub.journal(bridging.set_name)
     wanted = "?verb=GetRecord&identifier=oai:repo.example:1&metadataPrefix=oai_dc"
     assert change.loc == repository.url + wanted
+
+
+async def test_a_function_of_ones_own_names_the_resource(
+    repository: Repository, bridging: Bridging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an installed package offers it, by an entry point."""
+    package = tmp_path / "package"
+    (package / "of_mine-1.dist-info").mkdir(parents=True)
+    (package / "of_mine-1.dist-info/METADATA").write_text("Name: of_mine\nVersion: 1\n")
+    (package / "of_mine-1.dist-info/entry_points.txt").write_text(
+        "[rsnotify.bridge.loc]\nmine = of_mine:loc\n"
+    )
+    (package / "of_mine.py").write_text(
+        "def loc(record):\n"
+        "    number = int(record.identifier.rpartition(':')[2])\n"
+        "    if number == 3: raise KeyError('three')\n"
+        "    return None if number == 4 else record.fields['dc:identifier'][1] + '/mine'\n"
+    )
+    monkeypatch.syspath_prepend(package)
+    facts = await bridging.once(address(repository), **{"loc-by": "mine"})
+    assert (facts.error, bridging.count()) == (None, 33)
+    assert "2 could not be read" in (facts.skipped or "")
+    assert repository.loc(5) + "/mine" in bridging.resources()
+
+
+async def test_stamps_by_a_clock_that_is_hours_behind_lose_nothing(
+    bridging: Bridging, source: Source
+) -> None:
+    """The repository's answers are dated by another clock than its records."""
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.query["verb"] == "Identify":
+            return web.Response(text=IDENTIFY, content_type="text/xml")
+        since = request.query.get("from", "")
+        found = [RECORD.replace("2026-11-20T00:00:00Z", at).format(name)
+                 for name, at in stamps.items() if at >= since]  # fmt: skip
+        text = PAGE.format("".join(found)).replace("2026-11-20T00:00:00Z", stamp(0))
+        return web.Response(text=text, content_type="text/xml")
+
+    def stamp(hours: int) -> str:
+        return f"{datetime.now(UTC) - timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ}"
+
+    source.handlers["/oai"] = handler
+    stamps = {"oai:a:1": stamp(5)}
+    await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    stamps["oai:a:2"] = stamp(5)
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert (facts.error, bridging.told()) == (None, [("created", "2")])
 
 
 async def test_deletions_that_a_repository_forgets_are_found_by_harvesting_all(

@@ -3,11 +3,13 @@
 import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify_bridge.records import LocRule
 from rsnotify_bridge.rules import (
+    CLOCK_SECONDS,
     FEW,
     Intervals,
+    clock_off,
     exact,
     held_back,
     is_from,
@@ -26,11 +28,13 @@ from rsnotify_client.oaipmh import (
     SECOND,
     OaiRecord,
     OaiRequest,
+    cursor_after,
     early_token,
     from_of,
     page_of,
     stamp_of,
 )
+from rsnotify_client.polite import ahead_seconds
 
 LIMITS = Intervals(60, 3600)
 MD5 = "md5:" + "0" * 32
@@ -252,6 +256,61 @@ def test_from_is_in_the_granularity_of_the_repository(
     cursor: str | None, granularity: str, expected: str | None
 ) -> None:
     assert from_of(cursor, granularity) == expected
+
+
+DAY_SECONDS = 86_400
+
+
+@pytest.mark.parametrize(
+    ("cursor", "response", "newest", "expected"),
+    [
+        (None, None, None, None),
+        (None, 0, -100, -100),
+        (None, 0, -DAY_SECONDS - 1, -DAY_SECONDS),
+        (None, 0, None, -DAY_SECONDS),
+        (None, None, -100, -100),
+        (-50, 0, -100, -50),
+        (-100, 0, -50, -50),
+        (-100, 7_200, 7_100, 0),
+        (-100, -7_200, None, -7_200),
+        (7_200, 0, None, 0),
+        (None, 0, 7_200, 0),
+    ],
+)
+def test_a_harvest_goes_on_at_the_newest_record_and_at_no_time_to_come(
+    cursor: int | None, response: int | None, newest: int | None, expected: int | None
+) -> None:
+    """In seconds from now, by our clock."""
+    now = Position.parse(DAYS[1])
+
+    def at(seconds: int | None) -> Position | None:
+        return None if seconds is None else Position(now + seconds * MICROSECONDS)
+
+    assert cursor_after(at(cursor), at(response), at(newest), now) == at(expected)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "expected"),
+    [
+        (None, None),
+        (CLOCK_SECONDS, None),
+        (CLOCK_SECONDS + 1, "the Source's clock is 0 h 5 min ahead of ours"),
+        (-CLOCK_SECONDS, None),
+        (-3_600.0, "the Source's clock is 1 h 0 min behind ours"),
+    ],
+)
+def test_a_clock_that_is_minutes_off_is_said(ahead: float | None, expected: str | None) -> None:
+    assert clock_off(ahead) == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [({}, None), ({"date": "soon"}, None), ({"date": "Thu, 01 Jan 1970 01:00:00 GMT"}, 3_540.0),
+     ({"date": "Thu, 01 Jan 1970 00:00:00 GMT", "age": "60"}, 0.0),
+     ({"date": "Thu, 01 Jan 1970 00:00:00 GMT", "age": "old"}, -60.0)],
+)  # fmt: skip
+def test_a_servers_clock_is_in_its_date(headers: dict[str, str], expected: float | None) -> None:
+    assert ahead_seconds(headers, 60.0) == expected
 
 
 @pytest.mark.parametrize(

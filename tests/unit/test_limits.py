@@ -56,13 +56,15 @@ from rsnotify.websub import dialler
 from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
-from rsnotify_bridge import feeds, lists, memory, oai, rules, service
+from rsnotify_bridge import memory, oai, options, rules
 from rsnotify_client import (
     between,
     discovery,
     documents,
     dumps,
+    feedreader,
     folder,
+    listreader,
     markup,
     oaipmh,
     outboxfile,
@@ -94,13 +96,13 @@ LIMITS: dict[str, float] = {
     "pages of one harvest": oaipmh.MAX_PAGES,
     "pages without a record, one after the other": oaipmh.EMPTY_PAGES,
     "records that a harvest left out, asked for one by one": oai.CONFIRMED,
-    "harvests that are begun because a resumption token has expired": oai.EXPIRED,
+    "harvests that are begun because a resumption token has expired": oaipmh.EXPIRED,
     "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,
-    "entries of a feed, or activities of a collection, in one look": feeds.MAX_ENTRIES,
-    "parts of an index of lists": lists.MAX_PARTS,
+    "entries of a feed, or activities of a collection, in one look": feedreader.MAX_ENTRIES,
+    "parts of an index of lists": listreader.MAX_PARTS,
     "bytes of a robots.txt": polite.ROBOTS_BYTES,
     "seconds between two requests that robots.txt may ask for": polite.LONGEST_DELAY_SECONDS,
-    "bridges of a file": service.MAX_BRIDGES,
+    "bridges of a file": options.MAX_BRIDGES,
     "changes of a batch": memory.BATCH,
     "changes that wait in memory, unless `queue_size` says otherwise": publisher.QUEUE_SIZE,
     "changes that the client sends at once": queue.BATCH_CHANGES,

@@ -10,17 +10,15 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, closing
-from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change
 from rsnotify_bridge.comparison import StateComparison
-from rsnotify_bridge.memory import BATCH, BridgeStore, Delta
+from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched
+from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import (
     VIA,
-    Intervals,
+    clock_off,
     held_back,
     is_from,
     key_of,
@@ -29,7 +27,7 @@ from rsnotify_bridge.rules import (
     with_via,
 )
 from rsnotify_bridge.sources import Piece, SourceAdapter, SourceGap
-from rsnotify_bridge.target import HubTarget
+from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import delay_seconds
 from rsnotify_client.notification import position_of
@@ -42,52 +40,37 @@ BEAT_SECONDS = 10.0
 REFUSED = frozenset({400, 409, 413, 422})
 
 
-class BridgePlan(NamedTuple):
-    """What is bridged, and how careful."""
-
-    source: str
-    set_name: str
-    intervals: Intervals = Intervals()
-    max_delete: float = 10.0
-    compare_seconds: float | None = None
-    is_shared: bool = False  # others publish to the set, too
-    name: str | None = None
-
-
 class Bridge:
-    """One Source, one set; `begin` finds how it is followed."""
+    """One Source, one set; `find` says how it is followed."""
 
     def __init__(
         self,
-        plan: BridgePlan,
+        options: BridgeOptions,
         find: Callable[[], Awaitable[SourceAdapter]],
         target: HubTarget,
         memory: BridgeStore,
         *,
         on_look: Callable[["Bridge"], object] = lambda _: None,
     ) -> None:
-        self.plan = plan
-        self.state = memory.bridge(plan.source, target.url, plan.set_name)
+        self.name = f"{options.name} to {options.set_name}"
+        self.state = memory.bridge(options.name, target.url, options.set_name)
+        self._options = options
         self._memory, self._target = memory, target
         self._find = find
         self._on_look = on_look
         self._adapter: SourceAdapter | None = None
         self._homes: frozenset[str] = frozenset()
         self._publishing = asyncio.Lock()
+        self._may_delete = options.max_delete >= 100  # by the first load
         self._deleted = 0  # of this look, of so many
         self._known: int | None = None
-
-    @property
-    def name(self) -> str:
-        return self.plan.name or f"{self.plan.source} to {self.plan.set_name}"
 
     # Rounds -----------------------------------------------------------------------------------
 
     async def once(self) -> bool:
         """Bring the set up to date; whether all of it was read, believed and published."""
         await self._round(is_once=True)
-        facts = self.state.facts
-        return facts.error is None and facts.held is None and facts.skipped is None
+        return self.state.facts.is_well
 
     async def keep(self) -> None:
         """Go on until it is cancelled."""
@@ -112,14 +95,15 @@ class Bridge:
             log.exception("%s", self.name)
             self._fail(f"{type(error).__name__}: {error}")
         facts.interval = next_interval(
-            facts.interval or self.plan.intervals.least,
-            self.plan.intervals,
+            facts.interval or self._options.interval,
+            self._options.intervals,
             is_changed=facts.changed_at != before,
             failures=facts.failures,
         )
         self.state.save()
         self._on_look(self)
-        return max(facts.interval, pause)
+        is_live = self._adapter is not None and self._adapter.is_live
+        return pause if is_live and not facts.failures else max(facts.interval, pause)
 
     def _is_well(self) -> None:
         facts = self.state.facts
@@ -137,46 +121,47 @@ class Bridge:
         facts.failures, facts.failed = facts.failures + 1, facts.failed + 1
 
     async def _look(self, *, is_once: bool) -> None:
-        facts = self.state.facts
         await self._publish()
         adapter = self._adapter or await self._begin()
-        self._take_release()
         adapter.begin()
-        follows = adapter.has_changes or adapter.is_live
-        compares = not facts.is_read or not follows or self._is_compare_due(adapter)
-        if compares:
+        self._take_release()
+        if not self.state.facts.is_loaded:
+            await self._load(adapter)
+        elif not (adapter.has_changes or adapter.is_live):
             await self._compare(adapter)
-        if not facts.is_loaded:
-            await self._load()
-        await self._publish()
-        if adapter.is_live and not is_once:
-            await self._follow_live(adapter)
-        elif adapter.has_changes and not compares:
+        elif self._compares_in(adapter) == 0:
+            adapter = await self._begin()  # it may offer more by now
+            await self._compare(adapter)
+        elif adapter.has_changes and (is_once or not adapter.is_live):
             await self._follow(adapter)
-        self._note_skipped(adapter)
+        await self._publish()
+        self._note(adapter)
+        if self.state.facts.is_loaded and adapter.is_live and not is_once:
+            await self._follow_live(adapter)
+            self._note(adapter)
         self._is_well()
 
     async def _begin(self) -> SourceAdapter:
         """Find how the Source is followed, and how the set is called."""
         self._adapter = adapter = await self._find()
-        adapter.parts = self.state.parts()
         self._homes = await self._target.homes()
         self.state.facts.how = f"{adapter.kind}: {adapter.how()}"
-        if not self.state.facts.is_read and not self._is_shared:
-            self.state.begin_again()
         return adapter
 
     @property
     def _is_shared(self) -> bool:
-        return self.plan.is_shared or self.state.is_shared
+        return self._options.shared or self.state.is_shared
 
-    def _is_compare_due(self, adapter: SourceAdapter) -> bool:
-        every = self.plan.compare_seconds or adapter.compare_seconds
-        since = self.state.facts.compared_at or 0.0
-        return every is not None and not time.time() - every < since <= time.time()
+    def _compares_in(self, adapter: SourceAdapter) -> float | None:
+        """So many seconds; None: never."""
+        every = self._options.compare or adapter.compare_seconds
+        if every is None:
+            return None
+        waited = time.time() - (self.state.facts.compared_at or 0.0)
+        return 0.0 if waited < 0 else max(0.0, every - waited)
 
-    def _note_skipped(self, adapter: SourceAdapter) -> None:
-        """Once, as long as it stays so."""
+    def _note(self, adapter: SourceAdapter) -> None:
+        """What was skipped, and how far the Source's clock is off: once, as long as it stays so."""
         facts, said = self.state.facts, None
         if adapter.skipped_count:
             said = f"{adapter.skipped_count} could not be read: {adapter.skipped[0]}"
@@ -184,11 +169,16 @@ class Bridge:
             for each in adapter.skipped:
                 log.warning("%s: skipped: %s", self.name, each)
         facts.skipped = said
+        clock = clock_off(adapter.web.ahead_seconds)
+        if clock is not None and facts.clock is None:
+            log.warning("%s: %s", self.name, clock)
+        facts.clock = clock
 
     # The whole state --------------------------------------------------------------------------
 
     async def _compare(self, adapter: SourceAdapter, gap: SourceGap | None = None) -> None:
         facts = self.state.facts
+        adapter.parts = self.state.parts()
         with closing(StateComparison(self._memory, self.state)) as comparison:
             try:
                 async with aclosing(adapter.state()) as pieces:
@@ -206,8 +196,6 @@ class Bridge:
                 cursor = await self._overlay(adapter, comparison, cursor)
             await self._settle(adapter, comparison)
         self.state.keep_parts({} if adapter.skipped_count else adapter.parts)
-        if adapter.skipped_count:
-            adapter.parts = {}
         facts.cursor, facts.at, facts.is_read = cursor, adapter.at, True
         facts.compared_at = time.time()
         facts.is_loaded |= self._is_shared
@@ -237,27 +225,25 @@ class Bridge:
         can_delete = facts.is_read and adapter.is_whole and not adapter.skipped_count
         gone = comparison.gone(adapter.unchanged) if can_delete else []  # before others come
         gone = await adapter.gone(gone)
-        for deltas in comparison.fresh():
+        for piece in comparison.fresh():
             if is_first:
-                self.state.insert(deltas)
+                self.state.insert(piece)
             else:
-                self._changed(self.state.apply(deltas))
+                self._changed(self.state.apply(piece))
             await asyncio.sleep(0)
         if not can_delete:
             return
-        facts.held = held_back(len(gone), known, self.plan.max_delete)
+        facts.held = held_back(len(gone), known, self._options.max_delete)
         if facts.held is not None:
             log.warning("%s: held back: the Source no longer has %s", self.name, facts.held)
             self.state.hold(gone, is_all=True)
             return
         self.state.hold((), is_all=True)
-        await self._delete(gone)
+        self._delete(gone)
 
-    async def _delete(self, keys: Sequence[str]) -> None:
-        for at in range(0, len(keys), BATCH):
-            deltas = [Delta(key, None) for key in keys[at : at + BATCH]]
-            self._changed(self.state.apply(deltas))
-            await asyncio.sleep(0)
+    def _delete(self, keys: Sequence[str]) -> None:
+        for some in batched(keys, BATCH):
+            self._changed(self.state.apply(Piece([(key, GONE) for key in some])))
 
     def _changed(self, count: int) -> None:
         if count:
@@ -267,25 +253,43 @@ class Bridge:
         """What was held back is let through, if somebody said so."""
         if not self.state.take_release():
             return
-        keys = self.state.held()
-        log.info("%s: %d deletions are let through", self.name, len(keys))
-        for at in range(0, len(keys), BATCH):
-            deltas = [Delta(key, None) for key in keys[at : at + BATCH]]
-            self._changed(self.state.apply(deltas))
+        log.info("%s: let through: %s", self.name, self.state.facts.held)
+        self._may_delete |= not self.state.facts.is_loaded
+        self._delete(self.state.held())
         self.state.facts.held = None
         self.state.save()
 
-    async def _load(self) -> None:
-        """The first state becomes that of the set, and is not published change by change."""
-        key = key_of(self.state.epoch, 0, b"load")
-        outcome = await self._target.load(
-            lambda: filter(None, map(self._published, self.state.states())),
-            key,
-            self.plan.max_delete,
-        )
+    async def _load(self, adapter: SourceAdapter) -> None:
+        """The first state becomes that of the set, and is not published change by change.
+
+        Whoever put something else there loses it by a word of the operator only: a bridge may have
+        lost its state, or others may publish to the set.
+        """
+        facts = self.state.facts
+        if facts.is_read and self._is_shared:  # only since it was read
+            self.state.begin_again()
+        if not facts.is_read:
+            if not self._is_shared:
+                self.state.begin_again()
+            await self._compare(adapter)
+            if facts.is_loaded:
+                return
+        key = key_of(self.state.epoch, 0, str(facts.compared_at).encode())
+        most = 100 if self._may_delete else 0
+        try:
+            outcome = await self._target.load(
+                lambda: filter(None, map(self._published, self.state.states())), key, most
+            )
+        except TooManyGone as error:
+            facts.held = (
+                f"{error}; if that is meant, let it through with --release, or give --shared"
+            )
+            log.warning("%s: held back: to load it, %s", self.name, facts.held)
+            self.state.begin_again()
+            return
         counts = ", ".join(f"{outcome[name]} {name}" for name in ("created", "updated", "deleted"))
         log.info("%s: %d resources loaded: %s", self.name, outcome["resources"], counts)
-        self.state.facts.is_loaded = True
+        facts.is_loaded, facts.held = True, None
         self._changed(1)
         self.state.save()
 
@@ -301,17 +305,21 @@ class Bridge:
             await self._close_gap(adapter, gap)
 
     async def _follow_live(self, adapter: SourceAdapter) -> None:
+        """Until all is to be compared besides."""
         beat = asyncio.create_task(self._beat(adapter))
         try:
-            while True:
-                try:
-                    async with aclosing(adapter.live(self.state.facts.cursor)) as pieces:
-                        async for piece in pieces:
-                            self._begin_counting()
-                            await self._take(piece)
-                    return
-                except SourceGap as gap:
-                    await self._close_gap(adapter, gap)
+            async with asyncio.timeout(self._compares_in(adapter)) as due:
+                while True:
+                    try:
+                        async with aclosing(adapter.live(self.state.facts.cursor)) as pieces:
+                            async for piece in pieces:
+                                self._begin_counting()
+                                await self._take(piece)
+                    except SourceGap as gap:
+                        await self._close_gap(adapter, gap)
+        except TimeoutError:
+            if not due.expired():
+                raise
         finally:
             beat.cancel()
 
@@ -319,7 +327,7 @@ class Bridge:
         """While a channel is open, nothing to read is good news."""
         facts = self.state.facts
         while True:
-            self._note_skipped(adapter)
+            self._note(adapter)
             if adapter.trouble is None:
                 facts.looked_at = time.time()
                 self._is_well()
@@ -341,29 +349,22 @@ class Bridge:
         self._deleted, self._known = 0, None
 
     async def _take(self, piece: Piece) -> None:
-        entries = self._ours(piece)
         self.state.facts.via = self._adapter.via if self._adapter else ""
+        entries = self._ours(piece)
         gone = [key for key, change in entries if change.change == "deleted"]
         held = self._held_of(gone) if gone else set()
-        deltas = [
-            Delta(key, None, piece.part, change)
-            if change.change == "deleted"
-            else Delta(key, replace(change, change="created"), piece.part)
-            for key, change in entries
-            if key not in held or change.change != "deleted"
-        ]
-        self._changed(self.state.apply(deltas, piece.cursor))
+        kept = [each for each in entries if each[1].change != "deleted" or each[0] not in held]
+        self._changed(self.state.apply(piece._replace(entries=kept)))
         await self._publish()
 
     def _held_of(self, keys: Sequence[str]) -> set[str]:
         """Those of a look's deletions that are too many to be believed."""
-        known = [key for at in range(0, len(keys), BATCH // 2)
-                 for key in self.state.find(keys[at : at + BATCH // 2])]  # fmt: skip
+        known = self.state.find(keys).keys()
         if self._known is None:  # to count them takes time, and few changes are deletions
             self._known = self.state.known
         self._deleted += len(known)
         facts = self.state.facts
-        if (why := held_back(self._deleted, self._known, self.plan.max_delete)) is None:
+        if (why := held_back(self._deleted, self._known, self._options.max_delete)) is None:
             return set()
         facts.held = why
         log.warning("%s: held back: the Source deletes %s", self.name, why)
@@ -424,7 +425,7 @@ class Bridge:
         facts.published += len(changes)
         times = [at for each in changes if (at := position_of(each.datetime)) is not None]
         if times:
-            facts.behind_seconds = round(max(0.0, time.time() - max(times) / MICROSECONDS), 3)
+            facts.lag_seconds = round(max(0.0, time.time() - max(times) / MICROSECONDS), 3)
 
     def _published(self, change: Change) -> Change | None:
         """As the hub takes it, with a link to where it came from."""

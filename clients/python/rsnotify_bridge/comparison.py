@@ -5,18 +5,20 @@ nothing. What is new lies in a file meanwhile; what is known is one bit in memor
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.memory import (
     LOOKED_UP,
     BridgeMemory,
     BridgeStore,
-    Delta,
     Known,
+    batched,
     decode,
     encode,
 )
 from rsnotify_bridge.rules import is_news
+from rsnotify_bridge.sources import Piece
 
 AT_ONCE = 1_000
 
@@ -29,7 +31,6 @@ class StateComparison:
         self._database = memory.database
         self._table = f"temp.fresh_{bridge.id}"
         self._seen = bytearray(bridge.highest // 8 + 1)
-        self.listed = 0
         self.close()
         self._database.execute(
             f"CREATE TABLE {self._table} (key TEXT PRIMARY KEY, part INTEGER, body BLOB)"
@@ -40,9 +41,7 @@ class StateComparison:
 
     def add(self, entries: Sequence[tuple[str, Change]], part: int) -> None:
         """What a list has; of several entries with one key the first counts."""
-        self.listed += len(entries)
-        for at in range(0, len(entries), LOOKED_UP):
-            some = entries[at : at + LOOKED_UP]
+        for some in batched(entries, LOOKED_UP):
             known = self._bridge.find([key for key, _ in some])
             fresh, moved = [], []
             for key, change in some:
@@ -105,16 +104,17 @@ class StateComparison:
             if part not in unchanged
         ]
 
-    def fresh(self) -> Iterator[list[Delta]]:
+    def fresh(self) -> Iterator[Piece]:
         """What is new or different, so many at a time."""
         after = 0
         while True:
             rows = self._database.execute(
-                f"SELECT rowid, key, part, body FROM {self._table} WHERE rowid > ?"  # noqa: S608
+                f"SELECT rowid, part, key, body FROM {self._table} WHERE rowid > ?"  # noqa: S608
                 " ORDER BY rowid LIMIT ?",
                 (after, AT_ONCE),
             ).fetchall()
             if not rows:
                 return
             after = rows[-1][0]
-            yield [Delta(key, decode(body), part) for _, key, part, body in rows]
+            for part, some in groupby(rows, lambda row: row[1]):
+                yield Piece([(key, decode(body)) for _, _, key, body in some], part)

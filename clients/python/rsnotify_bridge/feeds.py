@@ -1,152 +1,77 @@
-"""Atom and RSS feeds, and collections of Activity Streams, read backwards to what is known.
+"""What says its changes page by page: feeds, collections of activities, a topic that is polled.
 
-Rules that hold here: pages are bounded in bytes and number, and none is read twice; a feed that no
-longer reaches back to what was read is a gap, and is said.
+Rules that hold here: what leaves a feed is old, not gone, unless it says that it has everything.
 """
 
-from rsnotify.resourcesync.change import Position
+import re
+from typing import NamedTuple
+
 from rsnotify_bridge.sources import Piece, Pieces, SourceAdapter
-from rsnotify_client.documents import next_after
-from rsnotify_client.feeds import ActivityPage, FeedPage, activity_page, feed_page
-from rsnotify_client.markup import PAGE_BYTES, read_markup
+from rsnotify_client.feedreader import FeedReader
+from rsnotify_client.feeds import PageReader, activity_page, feed_page, notification_page
 from rsnotify_client.notification import position_of
-from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
+from rsnotify_client.polite import PoliteWeb
+from rsnotify_client.web import Tag, Unchanged
 
-MAX_ENTRIES = 100_000
-"""Of a feed, or of the activities since a cursor, in memory at once."""
-ACCEPT = {
-    "Accept": "application/atom+xml, application/rss+xml, application/ld+json, "
-    "application/activity+json, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1"
-}
+BEGINNING_BYTES = 2_048
+_COMPLETE = re.compile(rb"<(?:\w+:)?complete\b")
 
 
-async def fetched(web: Web, url: str, known: Tag | None = None) -> tuple[bytes, Tag]:
-    """A page, whole; `Unchanged` if it is the one that is known."""
-    condition = known.condition if known is not None else {}
-    async with web.ask(url, headers=ACCEPT | condition) as answer:
-        check_status(url, answer)
-        data = await answer.read(PAGE_BYTES + 1)
-        if len(data) > PAGE_BYTES:
-            raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")
-        return data, Tag.of(answer.headers)
+class FeedKind(NamedTuple):
+    """What its pages are called, known by, read by; and what is to be known of it."""
+
+    name: str
+    mark: re.Pattern[bytes]
+    read: PageReader
+    remark: str
+
+    def is_in(self, body: bytes) -> bool:
+        return self.mark.search(body[:BEGINNING_BYTES]) is not None
+
+
+FEED = FeedKind(
+    "feed", re.compile(rb"<(?:\w+:)?(feed|rss|RDF)\b"), feed_page,
+    "a feed does not say what is deleted, unless it has tombstones or is complete",
+)  # fmt: skip
+ACTIVITIES = FeedKind(
+    "Activity Streams", re.compile(rb'^\s*\{[^\0]*"type"\s*:\s*"OrderedCollection(Page)?"'),
+    activity_page, "of several activities of one object the newest is published",
+)  # fmt: skip
+TOPIC = FeedKind(
+    "topic, polled", re.compile(rb"capability\s*=\s*[\"']change-notification[\"']"),
+    notification_page, "it has neither a channel nor lists: only its latest notification is read",
+)  # fmt: skip
 
 
 class FeedSource(SourceAdapter):
-    """A feed of Atom or RSS."""
+    """Pages of changes. One that says that it is complete is compared, again and again."""
 
-    kind = "feed"
-    has_changes = True
     is_partial = True
-    is_whole = False
 
-    def __init__(self, web: Web, url: str) -> None:
-        super().__init__()
-        self._web = web
-        self.url = self.via = url
-        self._tag: Tag | None = None
-        self.remarks.append("a feed does not say what is deleted, unless it has tombstones")
+    def __init__(self, web: PoliteWeb, url: str, kind: FeedKind, body: bytes) -> None:
+        super().__init__(web)
+        self.kind, self.via = kind.name, url
+        self.has_changes = _COMPLETE.search(body) is None
+        self.remarks.append(kind.remark)
+        self._reader = FeedReader(web, url, kind.read, self.skip)
+        self._known: Tag | None = None  # by what was dealt with
 
     def how(self) -> str:
-        return f"feed {self.url}"
+        return f"read at {self.via}"
 
     async def state(self) -> Pieces:
-        """All its pages; the oldest entries first."""
-        async for piece in self._read(None):
-            self.cursor = piece.cursor
-            yield piece
+        _, known = self.parts.get(self.via, (0, None))
+        entries, until = await self._reader.after(None, known)
+        self.cursor = None if until is None else str(until)
+        self.is_whole = self._reader.is_complete
+        self.parts = {self.via: (0, self._reader.tag)}
+        yield Piece(entries)
 
     async def changes(self, cursor: str | None) -> Pieces:
-        async for piece in self._read(position_of(cursor)):
-            yield piece
-
-    async def _read(self, cursor: Position | None) -> Pieces:
+        at = position_of(cursor)
         try:
-            data, tag = await fetched(self._web, self.url, self._tag if cursor else None)
+            entries, until = await self._reader.after(at, self._known if at else None)
         except Unchanged:
             return
-        page = self._page(self.url, data)
-        self.is_whole = page.is_complete and page.next is None
-        pages, entries, is_reached = [self.url], page.entries, _reaches(page, cursor)
-        while page.next is not None and not is_reached:
-            pages.append(next_after(pages, pages[-1], page.next))
-            page = self._page(pages[-1], (await fetched(self._web, pages[-1]))[0])
-            entries += page.entries
-            is_reached = _reaches(page, cursor)
-            if len(entries) > MAX_ENTRIES:
-                raise Refused(f"{self.url} has more than {MAX_ENTRIES:,} entries")
-        if cursor is not None and entries and not is_reached:
-            self.skip(f"{self.url} does not reach back to {cursor}: entries may be missing")
-        times = [at for _, each in entries if (at := position_of(each.lastmod)) is not None]
-        self._tag = tag
-        yield Piece(
-            entries[::-1], 0, str(max([*times, *filter(None, [cursor])], default="")) or None
-        )
-
-    def _page(self, url: str, data: bytes) -> FeedPage:
-        return feed_page(url, read_markup(url, data).root, self.skip)
-
-
-def _reaches(page: FeedPage, cursor: Position | None) -> bool:
-    """Whether the page has something that was read before."""
-    times = [at for _, each in page.entries if (at := position_of(each.lastmod)) is not None]
-    return cursor is not None and bool(times) and min(times) <= cursor
-
-
-class ActivitySource(SourceAdapter):
-    """A collection as IIIF Change Discovery has them: its last page is the newest."""
-
-    kind = "Activity Streams"
-    has_changes = True
-    is_partial = True
-    is_whole = False
-
-    def __init__(self, web: Web, url: str) -> None:
-        super().__init__()
-        self._web = web
-        self.url = self.via = url
-        self._tag: Tag | None = None
-
-    def how(self) -> str:
-        return f"collection {self.url}"
-
-    async def state(self) -> Pieces:
-        async for piece in self._read(None):
-            yield piece
-            self.cursor = piece.cursor or self.cursor
-
-    async def changes(self, cursor: str | None) -> Pieces:
-        async for piece in self._read(position_of(cursor)):
-            yield piece
-
-    async def _read(self, cursor: Position | None) -> Pieces:
-        """From the newest page back to the cursor, then in the order of time."""
-        try:
-            data, tag = await fetched(self._web, self.url, self._tag if cursor else None)
-        except Unchanged:
-            return
-        page = activity_page(self.url, data, self.skip)
-        pages, found = [self.url], list(page.entries)
-        before = page.last if not page.entries else page.prev
-        while before is not None and not self._is_read_to(page, cursor):
-            pages.append(next_after(pages, pages[-1], before))
-            page = activity_page(pages[-1], (await fetched(self._web, pages[-1]))[0], self.skip)
-            found[:0] = page.entries
-            before = page.prev
-            if len(found) > MAX_ENTRIES:
-                raise Refused(f"{self.url} has more than {MAX_ENTRIES:,} activities to read")
-        new = [each for each in found if cursor is None or each[2] is None or each[2] >= cursor]
-        times = [at for _, _, at in new if at is not None]
-        until = str(max(times)) if times else None if cursor is None else str(cursor)
-        yield Piece([(key, change) for key, change, _ in self._last_of_each(new)], 0, until)
-        self._tag = tag
-
-    @staticmethod
-    def _is_read_to(page: ActivityPage, cursor: Position | None) -> bool:
-        times = [at for _, _, at in page.entries if at is not None]
-        return page.begins_new or (cursor is not None and bool(times) and min(times) <= cursor)
-
-    @staticmethod
-    def _last_of_each(found: list) -> list:  # type: ignore[type-arg]
-        """Processed as the specification has it: the newest activity of an object counts."""
-        last = {key: number for number, (key, _, _) in enumerate(found)}
-        return [each for number, each in enumerate(found) if last[each[0]] == number]
+        yield Piece(entries, 0, None if until is None else str(until))
+        self._known = self._reader.tag

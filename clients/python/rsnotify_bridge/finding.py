@@ -1,24 +1,17 @@
 """What answers at an address, and how it can be followed."""
 
-import re
 from typing import NamedTuple
 
-import msgspec
-
-from rsnotify_bridge.feeds import ActivitySource, FeedSource
+from rsnotify_bridge.feeds import ACTIVITIES, FEED, TOPIC, FeedSource
 from rsnotify_bridge.lists import ChannelSource, ListedSource
 from rsnotify_bridge.oai import OaiSource
 from rsnotify_bridge.records import LocRule
 from rsnotify_bridge.sources import SourceAdapter
-from rsnotify_client.discovery import SOCKETS, discover
-from rsnotify_client.feeds import is_collection
+from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.network import Network
 from rsnotify_client.oaipmh import PREFIX
 from rsnotify_client.polite import Hosts, PoliteWeb
-from rsnotify_client.web import Web
-
-_FEED = re.compile(rb"<(?:\w+:)?(feed|rss|RDF)\b")
-BEGINNING_BYTES = 2_048
+from rsnotify_client.web import Refused, Web
 
 
 class Webs(NamedTuple):
@@ -40,24 +33,23 @@ class Webs(NamedTuple):
 
 async def find_source(webs: Webs, url: str, rule: LocRule | None = None) -> SourceAdapter:
     """Raises `Refused` where nothing that can be followed answers."""
+    web = webs.polite
     if url.startswith(PREFIX):
-        return await OaiSource.find(webs.polite, url, rule or LocRule())
-    if not url.startswith(SOCKETS):
-        page = await webs.polite.page(url)
-        if page.status == 200 and _FEED.search(page.body[:BEGINNING_BYTES]):
-            return FeedSource(webs.polite, url)
-        if page.status == 200 and _is_collection(page.body):
-            return ActivitySource(webs.polite, url)
-    source = await discover(webs.polite, url)
-    if source.socket or source.topic:
-        return ChannelSource(webs.polite, webs.channel, source)
-    return ListedSource(webs.polite, source)
-
-
-def _is_collection(body: bytes) -> bool:
-    if body.lstrip()[:1] != b"{":
-        return False
+        return await OaiSource.find(web, url, rule or LocRule())
+    page = None if url.startswith(SOCKETS) else await web.page(url)
+    body = page.body if page is not None and page.status == 200 else b""
+    for kind in (FEED, ACTIVITIES):
+        if kind.is_in(body):
+            return FeedSource(web, url, kind, body)
+    is_topic = TOPIC.is_in(body)
     try:
-        return is_collection(msgspec.json.decode(body))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
+        source = await discover(web, url)
+    except Refused:
+        if not is_topic:
+            raise
+        source = Source(url, topic=url)
+    if is_topic and not (source.socket or source.changelist):
+        return FeedSource(web, url, TOPIC, body)
+    if source.socket or source.topic:
+        return ChannelSource(web, webs.channel, source)
+    return ListedSource(web, source)

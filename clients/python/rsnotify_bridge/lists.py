@@ -4,7 +4,7 @@ Rules that hold here: a list that is older than the Change Lists is read togethe
 of an index that have not changed are not read again; a part that cannot be read deletes nothing.
 """
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from msgspec.structs import replace
@@ -18,10 +18,11 @@ from rsnotify_client.discovery import Source
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
+from rsnotify_client.listreader import ListReader
 from rsnotify_client.notification import Received, position_of
-from rsnotify_client.web import Refused, Tag, Unchanged, Web
+from rsnotify_client.polite import PoliteWeb
+from rsnotify_client.web import Unchanged, Web
 
-MAX_PARTS = 50_000
 AGAIN_SECONDS = 86_400.0
 
 
@@ -30,13 +31,12 @@ class ListedSource(SourceAdapter):
 
     overlays = True
 
-    def __init__(self, web: Web, source: Source) -> None:
-        super().__init__()
+    def __init__(self, web: PoliteWeb, source: Source) -> None:
+        super().__init__(web)
         self.source = source
         self.via = source.url
-        self._web = web
         self._timeline = Timeline()  # it knows what was read at its very end
-        self._lists: ChangeLists | None = lists_of(web, source, skip=self._skip_of_lists)
+        self._lists: ChangeLists | None = lists_of(web, source, skip=self.skip)
         self.has_changes = self._lists is not None
         self.kind = "Change Lists" if self.has_changes else "Resource List or sitemap"
         self.compare_seconds = AGAIN_SECONDS if self.has_changes else None
@@ -48,87 +48,21 @@ class ListedSource(SourceAdapter):
         found = {name: getattr(self.source, name) for name in names}
         return "; ".join(f"{name} {url}" for name, url in found.items() if url)
 
-    def _skip_of_lists(self, what: str) -> None:
-        self.skip(what)
-
     # The whole state --------------------------------------------------------------------------
 
     async def state(self) -> Pieces:
-        url = self.source.resourcelist
         self.unchanged, self.cursor, self.at = set(), None, None
-        self.is_whole = url is not None
-        if url is None:
+        self.is_whole = self.source.resourcelist is not None
+        if self.source.resourcelist is None:
             return
-        known, self.parts = self.parts, {}
-        try:
-            async with aclosing(self._top(url, known)) as pieces:
-                async for piece in pieces:
-                    yield piece
-        except BaseException:
-            self.parts = known
-            raise
-        if known and self.parts.keys() == known.keys() and len(self.unchanged) == len(known):
+        reader = ListReader(self.web, self.source.resourcelist, self.parts, self.skip)
+        async with aclosing(reader.pieces()) as pieces:
+            async for document, entries, part in pieces:
+                yield self._piece(document, entries, part)
+        if reader.is_unchanged:
             raise Unchanged
-
-    async def _top(self, url: str, known: dict[str, tuple[int, Tag]]) -> Pieces:
-        """The list itself; if it is an index, each of its parts."""
-        is_single = [*known] == [url]
-        document = RemoteDocument(self._web, url, known[url][1] if is_single else None)
-        locs: list[str] = []
-        try:
-            async with aclosing(aiter(document)) as pieces:
-                async for entries in pieces:
-                    if document.head.root == "sitemapindex":
-                        locs += [joined(url, entry.loc) for entry in entries]
-                    else:
-                        yield self._piece(document, entries, 0)
-        except Unchanged:
-            self._keep_unchanged(url, known[url])
-            return
-        self._note(document)
-        if document.head.root == "urlset":
-            self.parts[url] = 0, document.tag
-            return
-        for loc in self._checked(url, locs):
-            async with aclosing(self._part(loc, known)) as pieces:
-                async for piece in pieces:
-                    yield piece
-
-    def _checked(self, url: str, locs: list[str]) -> Iterable[str]:
-        if len(locs) > MAX_PARTS:
-            raise Refused(f"{url} has more than {MAX_PARTS:,} parts")
-        if not locs:
-            self.skip(f"{url} is an index of nothing")
-        return dict.fromkeys(locs)
-
-    async def _part(self, url: str, known: dict[str, tuple[int, Tag]]) -> Pieces:
-        taken = {number for number, _ in (*known.values(), *self.parts.values())}
-        number, tag = known.get(url) or (max(taken, default=0) + 1, Tag())
-        document = RemoteDocument(self._web, url, tag)
-        try:
-            async with aclosing(aiter(document)) as pieces:
-                async for entries in pieces:
-                    if document.head.root != "urlset":
-                        raise Refused(f"{url} is an index under an index: name its parts in one")
-                    yield self._piece(document, entries, number)
-        except Unchanged:
-            self._keep_unchanged(url, (number, tag))
-            return
-        self._note(document, is_part=True)
-        self.parts[url] = number, document.tag
-
-    def _keep_unchanged(self, url: str, part: tuple[int, Tag]) -> None:
-        self.parts[url] = part
-        self.unchanged.add(part[0])
-
-    def _note(self, document: RemoteDocument, *, is_part: bool = False) -> None:
-        """What a document says of itself, and what of it could not be read."""
-        for what in document.skipped:
-            self.skip(f"{document.url}: {what}")
-        if not is_part or self.at is None:
-            self.at = document.head.md.at or self.at
-            self.cursor = self.at if position_of(self.at) else None
-        self.via = self._home(document)
+        self.parts, self.unchanged, self.at = reader.parts, reader.unchanged, reader.at
+        self.cursor = self.at if position_of(self.at) else None
 
     def _home(self, document: RemoteDocument) -> str:
         up = document.head.link("up") if document.has_head else None
@@ -167,12 +101,12 @@ class ChannelSource(ListedSource):
 
     is_live = True
 
-    def __init__(self, web: Web, channel_web: Web, source: Source) -> None:
+    def __init__(self, web: PoliteWeb, channel_web: Web, source: Source) -> None:
         super().__init__(web, source)
         self._channel_web = channel_web  # a stream that stays open takes no turn of others
         self._follower: Follower | None = None
         self.kind = "channel"
-        self.compare_seconds = None
+        self.compare_seconds = AGAIN_SECONDS
         if not self.has_changes and source.resourcelist is None:
             self.remarks.append("it has no lists: what is missed while nobody listens is lost")
 

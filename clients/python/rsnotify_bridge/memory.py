@@ -5,30 +5,32 @@ process that is killed anywhere goes on without fetching again and without publi
 process at a time holds the file; any other may read how the bridges are.
 """
 
-import fcntl
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.rules import told, with_via
-from rsnotify_client.web import Tag
+from rsnotify_bridge.sources import Piece
+from rsnotify_client.listreader import Parts
+from rsnotify_client.locks import lock_beside
 
-FORMAT = 1
+FORMAT = 2
 BATCH = 1_000
 LOOKED_UP = 500
 CACHE_KIB = 16 * 1024
 SCHEMA = """
 CREATE TABLE bridge (
     id INTEGER PRIMARY KEY, source TEXT, hub TEXT, set_name TEXT, epoch TEXT,
-    batches INTEGER DEFAULT 0, released INTEGER DEFAULT 0, facts BLOB,
+    batches INTEGER DEFAULT 0, released INTEGER DEFAULT 0, facts BLOB, parts BLOB DEFAULT x'80',
     UNIQUE (source, hub, set_name)
 );
 CREATE TABLE entry (
@@ -36,8 +38,6 @@ CREATE TABLE entry (
 );
 CREATE UNIQUE INDEX entry_key ON entry (bridge, key);
 CREATE INDEX entry_loc ON entry (loc) WHERE loc IS NOT NULL;
-CREATE TABLE part (bridge INTEGER, url TEXT, number INTEGER, etag TEXT, modified TEXT,
-    PRIMARY KEY (bridge, url));
 CREATE TABLE waiting (bridge INTEGER, number INTEGER, body BLOB, PRIMARY KEY (bridge, number));
 CREATE TABLE held (bridge INTEGER, key TEXT, PRIMARY KEY (bridge, key));
 """
@@ -51,6 +51,11 @@ AND entry.id IN (
     WHERE bridge.hub = ?1 AND bridge.set_name = ?2 AND key = ?4 AND loc IS NULL
 )
 """
+
+
+def batched(all_: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (all_[at : at + size] for at in range(0, len(all_), size))
+
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Change).decode
@@ -70,7 +75,7 @@ class Facts(msgspec.Struct):
     read_at: float | None = None  # when all was read that the Source said
     compared_at: float | None = None
     changed_at: float | None = None
-    behind_seconds: float | None = None  # from a change's own time to when it was published
+    lag_seconds: float | None = None  # from a change's own time to when it was published
     published: int = 0
     refused: int = 0
     looks: int = 0
@@ -80,9 +85,20 @@ class Facts(msgspec.Struct):
     error_at: float | None = None
     held: str | None = None
     skipped: str | None = None
+    clock: str | None = None  # how far the Source's is off
+
+    @property
+    def is_well(self) -> bool:
+        """Whether all was read that the Source said when it was looked at last, and believed."""
+        return self.error is None and self.held is None and self.skipped is None
+
+    @property
+    def is_in_step(self) -> bool:
+        return self.is_well and self.read_at is not None
 
 
 read_facts = msgspec.json.Decoder(Facts).decode
+read_parts = msgspec.msgpack.Decoder(Parts).decode
 
 
 class Known(NamedTuple):
@@ -94,13 +110,8 @@ class Known(NamedTuple):
     body: bytes
 
 
-class Delta(NamedTuple):
-    """What a Source says of one of its resources now; None: it is gone."""
-
-    key: str
-    change: Change | None
-    part: int = 0
-    gone: Change | None = None  # what the Source itself says of its deletion
+GONE = Change("", "deleted")
+"""A resource that the Source has no longer, of which it says nothing else."""
 
 
 class BridgeStore:
@@ -108,7 +119,7 @@ class BridgeStore:
 
     def __init__(self, path: Path, *, is_writer: bool = True) -> None:
         self.path = path
-        self._lock = _locked(path) if is_writer else None
+        self._lock = lock_beside(path, "bridge") if is_writer else None
         if not is_writer and not path.exists():
             raise InvalidSettings([f"{path} is not there: no bridge has run with it yet"])
         try:
@@ -147,44 +158,31 @@ class BridgeStore:
         self.database.execute("COMMIT")
 
     def bridge(self, source: str, hub: str, set_name: str) -> "BridgeMemory":
-        names = (source, hub, set_name)
         self.database.execute(
             "INSERT OR IGNORE INTO bridge (source, hub, set_name, epoch, facts)"
             " VALUES (?, ?, ?, ?, ?)",
-            (*names, secrets.token_hex(8), msgspec.json.encode(Facts())),
+            (source, hub, set_name, secrets.token_hex(8), msgspec.json.encode(Facts())),
         )
-        return BridgeMemory(self, *names)
+        names = {"source": source, "hub": hub, "set_name": set_name}
+        (found,) = self._found("source = :source AND hub = :hub AND set_name = :set_name", names)
+        return found
 
     def all(self) -> list["BridgeMemory"]:
-        rows = self.database.execute("SELECT source, hub, set_name FROM bridge ORDER BY id")
+        return self._found("true ORDER BY id", {})
+
+    def _found(self, where: str, names: Mapping[str, str]) -> list["BridgeMemory"]:
+        fields = "id, source, hub, set_name, epoch, facts"
+        rows = self.database.execute(f"SELECT {fields} FROM bridge WHERE {where}", names)  # noqa: S608
         return [BridgeMemory(self, *row) for row in rows.fetchall()]
-
-
-def _locked(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InvalidSettings([f"--state {path}: {error.strerror}"]) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise InvalidSettings([f"{path} is in use: another bridge runs with it"]) from None
-    return lock
 
 
 class BridgeMemory:
     """What one bridge knows."""
 
-    def __init__(self, memory: BridgeStore, source: str, hub: str, set_name: str) -> None:
+    def __init__(self, memory: BridgeStore, *row: Any) -> None:
         self._memory = memory
         self._run = memory.database.execute
-        self.source, self.hub, self.set_name = source, hub, set_name
-        self.id, self.epoch, facts = self._run(
-            "SELECT id, epoch, facts FROM bridge WHERE source = ? AND hub = ? AND set_name = ?",
-            (source, hub, set_name),
-        ).fetchone()
+        self.id, self.source, self.hub, self.set_name, self.epoch, facts = row
         self.facts = read_facts(facts)
         self._aliases = self._count("entry WHERE bridge = ? AND loc IS NOT NULL") > 0
         self._has_others = False
@@ -210,9 +208,12 @@ class BridgeMemory:
         return self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]  # type: ignore[no-any-return]
 
     def find(self, keys: Sequence[str]) -> dict[str, Known]:
-        """What is known of these, at most `LOOKED_UP` of them."""
-        marks = ",".join("?" * len(keys))
-        return {row[1]: Known(*row) for row in self._run(FIND % marks, (self.id, *keys))}
+        """What is known of these."""
+        found: dict[str, Known] = {}
+        for some in batched(keys, LOOKED_UP):
+            marks = ",".join("?" * len(some))
+            found |= {row[1]: Known(*row) for row in self._run(FIND % marks, (self.id, *some))}
+        return found
 
     def numbers(self) -> Iterator[tuple[int, str, int]]:
         """The number, key and part of every entry."""
@@ -224,12 +225,11 @@ class BridgeMemory:
         with self._memory.transaction():
             self._memory.database.executemany("UPDATE entry SET part = ? WHERE id = ?", moved)
 
-    def insert(self, deltas: Iterable[Delta]) -> None:
+    def insert(self, piece: Piece) -> None:
         """Of the first state, which is not published change by change."""
         rows = [
-            (self.id, key, None if change.loc == key else change.loc, part, encode(change))
-            for key, change, part, _ in deltas
-            if change is not None
+            (self.id, key, None if change.loc == key else change.loc, piece.part, encode(change))
+            for key, change in piece.entries
         ]
         self._aliases |= any(loc is not None for _, _, loc, _, _ in rows)
         with self._memory.transaction():
@@ -238,46 +238,50 @@ class BridgeMemory:
                 rows,
             )
 
-    def apply(self, deltas: Sequence[Delta], cursor: str | None = None) -> int:
+    def apply(self, piece: Piece) -> int:
         """Record what the Source has now, and what of that is to be published; how much that is."""
         with self._memory.transaction():
             self._has_others = self._aliases or self.is_shared
             changes: list[Change] = []
-            for at in range(0, len(deltas), LOOKED_UP):
-                some = deltas[at : at + LOOKED_UP]
-                found = self.find(list({delta.key for delta in some}))
-                for delta in some:
-                    changes += self._apply(delta, found)
-            for at in range(0, len(changes), BATCH):
-                self._wait(changes[at : at + BATCH])
-            if cursor is not None:
-                self.facts.cursor = cursor
+            for some in batched(piece.entries, LOOKED_UP):
+                found = self.find([*{key for key, _ in some}])
+                for key, change in some:
+                    changes += self._apply(key, change, piece.part, found)
+            for batch in batched(changes, BATCH):
+                self._wait(batch)
+            if piece.cursor is not None:
+                self.facts.cursor = piece.cursor
                 self.save()
         return len(changes)
 
-    def _apply(self, delta: Delta, found: dict[str, Known]) -> Iterator[Change]:
-        known = found.get(delta.key)
+    def _apply(
+        self, key: str, change: Change, part: int, found: dict[str, Known]
+    ) -> Iterator[Change]:
+        known = found.get(key)
         before = None if known is None else decode(known.body)
-        after = delta.change
-        if before is not None and after is not None and before.loc != after.loc:
-            yield from self._told(before.loc, known, before, None, None)
-            yield from self._told(after.loc, known, None, after, None)
-        else:
-            loc = (after or before or Change("", "")).loc
-            yield from self._told(loc, known, before, after, delta.gone)
+        is_gone = change.change == "deleted"
+        after = None if is_gone else replace(change, change="created")
+        is_moved = before is not None and after is not None and before.loc != after.loc
+        if before is not None and (after is None or is_moved):
+            others = self._others(before.loc, known)
+            yield from self._told(before, None, others, change if is_gone else GONE)
+        if after is not None:
+            old = None if is_moved else before
+            yield from self._told(old, after, self._others(after.loc, known), GONE)
         if after is None:
-            self._forget(delta.key, found)
-        elif before is None or told(before, after, ()) is not None or before.loc != after.loc:
-            self._record(delta.key, after, delta.part, found)
+            self._forget(key, found)
+        elif before is None or is_moved or told(before, after, ()) is not None:
+            self._record(key, after, part, found)
 
+    @staticmethod
     def _told(
-        self, loc: str, known: Known | None, before: Change | None, after: Change | None,
-        gone: Change | None,
-    ) -> Iterator[Change]:  # fmt: skip
-        change = told(before, after, self._others(loc, known))
+        before: Change | None, after: Change | None, others: list[Change], gone: Change
+    ) -> Iterator[Change]:
+        """What is published; of a deletion in the Source's own words, if it has any."""
+        change = told(before, after, others)
         if change is not None:
-            is_said = change.change == "deleted" and gone is not None
-            yield msgspec.structs.replace(gone, loc=change.loc) if gone and is_said else change
+            is_said = change.change == "deleted" and gone != GONE
+            yield replace(gone, loc=change.loc) if is_said else change
 
     def _others(self, loc: str, known: Known | None) -> list[Change]:
         """What other Sources of the set say of it, or other records of this one."""
@@ -328,25 +332,23 @@ class BridgeMemory:
             database.close()
 
     def begin_again(self) -> None:
-        """A first reading that broke off: nothing of it was published."""
+        """Of a first reading that broke off, or may not be loaded, nothing was published."""
         with self._memory.transaction():
-            for table in ("entry", "part", "held", "waiting"):
+            self.facts.is_read = False
+            self.save()
+            self.keep_parts({})
+            for table in ("entry", "held", "waiting"):
                 self._run(f"DELETE FROM {table} WHERE bridge = ?", (self.id,))  # noqa: S608
 
     # Its list's parts -------------------------------------------------------------------------
 
-    def parts(self) -> dict[str, tuple[int, Tag]]:
-        rows = self._run(
-            "SELECT url, number, etag, modified FROM part WHERE bridge = ?", (self.id,)
-        )
-        return {url: (number, Tag(*tag)) for url, number, *tag in rows}
+    def parts(self) -> Parts:
+        row = self._run("SELECT parts FROM bridge WHERE id = ?", (self.id,)).fetchone()
+        return read_parts(row[0])
 
-    def keep_parts(self, parts: dict[str, tuple[int, Tag]]) -> None:
-        rows = [(self.id, url, number, *msgspec.structs.astuple(tag))
-                for url, (number, tag) in parts.items()]  # fmt: skip
-        with self._memory.transaction():
-            self._run("DELETE FROM part WHERE bridge = ?", (self.id,))
-            self._memory.database.executemany("INSERT INTO part VALUES (?, ?, ?, ?, ?)", rows)
+    def keep_parts(self, parts: Parts) -> None:
+        body = msgspec.msgpack.encode(parts)
+        self._run("UPDATE bridge SET parts = ? WHERE id = ?", (body, self.id))
 
     # What waits -------------------------------------------------------------------------------
 

@@ -1,10 +1,8 @@
 """OAI-PMH: harvest all of a repository once, then what it says has changed.
 
-Rules that hold here: a harvest that breaks off deletes nothing; where tokens expire it is begun
-again, and given up if that does not help.
+Rules that hold here: a harvest that breaks off deletes nothing.
 """
 
-import logging
 from contextlib import aclosing
 
 from rsnotify_bridge.records import LocRule, changes_of
@@ -15,14 +13,11 @@ from rsnotify_client.oaipmh import (
     Harvest,
     OaiIdentity,
     OaiRequest,
-    TokenExpired,
     identity_of,
 )
-from rsnotify_client.web import Refused, Web, refused
+from rsnotify_client.polite import PoliteWeb
+from rsnotify_client.web import refused
 
-log = logging.getLogger(__name__)
-
-EXPIRED = 3  # so often a harvest is begun because a token is known no longer
 COMPARE_SECONDS = {"no": 86_400.0}
 LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
 CONFIRMED = 1_000  # so many records that a harvest left out are asked for one by one
@@ -34,8 +29,10 @@ class OaiSource(SourceAdapter):
     kind = "OAI-PMH"
     has_changes = True
 
-    def __init__(self, web: Web, request: OaiRequest, rule: LocRule, said: OaiIdentity) -> None:
-        super().__init__()
+    def __init__(
+        self, web: PoliteWeb, request: OaiRequest, rule: LocRule, said: OaiIdentity
+    ) -> None:
+        super().__init__(web)
         self._request, self._rule, self._said = request, rule, said
         has_metadata = rule.needs_metadata
         self._harvest = Harvest(web, request, said.granularity, has_metadata=has_metadata)
@@ -48,7 +45,7 @@ class OaiSource(SourceAdapter):
             )
 
     @classmethod
-    async def find(cls, web: Web, address: str, rule: LocRule) -> "OaiSource":
+    async def find(cls, web: PoliteWeb, address: str, rule: LocRule) -> "OaiSource":
         request = OaiRequest.of(address)
         url = request.url("Identify")
         page = await web.page(url, cap=PAGE_BYTES)
@@ -85,17 +82,7 @@ class OaiSource(SourceAdapter):
         return [key for key in keys if not await self._harvest.has(key)]
 
     async def _harvested(self, cursor: str | None) -> Pieces:
-        """All pages; from the beginning again where a token has expired."""
-        for times in range(1, EXPIRED + 1):
-            try:
-                async with aclosing(self._harvest.pages(cursor)) as pages:
-                    async for page in pages:
-                        yield Piece(list(changes_of(page, self._request, self._rule, self.skip)))
-            except TokenExpired as error:
-                if times == EXPIRED:
-                    why = f"its resumption tokens expired in {EXPIRED} harvests: {error}"
-                    raise Refused(f"{self._request.base}: {why}") from None
-                log.warning("%s: %s; harvesting it again", self._request.base, error)
-            else:
-                self.cursor = self._harvest.response_date or cursor
-                return
+        async with aclosing(self._harvest.pages(cursor)) as pages:
+            async for page in pages:
+                yield Piece(list(changes_of(page, self._request, self._rule, self.skip)))
+        self.cursor = self._harvest.next_cursor(cursor)

@@ -18,6 +18,7 @@ from rsnotify_client.notification import position_of
 
 FEW = 10
 """So many resources may go at once from the smallest set, if others are left."""
+CLOCK_SECONDS = 300.0
 SLOWER, FASTER = 1.5, 0.5
 VIA = "via"
 
@@ -129,10 +130,6 @@ def is_from(change: Change, homes: Collection[str]) -> bool:
     return any(link.rel == VIA and link.href in homes for link in change.links)
 
 
-def has_via(change: Change) -> bool:
-    return any(link.rel == VIA for link in change.links)
-
-
 def publishable(change: Change) -> tuple[Change | None, list[str]]:
     """What a hub takes of it, and what it would refuse; None if that is the resource itself."""
     if not change.loc.isascii():
@@ -149,6 +146,19 @@ def publishable(change: Change) -> tuple[Change | None, list[str]]:
         return None, said
     empty = {name: () if name == "links" else None for name in fields}
     return replace(change, **empty), said
+
+
+def clock_off(ahead_seconds: float | None) -> str | None:
+    """What is wrong with a clock that is so far ahead of ours; None if nothing is.
+
+    >>> clock_off(7_500.0), clock_off(-300.0)
+    ("the Source's clock is 2 h 5 min ahead of ours", None)
+    """
+    if ahead_seconds is None or abs(ahead_seconds) <= CLOCK_SECONDS:
+        return None
+    hours, minutes = divmod(int(abs(ahead_seconds)) // 60, 60)
+    direction = "ahead of" if ahead_seconds > 0 else "behind"
+    return f"the Source's clock is {hours} h {minutes} min {direction} ours"
 
 
 def key_of(epoch: str, number: int, body: bytes) -> str:

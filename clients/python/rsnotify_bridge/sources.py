@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.address import without_tokens
-from rsnotify_client.web import Tag
+from rsnotify_client.listreader import Parts
+from rsnotify_client.polite import PoliteWeb
 
 SKIPPED_NAMED = 20
 
@@ -30,7 +31,6 @@ class Piece(NamedTuple):
 
 
 Pieces = AsyncGenerator[Piece, None]
-Parts = dict[str, tuple[int, Tag]]
 
 
 class SourceAdapter:
@@ -45,7 +45,8 @@ class SourceAdapter:
     is_partial = False  # whether a state is what is known of changes: the last word counts
     is_whole = True  # whether what a whole state leaves out is gone
 
-    def __init__(self) -> None:
+    def __init__(self, web: PoliteWeb) -> None:
+        self.web = web
         self.skipped: list[str] = []
         self.skipped_count = 0
         self.remarks: list[str] = []  # for --show
@@ -54,7 +55,6 @@ class SourceAdapter:
         self.parts: Parts = {}
         self.unchanged: set[int] = set()  # parts that were not read again
         self.compare_seconds: float | None = None  # how often all is compared besides
-        self.clock_seconds: float | None = None  # how far the Source's clock is ahead
 
     def skip(self, what: str) -> None:
         self.skipped_count += 1

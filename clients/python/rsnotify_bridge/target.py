@@ -27,6 +27,13 @@ ASK_SECONDS = 0.5
 _LISTED = ("loc", "lastmod", "hash", "length", "type", "encoding", "changefreq", "priority")
 
 
+CONFLICT, REFUSES = 409, "this would delete"
+
+
+class TooManyGone(Exception):
+    """A load would delete what others may have put into the set."""
+
+
 class HubTarget:
     """One set of a hub."""
 
@@ -64,10 +71,6 @@ class HubTarget:
             entries = []
         return frozenset(found | {entry.loc for entry in entries if entry.loc.endswith(name)})
 
-    async def has_resources(self) -> bool:
-        answer = await asyncio.to_thread(self._hub.ask, "GET", self._path)
-        return bool(answer.content["resources"])
-
     async def knows(self, change: Change) -> bool:
         """Whether the set says of this resource already what the change says."""
         query = urlencode({"loc": change.loc})
@@ -84,12 +87,20 @@ class HubTarget:
     async def load(
         self, states: Callable[[], Iterator[Change]], key: str, max_delete: float
     ) -> Any:
-        """Make these the resources of the set, and wait until they are."""
+        """Make these the resources of the set, and wait until they are.
+
+        Raises `TooManyGone` if that would delete more than so many percent.
+        """
         path = f"{self._path}?{urlencode({'max_delete': f'{max_delete:g}'})}"
         headers = {"Content-Type": NDJSON, "Idempotency-Key": key}
-        answer = await asyncio.to_thread(
-            lambda: self._loading.ask("PUT", path, headers, _lines(states()))
-        )
+        try:
+            answer = await asyncio.to_thread(
+                lambda: self._loading.ask("PUT", path, headers, _lines(states()))
+            )
+        except Rejected as error:
+            if error.status == CONFLICT and error.detail.startswith(REFUSES):
+                raise TooManyGone(error.detail.partition(";")[0]) from None
+            raise
         content = answer.content
         while content["stage"] not in ("done", "compared"):
             await asyncio.sleep(ASK_SECONDS)

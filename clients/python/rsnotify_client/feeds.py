@@ -1,4 +1,4 @@
-"""What feeds and Activity Streams say, as changes: Atom, RSS, and IIIF Change Discovery.
+"""What feeds say, as changes: Atom, RSS, IIIF Change Discovery, and the topic of a hub.
 
 Rules that hold here: nothing is fetched; an entry that leaves a feed is not gone, it is old.
 """
@@ -13,8 +13,8 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.values import VALUES, is_w3c_datetime
 from rsnotify_client.address import joined
-from rsnotify_client.markup import Element
-from rsnotify_client.notification import position_of
+from rsnotify_client.markup import Element, read_markup
+from rsnotify_client.notification import position_of, read_notification
 
 Entries = list[tuple[str, Change]]
 NEXT = ("next", "prev-archive")
@@ -25,20 +25,30 @@ KINDS = {
 
 
 class FeedPage(NamedTuple):
-    """One page of a feed, newest first."""
+    """One page of changes, oldest first, and where older ones are."""
 
     entries: Entries
-    next: str | None
-    is_complete: bool  # it holds all that there is (RFC 5005)
+    begins: Position | None  # it has all that happened after this
+    ends: Position | None
+    older: str | None = None
+    is_complete: bool = False  # it holds all that there is (RFC 5005)
+    begins_anew: bool = False  # what happened before does not count
 
 
-def feed_page(url: str, root: Element, skip: Callable[[str], object]) -> FeedPage:
-    """Raises `Rejected` for what is no feed."""
+Skip = Callable[[str], object]
+PageReader = Callable[[str, bytes, Skip], FeedPage]
+
+
+def feed_page(url: str, data: bytes, skip: Skip) -> FeedPage:
+    """Of Atom or RSS; raises `Rejected` for what is no feed."""
+    root = read_markup(url, data).root
     if root.name == "feed":
         links = [link for link in root.children("link") if link.get("rel") in NEXT]
         found = [entry for each in root.children("entry", "deleted-entry")
                  if (entry := _atom(url, each, skip)) is not None]  # fmt: skip
-        return FeedPage(found, _first(url, links), root.child("complete") is not None)
+        return _page(
+            found[::-1], _first(url, links), is_complete=root.child("complete") is not None
+        )
     channel = root.child("channel") if root.name == "rss" else None
     if channel is None and root.name not in ("rss", "RDF"):
         raise Rejected(f"{url} sent <{root.name}>, which is no feed")
@@ -46,14 +56,29 @@ def feed_page(url: str, root: Element, skip: Callable[[str], object]) -> FeedPag
     links = [link for link in (channel.children("link") if channel is not None else ())
              if link.get("rel") in NEXT]  # fmt: skip
     entries = [entry for each in items if (entry := _rss(url, each, skip)) is not None]
-    return FeedPage(entries, _first(url, links), is_complete=False)
+    return _page(entries[::-1], _first(url, links))
+
+
+def notification_page(_url: str, data: bytes, _skip: Skip) -> FeedPage:
+    """The latest notification, as a WebSub topic has it: nothing leads to older ones."""
+    received = read_notification(data)
+    entries = [(change.loc, change) for change in received.changes]
+    return FeedPage(entries, received.from_, received.until)
+
+
+def _page(
+    entries: Entries, older: str | None, *, is_complete: bool = False, begins_anew: bool = False
+) -> FeedPage:
+    times = [at for _, each in entries if (at := position_of(each.lastmod)) is not None]
+    begins, ends = min(times, default=None), max(times, default=None)
+    return FeedPage(entries, begins, ends, older, is_complete, begins_anew)
 
 
 def _first(url: str, links: list[Element]) -> str | None:
     return next((joined(url, href) for link in links if (href := link.get("href"))), None)
 
 
-def _atom(url: str, entry: Element, skip: Callable[[str], object]) -> tuple[str, Change] | None:
+def _atom(url: str, entry: Element, skip: Skip) -> tuple[str, Change] | None:
     if entry.name == "deleted-entry":  # RFC 6721
         ref = entry.get("ref")
         when = moment(entry.get("when"))
@@ -72,7 +97,7 @@ def _atom(url: str, entry: Element, skip: Callable[[str], object]) -> tuple[str,
     return id_ or loc, Change(loc, "created", when, _exact(when), type=kind)
 
 
-def _rss(url: str, item: Element, skip: Callable[[str], object]) -> tuple[str, Change] | None:
+def _rss(url: str, item: Element, skip: Skip) -> tuple[str, Change] | None:
     link, guid = item.text_of("link"), item.text_of("guid")
     loc = joined(url, link) if link else guid
     if loc is None or not VALUES["loc"].fits(loc):
@@ -108,22 +133,13 @@ def _exact(when: str | None) -> str | None:
 # Activity Streams -------------------------------------------------------------------------------
 
 
-class ActivityPage(NamedTuple):
-    """A collection or one of its pages; the oldest activity first."""
-
-    entries: list[tuple[str, Change, Position | None]]
-    last: str | None
-    prev: str | None
-    begins_new: bool  # a Refresh: what stands before it is not needed
-
-
 def is_collection(content: Any) -> bool:
     kind = content.get("type") if isinstance(content, dict) else None
     return kind in ("OrderedCollection", "OrderedCollectionPage")
 
 
-def activity_page(url: str, data: bytes, skip: Callable[[str], object]) -> ActivityPage:
-    """Raises `Rejected` for what is no OrderedCollection."""
+def activity_page(url: str, data: bytes, skip: Skip) -> FeedPage:
+    """A collection or one of its pages; raises `Rejected` for what is no OrderedCollection."""
     try:
         content = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -131,39 +147,35 @@ def activity_page(url: str, data: bytes, skip: Callable[[str], object]) -> Activ
     if not is_collection(content):
         raise Rejected(f"{url} sent no OrderedCollection of Activity Streams")
     items = content.get("orderedItems")
-    found: list[tuple[str, Change, Position | None]] = []
-    begins_new = False
+    found: Entries = []
+    begins_anew = False
     for item in items if isinstance(items, list) else ():
         kind = str(item.get("type", "")).lower() if isinstance(item, dict) else ""
         if kind == "refresh":
-            begins_new = True
+            begins_anew = True
             found.clear()
         else:
             found += _activities(url, kind, item, skip)
-    return ActivityPage(
-        found, _id(url, content.get("last")), _id(url, content.get("prev")), begins_new
-    )
+    older = content.get("prev") if "prev" in content or found else content.get("last")
+    return _page(found, _id(url, older), begins_anew=begins_anew)
 
 
-def _activities(
-    url: str, kind: str, item: Any, skip: Callable[[str], object]
-) -> Iterator[tuple[str, Change, Position | None]]:
+def _activities(url: str, kind: str, item: Any, skip: Skip) -> Iterator[tuple[str, Change]]:
     if not isinstance(item, dict):
         skip(f"an activity of {url} is no object")
         return
     when = item.get("endTime")
     when = moment(when) if isinstance(when, str) else None
-    at = position_of(when)
     if kind == "move":
         for change, place in (("deleted", "object"), ("created", "target")):
             if (loc := _id(url, item.get(place))) is not None:
-                yield loc, Change(loc, change, when, _exact(when)), at
+                yield loc, Change(loc, change, when, _exact(when))
         return
     loc = _id(url, item.get("object"))
     if loc is None or kind not in KINDS:
         skip(f"an activity of {url}: {kind[:40]!r} of {str(loc)[:200]}")
         return
-    yield loc, Change(loc, KINDS[kind], when, _exact(when)), at
+    yield loc, Change(loc, KINDS[kind], when, _exact(when))
 
 
 def _id(url: str, value: Any) -> str | None:

@@ -9,8 +9,9 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from html import unescape
+from time import time
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -25,7 +26,9 @@ log = logging.getLogger(__name__)
 
 PREFIX = "oai:"
 DAY, SECOND = "YYYY-MM-DD", "YYYY-MM-DDThh:mm:ssZ"
+LOOK_BACK_SECONDS = 86_400
 OVERLAP_SECONDS = 60  # a record may be stored a while after it was stamped
+EXPIRED = 3  # so often a harvest is begun because a token is known no longer
 MAX_PAGES = 200_000
 EMPTY_PAGES = 100
 TRIES = 5
@@ -174,6 +177,19 @@ def from_of(cursor: str | None, granularity: str) -> str | None:
     return str(at)[:10]
 
 
+def cursor_after(
+    cursor: Position | None, response: Position | None, newest: Position | None, now: Position
+) -> Position | None:
+    """Where the next harvest goes on: at the newest record, though a day back at most.
+
+    Records may be stamped by another clock than answers are, and either may be hours off: none is
+    lost where it goes on at what it has seen, and at no time that has not come yet.
+    """
+    back = None if response is None else Position(response - LOOK_BACK_SECONDS * MICROSECONDS)
+    known = [each for each in (cursor, newest, back) if each is not None]
+    return min(max(known), response or now, now) if known else None
+
+
 def stamp_of(record: OaiRecord) -> str | None:
     """Its datestamp as a time of ours, None if it is none."""
     text = record.datestamp.strip().replace(" ", "T")
@@ -187,7 +203,7 @@ class TokenExpired(Exception):
 
 
 class Harvest:
-    """Lists of one repository; `response_date` is when the last one began, by its own clock."""
+    """Lists of one repository; `next_cursor` says where the next one goes on."""
 
     def __init__(
         self, web: Web, request: OaiRequest, granularity: str, *, has_metadata: bool
@@ -195,16 +211,38 @@ class Harvest:
         self._web, self._request = web, request
         self._has_metadata = has_metadata
         self.granularity = granularity
-        self.response_date: str | None = None
+        self.response_date: Position | None = None
+        self.newest: Position | None = None
+
+    def next_cursor(self, cursor: str | None) -> str | None:
+        now = Position(int(time() * MICROSECONDS))
+        known = cursor_after(position_of(cursor), self.response_date, self.newest, now)
+        return None if known is None else str(known)
 
     @property
     def verb(self) -> str:
         return "ListRecords" if self._has_metadata else "ListIdentifiers"
 
     async def pages(self, cursor: str | None) -> AsyncGenerator[OaiPage, None]:
+        """All pages; from the first one again where a token has expired."""
+        for left in reversed(range(EXPIRED)):
+            try:
+                async with aclosing(self._pages(cursor)) as pages:
+                    async for page in pages:
+                        yield page
+            except TokenExpired as error:
+                if not left:
+                    why = f"its resumption tokens expired in {EXPIRED} harvests: {error}"
+                    raise Refused(f"{self._request.base}: {why}") from None
+                log.warning("%s: %s; harvesting it again", self._request.base, error)
+            else:
+                return
+
+    async def _pages(self, cursor: str | None) -> AsyncGenerator[OaiPage, None]:
         from_ = from_of(cursor, self.granularity)
         url = self._request.listing(self.verb, from_)
         tokens, empty, is_first = set[str](), 0, True
+        self.response_date = self.newest = None
         coming = asyncio.create_task(self._fetched(url))
         try:
             while True:
@@ -213,14 +251,14 @@ class Harvest:
                     url = self._request.url(self.verb, resumptionToken=early)
                     coming = asyncio.create_task(self._fetched(url))
                 page = page_of(asked, data, has_metadata=self._has_metadata)
-                if is_first:
-                    if page.error == "badArgument" and from_ and self.granularity != DAY:
-                        self.granularity, from_ = DAY, from_of(cursor, DAY)
-                        log.info("%s takes days, though it speaks of seconds", self._request.base)
-                        url = self._request.listing(self.verb, from_)
-                        coming = asyncio.create_task(self._fetched(url))
-                        continue
-                    self._note_time(page)
+                is_refused = is_first and page.error == "badArgument"
+                if is_refused and from_ and self.granularity != DAY:
+                    self.granularity, from_ = DAY, from_of(cursor, DAY)
+                    log.info("%s takes days, though it speaks of seconds", self._request.base)
+                    url = self._request.listing(self.verb, from_)
+                    coming = asyncio.create_task(self._fetched(url))
+                    continue
+                self._note_times(page)
                 self._judge(page, asked)
                 is_first = False
                 for repair in page.repairs:
@@ -237,12 +275,11 @@ class Harvest:
         finally:
             await _given_up(coming)
 
-    def _note_time(self, page: OaiPage) -> None:
-        """When the harvest began, by the repository's clock."""
-        if position_of(page.response_date) is not None:
-            self.response_date = page.response_date
-        elif stamps := [each.datestamp for each in page.records if position_of(each.datestamp)]:
-            self.response_date = max(stamps)
+    def _note_times(self, page: OaiPage) -> None:
+        """When the harvest began, and the newest of its records, each by the repository's clock."""
+        self.response_date = self.response_date or position_of(page.response_date)
+        newest = max((each.datestamp for each in page.records), default=None)
+        self.newest = max(filter(None, (self.newest, position_of(newest))), default=None)
 
     def _judge(self, page: OaiPage, url: str) -> None:
         if page.error in (None, "noRecordsMatch"):

@@ -8,14 +8,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from time import monotonic
+from time import monotonic, time
 from urllib.parse import urlsplit
 from urllib.robotparser import RobotFileParser
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import host_of
 from rsnotify_client.network import Network
-from rsnotify_client.web import Refused, Reply, Web
+from rsnotify_client.web import Refused, Reply, Web, date_seconds
 
 ROBOT = "rsnotify"
 ROBOTS_BYTES = 512 * 1024
@@ -56,12 +56,23 @@ class Hosts:
         self._next[host] = monotonic() + delay
 
 
+def ahead_seconds(headers: Mapping[str, str], now: float) -> float | None:
+    """How far a server's clock is ahead of ours; what a cache has kept was said its age ago.
+
+    >>> ahead_seconds({"date": "Thu, 01 Jan 1970 02:00:00 GMT", "age": "60"}, 60.0)
+    7200.0
+    """
+    said, age = date_seconds(headers.get("date")), headers.get("age", "0").strip()
+    return None if said is None else said + int(age if age.isdecimal() else 0) - now
+
+
 class PoliteWeb(Web):
     """A client that takes its turn."""
 
     def __init__(self, token: str | None, url: str, network: Network, hosts: Hosts) -> None:
         super().__init__(token, url, connections=4, network=network)
         self._hosts = hosts
+        self.ahead_seconds: float | None = None  # by the Source's clock, when it answered last
 
     @asynccontextmanager
     async def ask(
@@ -71,6 +82,7 @@ class PoliteWeb(Web):
             self._hosts.turn(self, url),
             super().ask(url, method=method, headers=headers) as answer,
         ):
+            self.ahead_seconds = ahead_seconds(answer.headers, time())
             yield answer
 
     async def robots(self, host: str) -> RobotFileParser:

@@ -6,7 +6,6 @@ recorded after it is done, so it is at worst done twice. What stands in the file
 another process writes it; an error of the disk is reported with the file's name and what to do.
 """
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify_client.locks import lock_directory
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.paths import OURS, Places
 from rsnotify_mirror.plan import Have, is_current
@@ -136,19 +136,7 @@ class State:
             raise InvalidSettings([f"{directory / FILE}: {error}"]) from None
 
     def _take(self, directory: Path) -> None:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.close()
-            raise InvalidSettings(
-                [f"{directory} is in use by another mirror: end that first"]
-            ) from None
-        except (FileExistsError, NotADirectoryError):
-            raise InvalidSettings([f"{directory} cannot be used: it is no directory"]) from None
-        except OSError as error:
-            raise InvalidSettings([f"{directory} cannot be used: {error.strerror}"]) from None
+        self._lock = lock_directory(directory, "mirror")
         if not (directory / FILE).exists() and any(directory.iterdir()):
             self.close()
             raise InvalidSettings(

@@ -9,7 +9,6 @@ Rules that hold here: all that a generation names is there before `current` lead
 rename; what no kept generation names is removed afterwards. What a killed run left is such.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Self
 import msgspec
 
 from rsnotify.errors import InvalidSettings
+from rsnotify_client.locks import lock_directory
 from rsnotify_mirror.dumping.dump_documents import (
     ARCHIVES,
     GENERATIONS,
@@ -42,16 +42,7 @@ class DumpFolder:
         self.kept = self._read()
 
     def _taken(self, directory: Path) -> int:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise InvalidSettings([f"{directory} cannot be used: {error.strerror}"]) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise InvalidSettings([f"{directory} is in use by another rsnotify dump"]) from None
+        lock = lock_directory(directory, "rsnotify dump")
         if not self._generations.exists() and any(directory.iterdir()):
             os.close(lock)
             raise InvalidSettings(
