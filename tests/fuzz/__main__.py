@@ -25,6 +25,7 @@ INPUT_SECONDS = 5  # of processor time, for an input of some KiB
 MEMORY_BYTES = 2 * 1024**3  # of a target's process
 AT_ONCE = 500
 GUIDED = "atheris"
+CLIENTS = ("rsnotify_bridge", "rsnotify_client", "rsnotify_mirror")
 
 
 def main() -> int:
@@ -36,7 +37,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.target is None:
         return _each(asked.seconds)
-    for package in ("rsnotify_client", "rsnotify_mirror"):
+    for package in CLIENTS:
         logging.getLogger(package).setLevel(logging.ERROR)
     if asked.input is not None:
         return _once(asked.target, asked.input.read_bytes())
@@ -63,7 +64,7 @@ def _guided(name: str, seconds: float, seed: int) -> int:
         return _mutated(name, seconds, seed)
     import atheris
 
-    with atheris.instrument_imports(include=["rsnotify", "rsnotify_client", "rsnotify_mirror"]):
+    with atheris.instrument_imports(include=["rsnotify", *CLIENTS]):
         from tests.fuzz.targets import TARGETS
 
     target = TARGETS[name]

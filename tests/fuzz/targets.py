@@ -29,10 +29,15 @@ from rsnotify.publishing.loads.load_reader import LoadReader
 from rsnotify.redis_client.taken_connection import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.validation.document_rules import judge
+from rsnotify.resourcesync.values import CHANGE_TYPES
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
+from rsnotify_bridge.records import LocRule, changes_of
+from rsnotify_bridge.rules import publishable, with_via
 from rsnotify_client.dumps import FREE_BYTES, RATIO, Package
+from rsnotify_client.feeds import FeedPage, activity_page, feed_page, notification_page
 from rsnotify_client.notification import read_notification
+from rsnotify_client.oaipmh import OaiPage, OaiRequest, early_token, identity_of, page_of
 from tests.unit.test_http_protocol import Peer, Transport
 
 SIZES = (1, 7, 1_000)
@@ -343,7 +348,75 @@ async def _redis(sent: bytes, size: int, questions: int) -> object:
     return answers
 
 
+# --- what a bridge reads --------------------------------------------------------------------------
+
+
+def read_feed(data: bytes) -> None:
+    """Feeds, activities, the notification of a topic: entries that are changes, or a refusal."""
+    how, page = data[0] if data else 0, data[1:]
+    read = (feed_page, activity_page, notification_page)[how % 3]
+    said: list[str] = []
+    found = outcome(lambda: read("http://a.example/feed", page, said.append))
+    if isinstance(found, FeedPage):
+        check(all(key for key, _ in found.entries), "an entry without a key")
+        check(
+            {change.change for _, change in found.entries} <= {*CHANGE_TYPES},
+            "an entry that is no change",
+        )
+        check((found.begins is None) == (found.ends is None), "a page with half an interval")
+
+
+def read_oai(data: bytes) -> None:
+    """Pages of OAI-PMH, and what their records say of resources."""
+    how, page = data[0] if data else 0, data[1:]
+    url, has_metadata = "http://a.example/oai", how % 2 == 1
+    outcome(lambda: identity_of(url, page))
+    found = outcome(lambda: page_of(url, page, has_metadata=has_metadata))
+    if not isinstance(found, OaiPage):
+        return
+    said: list[str] = []
+    rule = LocRule("dc:identifier") if has_metadata else LocRule()
+    entries = list(changes_of(found, OaiRequest(url, "oai_dc", None), rule, said.append))
+    check(len(entries) + len(said) >= len(found.records), "a record that nothing is said of")
+    for _, change in entries:
+        publishable(with_via(change, url))
+    early_token(page)
+
+
 TARGETS = {
+    "feed": Target(
+        read_feed,
+        (
+            *(
+                b"<feed>",
+                b"</feed>",
+                b"<entry>",
+                b"</entry>",
+                b"<id>",
+                b"</id>",
+                b"<link href='a'/>",
+            ),
+            *(b"<updated>2026-11-20T00:00:00Z</updated>", b"<deleted-entry ref='a'/>", b"<item>"),
+            *(b'"orderedItems":', b'"type":"Move"', b'"object":{"id":"a"}', b'"endTime":"2026"'),
+            *(b'"type":"Refresh"', b'from="2026-11-20T00:00:00Z"', b'until="1"', b"null", b"[[["),
+        ),
+    ),
+    "oai": Target(
+        read_oai,
+        (
+            *(b"<record>", b"</record>", b"<header>", b"</header>", b"<header status='deleted'>"),
+            *(b"<identifier>a</identifier>", b"<datestamp>2026</datestamp>", b"<metadata>"),
+            *(b"<resumptionToken>t</resumptionToken>", b"<error code='badArgument'/>", b"&eacute;"),
+            *(
+                b"<!DOCTYPE a>",
+                b"\xe9",
+                b"&#x1;",
+                b"xmlns=''",
+                b"</ListRecords>",
+                b"<dc:identifier>",
+            ),
+        ),
+    ),
     "http": Target(
         read_http,
         (

@@ -20,6 +20,7 @@ from rsnotify.publishing.loads.load_formats import NdjsonReader
 from rsnotify.redis_client.taken_connection import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.websub import rules as protocol
+from rsnotify_client import feeds, oaipmh
 from rsnotify_client.dumps import Package
 from tests.fuzz.mutations import mutations
 from tests.fuzz.targets import TARGETS
@@ -67,6 +68,8 @@ def fails(*_: Any, **__: Any) -> Any:
 
 
 PLANTED = {
+    "feed": (feeds, "moment", fails),
+    "oai": (oaipmh, "_record", fails),
     "http": (HttpProtocol, "refuse", fails),
     "websocket": (SocketReader, "_react_to", fails),
     "redis": (DirectConnection, "_note_progress", fails),
