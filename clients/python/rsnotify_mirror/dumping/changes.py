@@ -93,16 +93,15 @@ class Changes:
             ):
                 member = None if encoded is None else _decoder.decode(encoded)
                 entry = _entry(loc, when, change, member)
-                length, name = (0, "") if member is None else (member.length, member.name)
-                if not writer.has_room(length, name, entry):
+                if not writer.has_room(member, entry):
                     yield writer.close(str(Position(time)))
                     after, number = Position(time), number + 1
                     writer = self._writer(folder, run, number, up, limits, after)
                 if member is None:
                     writer.tell(loc, entry)
                 else:
-                    file = _opened(files, folder, package, writer)
-                    writer.copy(file, msgspec.structs.replace(member, entry=entry))
+                    member.entry = entry
+                    writer.copy(_opened(files, folder, package, writer), member)
                 time = when
             yield writer.close(str(self._until))
         except BaseException:
@@ -126,8 +125,8 @@ class Changes:
                 if content is None:
                     writer.tell(loc, _entry(loc, when, "deleted", None))
                 else:
-                    told = _told(content.entry, when, change)
-                    writer.add(content._replace(entry=told), b"")
+                    content.member.entry = _told(content.member.entry, when, change)
+                    writer.add(content)
             writer.close()
         except BaseException:
             writer.abandon()

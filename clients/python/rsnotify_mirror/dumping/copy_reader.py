@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Self
 
@@ -24,7 +23,7 @@ from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_mirror.disk import Disk
-from rsnotify_mirror.dumping.zip_records import stamp_of
+from rsnotify_mirror.dumping.zip_records import ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
 from rsnotify_mirror.state import FILE, State
@@ -34,7 +33,8 @@ SMALL_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024
 READINGS = 10  # of a resource that is not as it is recorded; what a mirror has done it notes soon
 READING_SECONDS = 0.3
-_ROWS = "SELECT loc, path, wanted, have, due FROM resource"
+_ROWS = "SELECT loc, path, wanted, have FROM resource"
+_HELD = "have IS NOT NULL AND path IS NOT NULL"
 _wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
 
@@ -46,7 +46,11 @@ class HeldRow(NamedTuple):
     path: str
     wanted: str
     have: str
-    due: float | None
+
+    @property
+    def seen(self) -> str:
+        """All that is known of it: what is the same has not changed."""
+        return f"{self.path}\n{self.wanted}\n{self.have}"
 
     @property
     def states_digest(self) -> bool:
@@ -61,10 +65,7 @@ class Content(NamedTuple):
     """The bytes of a resource, verified; those of a long one are in the file still."""
 
     row: HeldRow
-    entry: bytes
-    length: int
-    crc: int
-    stamp: int
+    member: ZipMember
     data: bytes | None
     file: BinaryIO | None
 
@@ -79,6 +80,13 @@ class NotWhole(Exception):
 
 class _Differs(Exception):
     """What is read is not what is recorded."""
+
+
+def _between(first: str, before: str | None) -> tuple[str, tuple[str, ...]]:
+    """What is held of these addresses, as SQL has it."""
+    if before is None:
+        return f"{_HELD} AND loc >= ?", (first,)
+    return f"{_HELD} AND loc >= ? AND loc < ?", (first, before)
 
 
 class CopyReader:
@@ -138,12 +146,18 @@ class CopyReader:
 
     def rows(self, first: str = "", before: str | None = None) -> Iterator[HeldRow]:
         """What is held, by address."""
-        end = "" if before is None else " AND loc < ?"
-        found = self._state.database.execute(
-            f"{_ROWS} WHERE have IS NOT NULL AND path IS NOT NULL AND loc >= ?{end} ORDER BY loc",
-            (first,) if before is None else (first, before),
-        )
+        where, values = _between(first, before)
+        found = self._state.database.execute(f"{_ROWS} WHERE {where} ORDER BY loc", values)
         return map(HeldRow._make, found)
+
+    def extent(self, first: str, before: str | None) -> tuple[int, int]:
+        """How many resources are held, and how long they are together."""
+        where, values = _between(first, before)
+        query = (
+            f"SELECT count(*), total(json_extract(have, '$.length')) FROM resource WHERE {where}"  # noqa: S608
+        )
+        count, total = self._state.database.execute(query, values).fetchone()
+        return count, int(total)
 
     def told_from(self, kept: float) -> Position:
         """From here on the mirror knows each change; it keeps deletions from that time on."""
@@ -155,7 +169,7 @@ class CopyReader:
     def told(self, after: Position, until: Position) -> Iterator[HeldRow]:
         """What is held and has changed within this time."""
         found = self._state.database.execute(
-            f"{_ROWS} WHERE have IS NOT NULL AND path IS NOT NULL"
+            f"{_ROWS} WHERE {_HELD}"
             " AND json_extract(wanted, '$.change') IS NOT 'deleted'"
             " AND json_extract(wanted, '$.position') > ?"
             " AND json_extract(wanted, '$.position') <= ?",
@@ -176,15 +190,6 @@ class CopyReader:
             (int(after), int(until)),
         )
         return ((loc, Position(position)) for loc, position in found)
-
-    def seen(self, row: HeldRow) -> bytes:
-        """A digest of all that is known of it: what is the same has not changed."""
-        known = f"{row.path}\n{row.wanted}\n{row.have}"
-        if not row.states_digest and (status := self._disk.status(row.path)) is not None:
-            known += f"\n{status.st_ino} {status.st_ctime_ns}"
-        return blake2b(known.encode(), digest_size=12).digest()
-
-    # Its files ----------------------------------------------------------------------------------
 
     def read(self, row: HeldRow) -> Content | None:
         """Its content; None if it has been deleted meanwhile."""
@@ -241,9 +246,11 @@ def _checked(
         file.seek(0)
     if computed is not None:
         have = replace(have, hash=f"sha-256:{computed.hexdigest()}")
-    entry = entry_of(row, wanted, have)
-    stamp = _stamp(have.lastmod)
-    return Content(row, entry, check.length, crc, stamp, data if file is None else None, file)
+    member = ZipMember(
+        *(row.loc, entry_of(row, wanted, have), name_of(row).encode(), check.length, crc),
+        *(_stamp(have.lastmod), row.seen),
+    )
+    return Content(row, member, data if file is None else None, file)
 
 
 @lru_cache(maxsize=1_000)

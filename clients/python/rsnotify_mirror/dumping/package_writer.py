@@ -2,13 +2,15 @@
 
 Rules that hold here: the three have their names only when they are complete and on the disk; the
 index is a shortcut, and a package without one is written anew. What is copied from another package
-is copied as it lies, many members at once.
+is copied as it lies, many members at once, and not by way of this process where the system can.
+The digest is computed beside the writing, of what is in the file.
 """
 
 import hashlib
 import os
 import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,7 +22,7 @@ from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 from rsnotify_client.dumps import DIRECTORY_BYTES, MANIFEST
-from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, Content, name_of
+from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, Content
 from rsnotify_mirror.dumping.parts import Limits
 from rsnotify_mirror.dumping.zip_records import (
     END_BYTES,
@@ -32,7 +34,11 @@ from rsnotify_mirror.dumping.zip_records import (
 )
 
 ZIP, XML, INDEX = ".zip", ".xml", ".index"
+FILES = {ZIP: 0, XML: -1, INDEX: -1}  # and how they are buffered
 AT_ONCE = 500
+HASHED_BYTES = 4 * 1024 * 1024  # by the thread at a time
+COPIED_BYTES = 64 * 1024 * 1024
+ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES  # all that follows the last member
 _decoder = msgspec.msgpack.Decoder(list[ZipMember])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -46,6 +52,7 @@ class MadePackage(msgspec.Struct, frozen=True):
     length: int
     hash: str
     md: Md
+    index_length: int = 0  # of an index that can be read
 
 
 class PackageWriter:
@@ -59,14 +66,16 @@ class PackageWriter:
         self._limits = limits
         self._digest = hashlib.sha256()
         self._buffer, self._entries_buffer, self._central_buffer = (bytearray() for _ in range(3))
-        self._offset = self._manifest_bytes = self._central_bytes = 0
+        self._offset = self._written = self._hashed = 0
+        self._manifest_bytes = self._central_bytes = 0
         self._first: str | None = None
         self._batch: list[ZipMember] = []
         self._run: tuple[BinaryIO, int, int] | None = None  # to be copied from there
         self._zip, self._manifest, self._index = (
-            (folder / f".{name}{end}").open("w+b") for end in (ZIP, XML, INDEX)
+            (folder / f".{name}{end}").open("w+b", buffering) for end, buffering in FILES.items()
         )
         self._central = TemporaryFile(dir=folder)  # noqa: SIM115 - until the end
+        self._hashing = ThreadPoolExecutor(1)  # beside the writing: both leave the interpreter
         self._up = Link("up", up)
         self._add_entry(open_root("urlset", [self._up], md))
 
@@ -75,53 +84,44 @@ class PackageWriter:
         """Of what is in it so far."""
         return self._offset + self._central_bytes + self._manifest_bytes
 
-    def has_room(self, length: int, name: str, entry: bytes) -> bool:
-        """Whether one more member keeps the package within its limits; the first always does."""
-        names = 4 * len(name.encode()) + 200  # of both headers, with all that may belong to them
-        ends = len(MANIFEST) * 2 + 200 + END_BYTES + 2 * 20
-        manifest = self._manifest_bytes + len(entry) + 20
-        size = self._offset + self._central_bytes + length + names + manifest + ends
+    def has_room(self, member: ZipMember | None, entry: bytes) -> bool:
+        """Whether one more keeps the package within its limits; the first always does."""
         count = self.entries + self.told
-        return not count or (
+        if not count:
+            return True
+        size, record = (0, 0) if member is None else (member.size, member.record_bytes)
+        manifest, central = self._manifest_bytes + len(entry) + 20, self._central_bytes + record
+        return (
             count < self._limits.entries
-            and size <= self._limits.bytes
+            and self._offset + size + manifest + central + ENDS <= self._limits.bytes
             and manifest <= MAX_BYTES
-            and self._central_bytes + names <= DIRECTORY_BYTES
+            and central <= DIRECTORY_BYTES
         )
 
-    def add(self, content: Content, seen: bytes) -> ZipMember:
+    def add(self, content: Content) -> None:
         """A resource of the copy."""
-        name = name_of(content.row)
-        head = local_header(name, content.length, content.crc, content.stamp)
-        size = len(head) + content.length
-        member = ZipMember(
-            *(content.row.loc, seen, content.entry, name, self._offset, size),
-            *(content.length, content.crc, content.stamp),
-        )
-        self._write(head)
+        member = content.member
+        member.offset = self._offset
+        self._write(local_header(member))
         if content.data is not None:
             self._write(content.data)
         if content.file is not None:
             with content.file as file:
-                self._copy(file, content.length, content.crc)
+                self._add_file(file, member)
         self._listed(member)
-        return member
 
-    def copy(self, file: BinaryIO, member: ZipMember, seen: bytes | None = None) -> ZipMember:
-        """A member of another package, as it lies there."""
-        copied = msgspec.structs.replace(member, offset=self._offset, seen=seen or member.seen)
-        if self._run is not None:
-            source, begin, size = self._run
-            if source is file and begin + size == member.offset:
-                self._run = source, begin, size + member.size
-                self._offset += member.size
-                self._listed(copied)
-                return copied
-            self._end_run()
-        self._run = file, member.offset, member.size
-        self._offset += member.size
-        self._listed(copied)
-        return copied
+    def copy(self, file: BinaryIO, member: ZipMember) -> None:
+        """A member of another package, as it lies there; it is moved to here."""
+        begin, size = member.offset, member.size
+        member.offset = self._offset
+        run = self._run
+        if run is not None and run[0] is file and run[1] + run[2] == begin:
+            self._run = file, run[1], run[2] + size
+        else:
+            self.settle()
+            self._run = file, begin, size
+        self._offset += size
+        self._listed(member)
 
     def tell(self, loc: str, entry: bytes) -> None:
         """Something of a resource that has no content: it is deleted."""
@@ -132,7 +132,9 @@ class PackageWriter:
     def settle(self) -> None:
         """Copy now what is to be copied, so that the files it lies in may be closed."""
         if self._run is not None:
-            self._end_run()
+            (file, begin, size), self._run = self._run, None
+            self._end_buffer()
+            self._copy(file, begin, size)
 
     def _listed(self, member: ZipMember) -> None:
         self._first = member.loc if self._first is None else self._first
@@ -147,22 +149,16 @@ class PackageWriter:
         self._manifest_bytes += len(piece)
         self._entries_buffer += piece
         if len(self._entries_buffer) >= PIECE_BYTES:
-            self._end_entries()
+            self._manifest.write(self._entries_buffer)
+            self._entries_buffer.clear()
 
     def _add_record(self, member: ZipMember) -> None:
         record = central_record(member)
         self._central_bytes += len(record)
         self._central_buffer += record
         if len(self._central_buffer) >= PIECE_BYTES:
-            self._end_central()
-
-    def _end_entries(self) -> None:
-        self._manifest.write(self._entries_buffer)
-        self._entries_buffer.clear()
-
-    def _end_central(self) -> None:
-        self._central.write(self._central_buffer)
-        self._central_buffer.clear()
+            self._central.write(self._central_buffer)
+            self._central_buffer.clear()
 
     def _end_batch(self) -> None:
         packed = _encoder.encode(self._batch)
@@ -171,83 +167,112 @@ class PackageWriter:
 
     # The ZIP ------------------------------------------------------------------------------------
 
-    def _write(self, piece: bytes | memoryview) -> None:
+    def _write(self, piece: bytes) -> None:
         if self._run is not None:
-            self._end_run()
+            self.settle()
         self._offset += len(piece)
         self._buffer += piece
         if len(self._buffer) >= PIECE_BYTES:
             self._end_buffer()
 
     def _end_buffer(self) -> None:
-        self._digest.update(self._buffer)
-        self._zip.write(self._buffer)
+        with memoryview(self._buffer) as view:
+            begin = 0
+            while begin < len(view):
+                begin += self._zip.write(view[begin:])
         self._buffer.clear()
+        self._hash_on(begin)
 
-    def _end_run(self) -> None:
-        """Copy what lies together; its length is counted already."""
-        assert self._run is not None  # noqa: S101
-        (file, begin, size), self._run = self._run, None
-        self._end_buffer()
-        file.seek(begin)
-        while size:
-            piece = file.read(min(size, PIECE_BYTES * 4))
-            if not piece:
+    def _copy(self, file: BinaryIO, begin: int, size: int) -> None:
+        """What lies together; its length is counted already."""
+        end = begin + size
+        with suppress(AttributeError, OSError):  # not every system and file system can
+            while begin < end and (
+                count := os.copy_file_range(
+                    file.fileno(), self._zip.fileno(), min(end - begin, COPIED_BYTES), begin
+                )
+            ):
+                begin += count
+                self._hash_on(count)
+        if begin < end:
+            file.seek(begin)
+        while begin < end:
+            if not (piece := file.read(min(end - begin, PIECE_BYTES))):
                 raise EOFError("a package is shorter than it was")
-            self._digest.update(piece)
-            self._zip.write(piece)
-            size -= len(piece)
+            self._buffer += piece
+            self._end_buffer()
+            begin += len(piece)
 
-    def _copy(self, file: BinaryIO, length: int, crc: int) -> None:
+    def _add_file(self, file: BinaryIO, member: ZipMember) -> None:
         """What was verified before; nobody may have written into it since."""
-        copied, left = 0, length
+        crc, left = 0, member.length
         while left and (piece := file.read(min(left, PIECE_BYTES))):
             self._write(piece)
-            copied = zlib.crc32(piece, copied)
+            crc = zlib.crc32(piece, crc)
             left -= len(piece)
-        if left or copied != crc or file.read(1):
+        if left or crc != member.crc or file.read(1):
             raise EOFError("a file was written into while it was read")
+
+    def _hash_on(self, count: int) -> None:
+        before, self._written = self._written, self._written + count
+        if before // HASHED_BYTES != self._written // HASHED_BYTES:
+            self._hashing.submit(self._hash, self._written)
+
+    def _hash(self, end: int) -> None:
+        """In its thread: what is written, up to there. What fails is tried again by the last."""
+        while self._hashed < end:
+            piece = os.pread(self._zip.fileno(), min(end - self._hashed, PIECE_BYTES), self._hashed)
+            if not piece:
+                raise EOFError("a package is shorter than what was written")
+            self._digest.update(piece)
+            self._hashed += len(piece)
 
     # Its end ------------------------------------------------------------------------------------
 
     def close(self, until: str | None = None) -> MadePackage:
         """Complete it, and give it its name; `until` is as long as the text that it replaces."""
         self._add_entry(close_root("urlset"))
-        self._end_entries()
+        self._manifest.write(self._entries_buffer)
         self._end_batch()
         if until is not None:
             self._md = msgspec.structs.replace(self._md, until=until)
             self._manifest.seek(0)
             self._manifest.write(open_root("urlset", [self._up], self._md))
-        crc, stamp = 0, stamp_of(None)
+        crc = 0
         for piece in _pieces(self._manifest):
             crc = zlib.crc32(piece, crc)
-        member = ZipMember(
-            "", b"", b"", MANIFEST, self._offset, 0, self._manifest_bytes, crc, stamp
-        )
-        self._write(local_header(MANIFEST, self._manifest_bytes, crc, stamp))
+        member = ZipMember("", b"", MANIFEST.encode(), self._manifest_bytes, crc, stamp_of(None))
+        self.settle()
+        member.offset = self._offset
+        self._write(local_header(member))
         for piece in _pieces(self._manifest):
             self._write(piece)
         self._add_record(member)
-        self._end_central()
+        self._central.write(self._central_buffer)
         begin = self._offset
         for piece in _pieces(self._central):
             self._write(piece)
         self._write(end_records(self.entries + 1, self._central_bytes, begin))
         self._end_buffer()
+        hashed = self._hashing.submit(self._hash, self._offset)
         self._central.close()
-        for file, end in ((self._index, INDEX), (self._manifest, XML), (self._zip, ZIP)):
+        for file in (self._index, self._manifest, self._zip):
             file.flush()
             os.fsync(file.fileno())
+        hashed.result()
+        self._hashing.shutdown()
+        index_length = self._index.tell()
+        for file, end in ((self._index, INDEX), (self._manifest, XML), (self._zip, ZIP)):
             file.close()
             os.rename(file.name, self._folder / f"{self.name}{end}")
-        digest = f"sha-256:{self._digest.hexdigest()}"
         return MadePackage(
-            self.name, self._first or "", self.entries, self._offset, digest, self._md
+            *(self.name, self._first or "", self.entries, self._offset),
+            *(f"sha-256:{self._digest.hexdigest()}", self._md, index_length),
         )
 
     def abandon(self) -> None:
         """Nothing of it stays."""
+        self._hashing.shutdown(cancel_futures=True)
         for file in (self._zip, self._manifest, self._index):
             with suppress(OSError):  # of a full disk, which has no room for what is buffered
                 file.close()
@@ -270,11 +295,9 @@ def members(folder: Path, name: str) -> Iterator[ZipMember]:
 
 
 def is_readable(folder: Path, made: MadePackage) -> bool:
-    """Whether it is there with its index, as it was made."""
+    """Whether it is there with its index, as they were made."""
     try:
-        entries = sum(1 for _ in members(folder, made.name))
-        return entries == made.entries and (folder / f"{made.name}{ZIP}").stat().st_size == (
-            made.length
-        )
-    except (OSError, msgspec.MsgspecError):
+        found = [(folder / f"{made.name}{end}").stat().st_size for end in (ZIP, INDEX)]
+    except OSError:
         return False
+    return found == [made.length, made.index_length]

@@ -5,13 +5,11 @@ address. A Change Dump tells how the packages of two dumps differ, so that the o
 the newer ones, whatever the mirror was told.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
-
-import msgspec
+from typing import BinaryIO
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Md
@@ -22,7 +20,6 @@ from rsnotify_mirror.dumping.copy_reader import (
     HeldRow,
     NotAsFetched,
     entry_of,
-    name_of,
 )
 from rsnotify_mirror.dumping.package_writer import (
     ZIP,
@@ -41,29 +38,8 @@ Progress = Callable[[int, int], None]
 """Called with how many resources are done, and how many there are."""
 
 
-class _Length(msgspec.Struct):
-    length: int = 0
-
-
-_length = msgspec.json.Decoder(_Length)
-
-
-class Pair(NamedTuple):
-    """A resource as the copy has it now, and as a package of the last dump has it."""
-
-    row: HeldRow | None
-    member: ZipMember | None
-    package: MadePackage | None
-
-
-class _Found(NamedTuple):
-    """What a package gets: new content, or without it what an old one has."""
-
-    row: HeldRow
-    seen: bytes
-    content: Content | None
-    old: ZipMember | None
-    package: MadePackage | None
+Pair = tuple[HeldRow | None, ZipMember | None, MadePackage | None]
+"""A resource as the copy has it now, and as a package of the last dump has it."""
 
 
 class Packing:
@@ -122,21 +98,14 @@ class Packing:
             yield self._range(first or "", before, package)
 
     def _range(self, first: str, before: str | None, package: MadePackage | None) -> Range:
-        entries = size = 0
-        is_same = package is not None
-        for row, member, _ in self._pairs(first, before, [package] if package else []):
-            if row is None:
-                is_same = False
-                if self._changes is not None and member is not None:
-                    self._changes.deleted(member.loc)
-                continue
-            entries += 1
-            length = _length.decode(row.have).length if member is None else member.length
-            size += length + STATED_BYTES
-            is_same = is_same and member is not None and self._is_as_it_was(row, member)
-        if package is not None and is_same:
+        old = [package] if package else []
+        if package and all(self._is_as_it_was(*each) for each in self._pairs(first, before, old)):
             return Range(first, package.entries, package.length, package.name)
-        return Range(first, entries, size)
+        entries, size = self._copy.extent(first, before)
+        if not entries:  # nobody will look at it again
+            for _, member, _ in self._pairs(first, before, old):
+                self._gone(member)
+        return Range(first, entries, size + entries * STATED_BYTES)
 
     def _pairs(
         self, first: str, before: str | None, packages: Sequence[MadePackage]
@@ -150,18 +119,21 @@ class Packing:
         member, package = next(old, (None, None))
         for row in self._copy.rows(first, before):
             while member is not None and member.loc < row.loc:
-                yield Pair(None, member, package)
+                yield None, member, package
                 member, package = next(old, (None, None))
             if member is not None and member.loc == row.loc:
-                yield Pair(row, member, package)
+                yield row, member, package
                 member, package = next(old, (None, None))
             else:
-                yield Pair(row, None, None)
+                yield row, None, None
         if member is not None:
-            yield from (Pair(None, *each) for each in chain([(member, package)], old))
+            yield None, member, package
+            yield from ((None, *each) for each in old)
 
-    def _is_as_it_was(self, row: HeldRow, member: ZipMember) -> bool:
-        if self._copy.seen(row) == member.seen:
+    def _is_as_it_was(self, row: HeldRow | None, member: ZipMember | None, _: object) -> bool:
+        if row is None or member is None:
+            return False
+        if row.seen == member.seen:
             return True
         return not self._was_told(row) and self._has_same_content(row, member)
 
@@ -179,22 +151,37 @@ class Packing:
 
     def _written(self, part: DumpPart) -> Iterator[MadePackage]:
         """The packages of one part."""
-        old = [each for each in self._old if self._is_within(each, part)]
+        olds = [each for each in self._old if self._is_within(each, part)]
         with ExitStack() as stack:
             files: dict[str, BinaryIO] = {
                 each.name: stack.enter_context((self._folder / f"{each.name}{ZIP}").open("rb"))
-                for each in old
+                for each in olds
             }
             writer: PackageWriter | None = None
             try:
-                for pair in self._pairs(part.first, part.before, old):
-                    if (found := self._found(pair)) is None:
+                for row, old, package in self._pairs(part.first, part.before, olds):
+                    if row is None:
+                        self._gone(old)
                         continue
-                    if writer is not None and self._is_full(writer, part, found):
+                    self._report(1)
+                    is_known, content = old is not None and old.seen == row.seen, None
+                    if not is_known and (old is None or not self._has_same_content(row, old)):
+                        content = self._read(row)
+                        is_known = content is None  # it stays as it was
+                    member = old if content is None else content.member
+                    if member is None:
+                        continue
+                    if writer is not None and self._is_full(writer, part, member):
                         yield writer.close()
                         writer = None
                     writer = writer or self._writer()
-                    self._put(writer, found, files)
+                    if content is not None:
+                        writer.add(content)
+                    elif package is not None:
+                        member.seen = member.seen if is_known else row.seen
+                        writer.copy(files[package.name], member)
+                    if not is_known:
+                        self._tell(writer, content.row if content else row, old, member)
                 if writer is not None:
                     yield writer.close()
             except BaseException:
@@ -210,28 +197,9 @@ class Packing:
         name = f"{self._run}-{next(self._numbers):04}"
         return PackageWriter(self._folder, name, self._md, self._up, self._limits)
 
-    def _is_full(self, writer: PackageWriter, part: DumpPart, found: "_Found") -> bool:
-        if writer.entries >= part.entries or writer.length >= part.bytes:
-            return True
-        if found.content is not None:
-            length, entry, name = found.content.length, found.content.entry, name_of(found.row)
-        else:
-            assert found.old is not None  # noqa: S101
-            length, entry, name = found.old.length, found.old.entry, found.old.name
-        return not writer.has_room(length, name, entry)
-
-    def _found(self, pair: Pair) -> "_Found | None":
-        """What goes into the package: what is read, or without it the member as it was."""
-        row, old, package = pair
-        if row is None:
-            return None
-        self._report(1)
-        seen = self._copy.seen(row)
-        if old is not None and (seen == old.seen or self._has_same_content(row, old)):
-            return _Found(row, seen, None, old, package)
-        if (content := self._read(row)) is not None:
-            return _Found(content.row, self._copy.seen(content.row), content, old, package)
-        return None if old is None else _Found(row, old.seen, None, old, package)
+    def _is_full(self, writer: PackageWriter, part: DumpPart, member: ZipMember) -> bool:
+        is_full = writer.entries >= part.entries or writer.length >= part.bytes
+        return is_full or not writer.has_room(member, member.entry)
 
     def _read(self, row: HeldRow) -> Content | None:
         try:
@@ -242,19 +210,17 @@ class Packing:
             self.problems.append(str(error))
             return None
 
-    def _put(self, writer: PackageWriter, found: "_Found", files: Mapping[str, BinaryIO]) -> None:
-        row, seen, content, old, package = found
-        if content is not None:
-            member = writer.add(content, seen)
-            is_changed = old is None or old.entry != member.entry
-        else:
-            assert old is not None  # noqa: S101
-            assert package is not None  # noqa: S101
-            member, is_changed = writer.copy(files[package.name], old, seen), False
-        is_new = old is None or seen != old.seen
-        if self._changes is not None and is_new and (is_changed or self._was_told(row)):
+    def _tell(
+        self, writer: PackageWriter, row: HeldRow, old: ZipMember | None, member: ZipMember
+    ) -> None:
+        is_changed = old is None or old.entry != member.entry
+        if self._changes is not None and (is_changed or self._was_told(row)):
             change = "created" if old is None else "updated"
             self._changes.changed(writer.name, member, row.described()[0], change)
+
+    def _gone(self, member: ZipMember | None) -> None:
+        if self._changes is not None and member is not None:
+            self._changes.deleted(member.loc)
 
     def _report(self, count: int) -> None:
         self._done += count

@@ -16,6 +16,8 @@ PLAIN, ZIP64 = 20, 45  # the version that a reader must understand
 UNIX = 3 << 8
 UTF_8 = 0x0800
 REGULAR_FILE = 0o100644 << 16
+MOST_EXTRA = 28
+_EXTRA = struct.Struct("<2H2Q")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END_64 = struct.Struct("<4sQ2H2I4Q")
@@ -24,47 +26,63 @@ _END = struct.Struct("<4s4H2IH")
 END_BYTES = _END_64.size + _LOCATOR_64.size + _END.size
 
 
-class ZipMember(msgspec.Struct, array_like=True):
+class ZipMember(msgspec.Struct, array_like=True, gc=False):
     """A resource in a package, and what the next dump has to know of it."""
 
     loc: str
-    seen: bytes  # a digest of what the mirror knew of it
     entry: bytes  # its `<url>` in the manifest
-    name: str
-    offset: int
-    size: int  # of header and content together
+    name: bytes
     length: int
     crc: int
     stamp: int  # MS-DOS date and time
+    seen: str = ""  # what the mirror knew of it
+    offset: int = 0
+
+    @property
+    def record_bytes(self) -> int:
+        """So long is its record in the directory, at most."""
+        return _CENTRAL.size + len(self.name) + MOST_EXTRA
+
+    @property
+    def size(self) -> int:
+        """Of header and content together."""
+        extra = _EXTRA.size if self.length >= LIMIT_32 else 0
+        return _LOCAL.size + len(self.name) + extra + self.length
 
 
-def local_header(name: str, length: int, crc: int, stamp: int) -> bytes:
+def local_header(member: ZipMember) -> bytes:
     """What stands before the content."""
-    encoded = name.encode()
+    length, stamp = member.length, member.stamp
     is_long = length >= LIMIT_32
-    extra = struct.pack("<2H2Q", 1, 16, length, length) if is_long else b""
+    extra = _EXTRA.pack(1, 16, length, length) if is_long else b""
     size = LIMIT_32 if is_long else length
     head = _LOCAL.pack(
         *(b"PK\x03\x04", ZIP64 if is_long else PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
-        *(crc, size, size, len(encoded), len(extra)),
+        *(member.crc, size, size, len(member.name), len(extra)),
     )
-    return head + encoded + extra
+    return head + member.name + extra
 
 
 def central_record(member: ZipMember) -> bytes:
     """The member's record in the directory at the end."""
-    encoded = member.name.encode()
+    name, stamp = member.name, member.stamp
+    if member.length < LIMIT_32 and member.offset < LIMIT_32:  # as nearly all are
+        head = _CENTRAL.pack(
+            *(b"PK\x01\x02", UNIX | PLAIN, PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+            *(member.crc, member.length, member.length, len(name), 0, 0, 0, 0, REGULAR_FILE),
+            member.offset,
+        )
+        return head + name
     is_long, is_far = member.length >= LIMIT_32, member.offset >= LIMIT_32
     longs = [member.length] * (2 * is_long) + [member.offset] * is_far
-    extra = struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs) if longs else b""
-    version, size = ZIP64 if longs else PLAIN, LIMIT_32 if is_long else member.length
+    extra = struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs)
+    size = LIMIT_32 if is_long else member.length
     head = _CENTRAL.pack(
-        *(b"PK\x01\x02", UNIX | version, version, UTF_8, 0),
-        *(member.stamp & LIMIT_16, member.stamp >> 16, member.crc, size, size),
-        *(len(encoded), len(extra), 0, 0, 0, REGULAR_FILE),
+        *(b"PK\x01\x02", UNIX | ZIP64, ZIP64, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+        *(member.crc, size, size, len(name), len(extra), 0, 0, 0, REGULAR_FILE),
         LIMIT_32 if is_far else member.offset,
     )
-    return head + encoded + extra
+    return head + name + extra
 
 
 def end_records(count: int, size: int, offset: int) -> bytes:
