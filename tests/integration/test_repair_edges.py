@@ -83,10 +83,16 @@ async def test_an_answer_that_is_lost_during_a_repair_loses_and_doubles_nothing(
 # --- lists and snapshots --------------------------------------------------------------------------
 
 
+async def looking_when_asked(client: Client, changes: int = 10_000) -> Pulling:
+    """It sees what Redis has lost when it is started again; one that follows looks now and then."""
+    pulling = Pulling(client, changes=changes)
+    await pulling.hub.add_set(SET)
+    return pulling
+
+
 @pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
-    async with Pulling(client, changes=2) as pulling:
-        yield pulling
+async def pulling(client: Client) -> Pulling:
+    return await looking_when_asked(client, changes=2)
 
 
 @pytest.fixture
@@ -111,18 +117,18 @@ async def of_list(pulling: Pulling, path: str) -> list[str]:
 async def test_an_open_list_in_memory_forgets_what_was_lost_and_published_again(
     client: Client, losing: Losing
 ) -> None:
-    async with Pulling(client) as pulling:
-        await pulling.update("kept")
-        async with losing:
-            await pulling.update("lost")
-            assert await of_list(pulling, OPEN) == ["kept", "lost"]
-        stranger = Pulling(client)
-        await stranger.hub.start()
-        await stranger.update("new")
-        await pulling.hub.start()
-        assert await names(client) == ["kept", "new", "lost"]
-        for each in (pulling, stranger):
-            assert await of_list(each, OPEN) == ["kept", "new", "lost"]
+    pulling = await looking_when_asked(client)
+    await pulling.update("kept")
+    async with losing:
+        await pulling.update("lost")
+        assert await of_list(pulling, OPEN) == ["kept", "lost"]
+    stranger = Pulling(client)
+    await stranger.hub.start()
+    await stranger.update("new")
+    await pulling.hub.start()
+    assert await names(client) == ["kept", "new", "lost"]
+    for each in (pulling, stranger):
+        assert await of_list(each, OPEN) == ["kept", "new", "lost"]
 
 
 async def test_lists_that_were_closed_above_a_loss_stay_and_all_of_it_is_listed_once(
