@@ -36,7 +36,7 @@ _URI = re.compile(
 _ILLEGAL = re.compile(
     r"[\s\x00-\x20<>\"{}|\\^`\x7f-\x9f\u200e\u200f\u202a-\u202e]|%(?![0-9A-Fa-f]{2})"
 ).search
-_PARTS = re.compile(r"([^/?#]*//)?([^/?#]*)(.*)", re.DOTALL).fullmatch
+_PARTS = re.compile(r"(?:([^/?#]*//)([^/?#]*))?(.*)", re.DOTALL).fullmatch  # with a host or not
 _ASCII = "%/:?#[]@!$&'()*+,;=~"
 _RELATION = re.compile(r"[a-z][a-z0-9.-]*").fullmatch
 _MONTH = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?", re.ASCII).fullmatch

@@ -7,10 +7,11 @@ import pytest
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing import bodies
-from rsnotify.publishing.bodies import read_submission
+from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.short_form import HOLE
+from rsnotify.resourcesync.values import as_ascii
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}
@@ -414,3 +415,49 @@ def test_an_address_is_refused_with_the_character_and_what_to_write(
 @pytest.mark.parametrize("loc", [A + "é", "file:///a"])
 def test_what_was_published_once_may_be_deleted(loc: str) -> None:
     assert faults_of(Change(loc, "deleted"), "change") == []
+
+
+def test_what_names_its_sets_is_stored_once_for_each_and_counted_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = json.dumps([RES1 | {"sets": ["a", "b", "a"]}]).encode()
+    found = read_submissions(body, JSON, None)
+    assert [*found] == ["a", "b"]
+    size = len(found["a"].fragments[0].xml)
+    monkeypatch.setattr(bodies, "ENTRIES_BYTES", 2 * size)
+    assert read_submissions(body, JSON, None)
+    monkeypatch.setattr(bodies, "ENTRIES_BYTES", 2 * size - 1)
+    with pytest.raises(Rejected) as refused:
+        read_submissions(body, JSON, None)
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "detail"),
+    [
+        (JSON, b"[", "the body is not JSON"),
+        (JSON, json.dumps(RES1 | {"sets": []}).encode(), "names no set"),
+        (XML, urlset(""), "XML cannot name the sets"),
+    ],
+)
+def test_what_names_no_sets_is_refused(content_type: str, body: bytes, detail: str) -> None:
+    with pytest.raises(Rejected) as refused:
+        read_submissions(body, content_type, None)
+    assert detail in str(refused.value) or detail in str(refused.value.faults)
+
+
+def test_an_index_is_no_list_of_changes() -> None:
+    index = urlset("").replace(b"urlset", b"sitemapindex")
+    assert "publish a <urlset>" in refusal(index, XML).detail
+
+
+@pytest.mark.parametrize(
+    ("loc", "ascii"),
+    [
+        ("http://exämple.org/é?ü#ß", "http://xn--exmple-cua.org/%C3%A9?%C3%BC#%C3%9F"),
+        ("http://é..org/", "http://%C3%A9..org/"),  # no name that could be resolved
+        ("urn:é", "urn:%C3%A9"),
+    ],
+)
+def test_an_address_in_any_letters_has_one_in_ascii(loc: str, ascii: str) -> None:  # noqa: A002
+    assert as_ascii(loc) == ascii
