@@ -88,3 +88,9 @@ def test_the_last_rows_come_from_as_many_pieces_as_they_need(
 ) -> None:
     found = [at for at, _ in rows_until(long, Position(until), count)]
     assert found == [at for at in MANY if at <= until][-count:]
+
+
+def test_a_packed_entry_without_a_datetime_is_a_bug() -> None:
+    packed = pack([rows(1).replace(b" datetime=", b" modified=")])
+    with pytest.raises(ValueError, match="has no datetime"):
+        rows_after(packed, Position(0), 1)

@@ -194,3 +194,15 @@ def test_rows_that_another_primary_has_stored_between_are_of_no_request(count):
     elsewhere = {"digest--of-k": (Position(1), Position(4))}
     found = plan_repair(memory, [A1, row(4)], Position(4), Repaired(), elsewhere)
     assert (list(found.put_back), list(found.elsewhere)) == ([between], [at for at, _ in rows])
+
+
+def test_the_rows_of_a_request_are_known_by_their_number_or_not_at_all():
+    memory = memory_of(A1, B2, A3, B4)
+    for from_, until, changes, known in (
+        (0, 2, 2, [1, 2]),
+        (0, 4, 2, [3, 4]),  # they stand together, whatever lies before them
+        (0, 9, 4, [1, 2, 3, 4]),  # put back: with a gap behind them
+        (0, 9, 3, []),  # one of the four is another's
+    ):
+        key = UsedKey("digest--of-k", "finger", Position(from_), Position(until), changes=changes)
+        assert list(memory.positions_of(key)) == known

@@ -16,6 +16,7 @@ from rsnotify.resourcesync.fragments import render_forms, resource_entries
 from rsnotify.resourcesync.json_writer import (
     EntriesAsJson,
     entries_as_json,
+    render_empty_json,
     render_json,
     render_notification_json,
 )
@@ -194,6 +195,11 @@ def test_a_notification_says_its_interval_and_its_links() -> None:
             }
         ],
     }
+
+
+def test_before_there_is_a_notification_an_empty_one_says_where_it_begins() -> None:
+    found = json.loads(render_empty_json("change-notification", NOW))
+    assert (found["from"], found["until"], found["changes"]) == (str(NOW), str(NOW), [])
 
 
 def test_a_notification_is_one_line() -> None:

@@ -225,3 +225,9 @@ def test_a_gzip_that_breaks_off_is_refused() -> None:
 def test_gzips_that_hold_nothing_cost_no_piece_each() -> None:
     empty = gzip.compress(b"") * 1_000
     assert list(LoadReader(NDJSON, "gzip").feed(empty + gzip.compress(LINES))) == [EXPECTED[:-1]]
+
+
+def test_a_resource_may_not_be_nested_without_end() -> None:
+    nested = b'[{"loc": "http://example.com/a", "links": ' + b"[" * 100_000
+    with pytest.raises(Rejected, match="resource 0"):
+        read(JSON, "", nested, 1_000_000)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rsnotify.errors import Rejected
 from rsnotify.journal.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import (
@@ -87,3 +88,10 @@ def test_a_rendering_for_one_way_out_is_made_once() -> None:
         CHANGES, T0, rows(Change("http://example.com/a", "created")), base_url="http://hub"
     )
     assert made.derived("frame", lambda _: object()) is made.derived("frame", lambda _: object())
+
+
+def test_a_channel_is_named_by_its_set_and_kind() -> None:
+    assert ChannelName.named("a", "framework") == ChannelName("a", "framework")
+    with pytest.raises(Rejected) as refused:
+        ChannelName.named("a", "other")
+    assert (refused.value.status, refused.value.close_code) == (404, 4404)

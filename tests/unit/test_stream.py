@@ -90,3 +90,10 @@ HOSTILE = {
 def test_a_broken_or_hostile_document_is_refused(text: str | bytes, size: int) -> None:
     with pytest.raises(Rejected):
         read(text, size)
+
+
+def test_a_document_that_has_not_begun_has_no_head() -> None:
+    stream = DocumentStream()
+    assert not stream.has_head
+    with pytest.raises(Rejected, match="has not begun"):
+        _ = stream.head

@@ -61,3 +61,16 @@ def test_one_notification_larger_than_the_tail_is_kept() -> None:
     tail = Tail(Position(0), 100)
     tail.push(notification(0, 1, size=500))
     assert tail.next_after(Position(0)) is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "size", "until"),
+    [(3, 30, 40), (2, 30, 30), (3, 29, 30), (1, 10, 20), (0, 0, 20)],
+)
+def test_what_joins_is_taken_up_to_so_many_changes_and_bytes(
+    changes: int, size: int, until: int
+) -> None:
+    tail = tail_of(10, 20, 30, 40)
+    first = tail.next_after(Position(10))
+    assert first is not None
+    assert tail.run_from(first, changes=changes, size=size)[-1].until == until

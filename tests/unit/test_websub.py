@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from urllib.parse import urlencode
 
 import pytest
 
@@ -9,12 +10,17 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.websub.rules import (
+    LEASE_MAX_SECONDS,
+    URL_CHARACTERS,
+    FormFields,
     authority,
     channel_of,
     denial_url,
     notification_id,
     parse_form,
     parse_links,
+    parse_mode,
+    parse_ping,
     parse_subscription_request,
     signing_headers,
     verification_url,
@@ -140,3 +146,51 @@ def test_25_without_a_secret_nothing_is_signed() -> None:
 def test_the_id_of_a_notification_is_its_set_and_interval_without_a_full_stop() -> None:
     interval = Interval(Position(1), Position(2))
     assert notification_id(ChannelName("a.b", "change"), interval) == "a~b-change-1-2"
+
+
+TOPIC, CALLBACK = "http://hub.example/topic", "http://receiver.example/"
+SUBSCRIBE = {"hub.mode": "subscribe", "hub.topic": TOPIC, "hub.callback": CALLBACK}
+
+
+def form_of(**fields: str) -> FormFields:
+    named = {name.replace("_", ".", 1): value for name, value in fields.items()}
+    return parse_form(urlencode(SUBSCRIBE | named).encode())
+
+
+@pytest.mark.parametrize(
+    ("form", "detail"),
+    [
+        ({"hub_mode": "publishing"}, "hub.mode is subscribe, unsubscribe or publish"),
+        ({"hub_callback": ""}, "hub.callback is missing"),
+        ({"hub_callback": CALLBACK + "#here"}, "hub.callback has a fragment"),
+        ({"hub_callback": CALLBACK + "x" * URL_CHARACTERS}, "hub.callback is longer than"),
+        ({"hub_secret": "s" * 200}, "hub.secret must be shorter than 200 bytes"),
+        ({"hub_lease_seconds": "0"}, "hub.lease_seconds is a positive whole number"),
+        ({"hub_lease_seconds": "-1"}, "hub.lease_seconds is a positive whole number"),
+    ],
+)
+def test_1_to_5_a_field_that_is_not_well_formed_is_named(form: dict[str, str], detail: str) -> None:
+    fields = form_of(**form)
+    with pytest.raises(Rejected) as refused:
+        parse_subscription_request(fields, parse_mode(fields))  # type: ignore[arg-type]
+    assert detail in refused.value.detail
+
+
+def test_5_a_secret_has_at_most_199_bytes_and_a_lease_an_end() -> None:
+    fields = form_of(hub_secret="s" * 199, hub_lease_seconds="9" * 30)
+    request = parse_subscription_request(fields, "subscribe")
+    assert request.secret == "s" * 199
+    assert request.lease_seconds == LEASE_MAX_SECONDS
+
+
+@pytest.mark.parametrize("body", [b"hub.mode=\xff", b"a=b&" * 1_000])
+def test_a_form_that_cannot_be_read_is_refused(body: bytes) -> None:
+    with pytest.raises(Rejected, match="form"):
+        parse_form(body)
+
+
+def test_20_a_ping_names_topics_in_either_spelling() -> None:
+    form = parse_form(b"hub.mode=publish&hub.url=a&hub.url=b&hub.topic=c")
+    assert parse_ping(form) == ["a", "b", "c"]
+    with pytest.raises(Rejected, match=r"hub\.url is missing"):
+        parse_ping(parse_form(b"hub.mode=publish"))

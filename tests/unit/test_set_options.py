@@ -1,0 +1,50 @@
+"""Options of a set that need each other, and the channel that a Source names itself."""
+
+import pytest
+
+from rsnotify.errors import Rejected
+from rsnotify.journal.set_options import (
+    SetOptions,
+    SetRecord,
+    channel_of_own_topic,
+    check_together,
+)
+from rsnotify.resourcesync.notification import ChannelName
+
+OWN, OTHER = "http://source.example/changes", "http://source.example/lists"
+
+
+def test_a_topic_of_the_sources_own_names_its_channel() -> None:
+    records = [
+        SetRecord(name="a", created=""),
+        SetRecord(name="b", created="", topic=OWN, framework_topic=OTHER),
+    ]
+    assert channel_of_own_topic(records, OWN) == ChannelName("b", "change")
+    assert channel_of_own_topic(records, OTHER) == ChannelName("b", "framework")
+    assert channel_of_own_topic(records, OWN + "/") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "detail"),
+    [
+        ({"topic": OWN, "framework_topic": OWN}, "the channels must differ"),
+        ({"change_notification": OWN}, "name its hub in channel_hub"),
+        ({"framework_notification": OWN}, "name its hub in channel_hub"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(options: dict[str, str], detail: str) -> None:
+    with pytest.raises(Rejected, match=detail):
+        check_together(SetOptions(**options))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"topic": OWN, "framework_topic": OTHER},
+        {"change_notification": OWN, "channel_hub": "http://hub.example/"},
+        {"change_notification": "wss://hub.example/"},
+    ],
+)
+def test_options_that_fit_together_are_taken(options: dict[str, str]) -> None:
+    check_together(SetOptions(**options))  # type: ignore[arg-type]
