@@ -192,7 +192,9 @@ class ChangeListEndpoints:
             if in_gzip and requested.form is XML:
                 packed = await self._stretches.packed(requested.name, window)
                 return packed.gzipped(*head.frame(XML))
-            entries = self._stretches.entries(requested.name, window.from_, window.until)
+            entries = self._stretches.entries(
+                requested.name, window.from_, window.until, request.scope
+            )
             return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
         is_fixed = window.is_fixed_at(int(time() * MICROSECONDS))
@@ -216,7 +218,7 @@ class ChangeListEndpoints:
         tag = f"{int(stretch.from_):x}-{int(end):x}-{_closing_of(stretch, span)}"
 
         async def make(in_gzip: bool) -> ByteStream:
-            entries = self._stretches.entries(requested.name, stretch.from_, end)
+            entries = self._stretches.entries(requested.name, stretch.from_, end, request.scope)
             return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
         return await document_response(

@@ -6,7 +6,6 @@ reaches the newest change. Its entries are read again as they are sent: a peer t
 not at all, holds one piece of them in memory and not the page.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import time
@@ -15,11 +14,12 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from rsnotify.documents.document_request import RequestedSet
 from rsnotify.documents.lists import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, document_response, stream_list
-from rsnotify.documents.stretches import READS_AT_ONCE
+from rsnotify.documents.stretches import NOBODY, ReadTurns
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.journal.query import (
     Query,
@@ -109,7 +109,7 @@ class Pages:
         self._history = history
         self._most = most
         self._made = AtOnce(PAGES_AT_ONCE, FULL)
-        self._reads = asyncio.Semaphore(READS_AT_ONCE)
+        self._reads = ReadTurns()
 
     def are_wanted(self, asked: Query) -> bool:
         """Whether a page is asked for, or the operator wants shorter answers to `?from=`."""
@@ -130,7 +130,7 @@ class Pages:
         tag += "" if bounds.is_open else f"-{int(bounds.changed):x}"  # when the list was closed
 
         async def make(in_gzip: bool) -> ByteStream:
-            entries = self._entries(requested.name, page)
+            entries = self._entries(requested.name, page, request.scope)
             return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
         return await document_response(
@@ -181,17 +181,18 @@ class Pages:
         piece, has_before = _piece_changes(found), found.beyond is not None
         return ListPage(from_, end, newest, found.size, piece, has_before, has_after)
 
-    async def _entries(self, set_name: str, page: ListPage) -> ByteStream:
+    async def _entries(self, set_name: str, page: ListPage, scope: Scope) -> ByteStream:
         cursor = page.from_
         while cursor < page.newest:
-            piece, cursor = await self._piece(set_name, cursor, page)
+            piece, cursor = await self._piece(set_name, cursor, page, scope)
             yield piece
+            scope = NOBODY
 
     async def _piece(
-        self, set_name: str, cursor: Position, page: ListPage
+        self, set_name: str, cursor: Position, page: ListPage, scope: Scope
     ) -> tuple[bytes, Position]:
         channel = ChannelName(set_name, "change")
-        async with self._reads:
+        async with self._reads.turn(scope):
             rows = await self._read(channel, cursor, page.newest, page.piece_changes)
             if not rows:
                 raise TryAgain("the journal has changed meanwhile; repeat the request")

@@ -5,11 +5,15 @@ while the stretch is being read. Memory holds one piece at a time.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from starlette.types import Scope
+
 from rsnotify.errors import Trimmed, TryAgain
+from rsnotify.http.connections import TCP_CLOSE_WAIT, TCP_CLOSED, peer_state
 from rsnotify.journal.gzip_parts import PackedEntries, Packer, pieces_after
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.window import Window
@@ -23,8 +27,60 @@ READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so lon
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 READS_AT_ONCE = 8  # of all readers of lists: a turn of the event loop has no more of them
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
+CLOSED_WAITING = 100  # requests that wait before those of peers that send no more are refused
 
+MANY = "too many others read lists; try again later"
 FULL = "too many others read changes as old as these; try again later"
+
+
+NOBODY: Scope = {}  # no request waits, or its answer has begun
+
+
+class ReadTurns:
+    """So many reads at once, the others in their order. A request whose peer has left meanwhile is
+    not read for; nor, where many wait, one whose peer has closed its direction."""
+
+    def __init__(self, most: int = READS_AT_ONCE) -> None:
+        self._free = most
+        self._waiting: deque[tuple[asyncio.Future[None], Scope]] = deque()
+
+    @asynccontextmanager
+    async def turn(self, scope: Scope = NOBODY) -> AsyncIterator[None]:
+        if self._free:
+            self._free -= 1
+        else:
+            await self._wait(scope)
+        try:
+            yield
+        finally:
+            self._next()
+
+    async def _wait(self, scope: Scope) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((turn, scope))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._next()
+            raise
+
+    def _next(self) -> None:
+        while self._waiting:
+            turn, scope = self._waiting.popleft()
+            if turn.done():
+                continue
+            if not self._has_left(scope):
+                turn.set_result(None)
+                return
+            turn.set_exception(TryAgain(MANY, retry_after_seconds=10))
+        self._free += 1
+
+    def _has_left(self, scope: Scope) -> bool:
+        state = peer_state(scope)
+        return state == TCP_CLOSED or (
+            state == TCP_CLOSE_WAIT and len(self._waiting) >= CLOSED_WAITING
+        )
 
 
 class Stretches:
@@ -34,18 +90,18 @@ class Stretches:
         self._journal = journal
         self._windows = windows
         self._cold = AtOnce(cold_pulls, FULL)
-        self._reads = asyncio.Semaphore(READS_AT_ONCE)
+        self._reads = ReadTurns()
 
     async def entries(
-        self, set_name: str, from_: Position, until: Position
+        self, set_name: str, from_: Position, until: Position, scope: Scope = NOBODY
     ) -> AsyncIterator[bytes]:
         """The entries in `(from_, until]`, piece by piece; `until` ends a window or is the head."""
         cursor, count = from_, FIRST_CHANGES
         while cursor < until:
             try:
-                piece, cursor = await self.read(set_name, cursor, until, count)
+                piece, cursor = await self.read(set_name, cursor, until, count, scope)
                 yield piece
-                count = READ_CHANGES
+                count, scope = READ_CHANGES, NOBODY
             except Trimmed:
                 async with self._cold.turn():  # until its reader has taken it
                     window, packed = await self._packed_after(set_name, cursor)
@@ -54,7 +110,12 @@ class Stretches:
                 cursor = window.until
 
     async def read(
-        self, set_name: str, cursor: Position, until: Position, count: int = READ_CHANGES
+        self,
+        set_name: str,
+        cursor: Position,
+        until: Position,
+        count: int = READ_CHANGES,
+        scope: Scope = NOBODY,
     ) -> tuple[bytes, Position]:
         """The next entries of the stream, and the position of the last of them.
 
@@ -62,7 +123,7 @@ class Stretches:
         nobody waits for costs its connection, and the next reader waits for another.
         """
         channel = ChannelName(set_name, "change")
-        async with self._reads:
+        async with self._reads.turn(scope):
             reading = asyncio.ensure_future(
                 self._journal.read(channel, cursor, until=until, count=count)
             )

@@ -8,7 +8,7 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable, ItemsView
+from collections.abc import Callable, ItemsView, Mapping
 from contextlib import suppress
 from math import inf
 from typing import Any, Generic, TypeVar
@@ -55,6 +55,8 @@ REFUSED_AT_ONCE = 1_000  # that get the reason; others are cut off
 
 TCP_CLOSED = 7  # the peer has reset the connection; the numbers are Linux's
 TCP_CLOSE_WAIT = 8  # it has closed its direction, and may be waiting for an answer
+
+PEER = "rsnotify.http.peer"  # an extension of a scope, with the socket
 
 FEWER = (
     "this process may open %d files, so it takes %d connections and not %d (RSNOTIFY_CONNECTIONS): "
@@ -116,11 +118,18 @@ def tcp_state(peer: Any) -> int | None:
     """How it is with the connection of this socket, if the kernel tells."""
     if peer is None or not hasattr(socket, "TCP_INFO"):
         return None
+    if peer.fileno() < 0:  # closed here
+        return TCP_CLOSED
     try:
         (state,) = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
     except OSError:
         return None
     return int(state)
+
+
+def peer_state(scope: Mapping[str, Any]) -> int | None:
+    """The same of the connection of a request, if it is ours."""
+    return tcp_state(scope.get("extensions", {}).get(PEER, {}).get("socket"))
 
 
 def allowed_total(wanted: int, open_files: int) -> int:

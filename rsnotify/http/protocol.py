@@ -15,7 +15,7 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from rsnotify.http.connections import TCP_CLOSE_WAIT, TCP_CLOSED, ConnectionLimits, tcp_state
+from rsnotify.http.connections import PEER, TCP_CLOSE_WAIT, TCP_CLOSED, ConnectionLimits, tcp_state
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import Exchange, Taking
 from rsnotify.http.heads import Headers, plain_head, render_head
@@ -140,7 +140,10 @@ class HttpProtocol(BoundedInput):
             "client": _address(transport, "peername"),
             "server": _address(transport, "sockname"),
             "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
-            "extensions": {HAND_OVER: {}},
+            "extensions": {
+                HAND_OVER: {},
+                PEER: {"socket": transport.get_extra_info("socket")},
+            },
         }
         self._reader = RequestReader(self, connection_scope)
         self.start_head_deadline()

@@ -224,6 +224,9 @@ LIMITS: dict[str, float] = {
     "connections that wait although their peers closed their direction before they were accepted": (
         listening.LATE
     ),
+    "requests that wait for a Change List to be read, where their peers closed their direction": (
+        stretches.CLOSED_WAITING
+    ),
     "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,

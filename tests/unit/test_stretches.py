@@ -2,15 +2,27 @@
 
 import asyncio
 import gc
+import socket
+import struct
+import sys
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
 from rsnotify import single_flight as costly
-from rsnotify.documents.stretches import FIRST_CHANGES, READ_CHANGES, READS_AT_ONCE, Stretches
+from rsnotify.documents.stretches import (
+    CLOSED_WAITING,
+    FIRST_CHANGES,
+    NOBODY,
+    READ_CHANGES,
+    READS_AT_ONCE,
+    ReadTurns,
+    Stretches,
+)
 from rsnotify.errors import Trimmed, TryAgain
+from rsnotify.http.connections import PEER
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Row, render_rows
@@ -117,6 +129,76 @@ async def test_the_memory_of_packing_does_not_grow_with_the_window() -> None:
         tracemalloc.stop()
     assert windows.kept.length > 10_000_000
     assert peak < 1_000_000
+
+
+@pytest.fixture
+def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs, ours = socket.create_connection(server.getsockname()), server.accept()[0]
+    with theirs, ours:
+        yield theirs, ours
+
+
+def request_of(peer: socket.socket) -> Any:
+    return {"extensions": {PEER: {"socket": peer}}}
+
+
+def go(peer: socket.socket, going: str) -> None:
+    if going == "closes its direction":
+        peer.shutdown(socket.SHUT_WR)
+    elif going == "leaves":
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
+@pytest.mark.parametrize("going", ["stays", "closes its direction", "leaves"])
+@pytest.mark.parametrize("over", [-1, 0])
+async def test_nothing_is_read_for_who_has_left_nor_if_100_wait_for_who_sends_no_more(
+    connected: tuple[socket.socket, socket.socket], going: str, over: int
+) -> None:
+    theirs, ours = connected
+    turns, done, end = ReadTurns(), list[int](), asyncio.Event()
+
+    async def read(number: int, scope: Any = NOBODY) -> None:
+        async with turns.turn(scope):
+            done.append(number)
+            await end.wait()
+
+    reading = [asyncio.create_task(read(number)) for number in range(READS_AT_ONCE)]
+    asked = asyncio.create_task(read(-1, request_of(ours)))
+    others = [asyncio.create_task(read(100 + number)) for number in range(CLOSED_WAITING + over)]
+    await asyncio.sleep(0)
+    go(theirs, going)
+    end.set()
+    await asyncio.gather(*reading, *others)
+    is_refused = going == "leaves" or (going == "closes its direction" and over == 0)
+    if is_refused:
+        with pytest.raises(TryAgain, match="too many others"):
+            await asked
+    else:
+        await asked
+    assert (-1 in done) is not is_refused
+    assert len(done) == len(reading) + len(others) + (not is_refused)
+
+
+@pytest.mark.parametrize("is_its_turn", [False, True])
+async def test_who_waits_no_more_takes_no_turn(is_its_turn: bool) -> None:
+    turns, end = ReadTurns(1), asyncio.Event()
+
+    async def read() -> None:
+        async with turns.turn():
+            await end.wait()
+
+    reading, cancelled, last = (asyncio.create_task(read()) for _ in range(3))
+    await asyncio.sleep(0)
+    end.set()
+    if is_its_turn:
+        while not reading.done():
+            await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.gather(reading, last)
+    assert cancelled.cancelled() or is_its_turn
 
 
 async def test_8_pieces_are_read_at_once_and_the_next_waits() -> None:
