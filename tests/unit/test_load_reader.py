@@ -2,10 +2,12 @@
 
 import gzip
 import json
+from bisect import bisect_left
 
 import pytest
 
 from rsnotify.errors import Rejected
+from rsnotify.journal.submission import FRAGMENT_BYTES
 from rsnotify.publishing.loads import load_reader
 from rsnotify.publishing.loads.load_formats import ENTRY_BYTES
 from rsnotify.publishing.loads.load_reader import (
@@ -166,6 +168,7 @@ NESTED = listed(RESOURCES[0]).replace(
         (XML, NESTED, "/urlset/url[1]/rs:md: <rs:ln> stands inside it"),
         (XML, listed(*RESOURCES).replace(b"<url>", b"!<url>", 1), "/urlset: the text '!'"),
         (XML, listed(*RESOURCES).replace(b"</url>", b"</url>!"), "/urlset: the text '!'"),
+        (XML, listed(*RESOURCES).replace(b"<url>", b"<url><loc/>", 1), "in document 1, entry 1: "),
         (XML, INDEXED, "names 2 lists, but 1 came"),
         (XML, listed(md=Md(capability="changelist")), "this is a changelist"),
         (XML, listed(RESOURCES[0]).replace(b"<rs:md l", b'<rs:md change="updated" l'), "changed"),
@@ -231,3 +234,23 @@ def test_a_resource_may_not_be_nested_without_end() -> None:
     nested = b'[{"loc": "http://example.com/a", "links": ' + b"[" * 100_000
     with pytest.raises(Rejected, match="resource 0"):
         read(JSON, "", nested, 1_000_000)
+
+
+def test_a_resource_may_be_so_long_as_it_is_kept_and_no_longer() -> None:
+    """Its links are longer in XML than they were sent."""
+
+    def of_length(ampersands: int) -> bytes:
+        hrefs = ["http://a.example/" + "&" * each for each in (2000, 2000, 2000, ampersands)]
+        links = [{"rel": "describes", "href": href} for href in hrefs]
+        return json.dumps({"loc": "http://example.com/a", "links": links}).encode()
+
+    def is_refused(ampersands: int) -> bool:
+        try:
+            return not read(NDJSON, "", of_length(ampersands), 1_000_000)
+        except Rejected:
+            return True
+
+    least = bisect_left(range(2000), True, key=is_refused)
+    assert read(NDJSON, "", of_length(least - 1), 1_000_000)
+    with pytest.raises(Rejected, match=f"resource 0: .* at most {FRAGMENT_BYTES} are allowed"):
+        read(NDJSON, "", of_length(least), 1_000_000)

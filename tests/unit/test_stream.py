@@ -97,3 +97,14 @@ def test_a_document_that_has_not_begun_has_no_head() -> None:
     assert not stream.has_head
     with pytest.raises(Rejected, match="has not begun"):
         _ = stream.head
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_a_prefix_that_is_not_declared_is_refused_whatever_the_pieces(size: int) -> None:
+    with pytest.raises(Rejected, match="not well-formed"):
+        read(HEAD + "<url><x:loc>http://example.com/a</x:loc></url>" + END, size)
+
+
+def test_only_entries_of_the_root_are_read() -> None:
+    inner = f"<urls>{ENTRY.format('b')}</urls>"
+    assert read(HEAD + ENTRY.format("a") + inner + END)[1] == ["http://example.com/a"]
