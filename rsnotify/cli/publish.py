@@ -302,6 +302,8 @@ def _json_bodies(changes: Sequence[object]) -> Iterator[PublishBody]:
 
 
 def _bodies_of_json(content: bytes) -> Iterator[PublishBody]:
+    if not content.strip():
+        raise Rejected("the file is empty: there was no change to publish")
     try:
         parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -150,7 +149,7 @@ def main() -> None:
 
 def _with_advice(error: Any) -> str:
     """A wrong use of the command line, in words; and where to read how it is used."""
-    if get_close_matches(getattr(error, "option_name", ""), ["--token"]):
+    if "tok" in getattr(error, "option_name", ""):
         return "a token is not given on the command line, where others see it: set RSNOTIFY_TOKEN"
     message = error.format_message().rstrip(".").removeprefix("Invalid value: ")
     path = error.ctx.command_path if error.ctx else "rsnotify"

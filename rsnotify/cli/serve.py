@@ -99,6 +99,8 @@ def next_steps(address: str, settings: Settings, sets: Sequence[str], token: str
     `token` opens the page; a browser sends no fragment to the hub.
     """
     command = "rsnotify" if shutil.which("rsnotify") else sys.argv[0]
+    if command.endswith("__main__.py"):
+        command = f"{sys.executable} -m rsnotify"
     options = _options(address, settings)
     secret = _secret(settings)
     steps = {"The hub answers at": address}

@@ -29,6 +29,7 @@ MISTAKES = [
     ("publish dataset1 --file DIR/misspelt.json", NO, "`chnge`: did you mean change?"),
     ("publish dataset1 --file DIR/unknown.json", NO, "known are loc, change, lastmod"),
     ("publish dataset1 --file DIR/text", NO, "is no JSON"),
+    ("publish dataset1 --file DIR/empty.json", NO, "the file is empty"),
     ("publish dataset1 --file DIR/text --format yaml", USE, "one of json, ndjson"),
     ("publish dataset1 LOC --framework", USE, "--framework needs the --capability"),
     ("publish dataset1 LOC --framework --capability list", NO, "one of resourcelist"),
@@ -58,6 +59,7 @@ MISTAKES = [
     ("resources show datset1", USE, "did you mean dataset1?"),
     ("mirror", USE, "missing argument 'URL... [DIR]'"),
     ("mirror localhost:8080 copy --once", USE, "http://, https://"),
+    ("mirror HUB copy --onse", USE, "no such option: --onse (Possible options: --json, --once"),
     ("mirror HUB/none copy --once", USE, "there is no set 'none'"),
     ("audit HUB none", USE, "make one with rsnotify mirror"),
     ("validate", USE, "name documents, or one Source with --site"),
@@ -82,6 +84,7 @@ async def typed(line: str, **settings: str) -> forks.Ended:
 async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path: Path) -> None:
     (tmp_path / "misspelt.json").write_text('{"loc": "http://e.com/a", "chnge": "updated"}')
     (tmp_path / "unknown.json").write_text('{"loc": "http://e.com/a", "zzzzzzz": "updated"}')
+    (tmp_path / "empty.json").write_text("\n")
     (tmp_path / "text").write_text("hello")
     words = {"HUB": hub.url, "LOC": "http://example.com/a", "DIR": str(tmp_path)}
     wrong = []
