@@ -431,12 +431,17 @@ async def test_a_connection_that_is_cut_misses_nothing(
     await expect(page.locator("#health")).to_have_text("cut by you")
     for number in range(1, 4):
         await page_hub.publish(f"http://example.com/{number}", set_name=set_name)
-    await expect(page.locator("#waiting")).to_have_text("3 wait")
+    await use_token(page)
+    await page.keyboard.press("Escape")
+    await page.click("#publish button")
+    await expect(page.locator("#publish .answer")).to_contain_text("while the channel is not")
+    await expect(page.locator("#waiting")).to_have_text("4 wait")
     assert await shown(page) == ["0"]
     await page.click("#cut")
-    await expect(page.locator("#work")).to_contain_text("3 changes that came meanwhile arrived")
-    await expect(latest(page)).to_have_count(4)
-    assert await shown(page) == ["3", "2", "1", "0"]
+    await expect(page.locator("#work")).to_contain_text("4 changes that came meanwhile arrived")
+    await expect(page.locator("#publish .answer")).to_contain_text("It arrived")
+    await expect(latest(page)).to_have_count(5)
+    assert await shown(page) == ["res1", "3", "2", "1", "0"]
     await page.click("#cut")
     await page.click("#cut")
     await expect(page.locator("#work")).to_contain_text("Nothing had changed")
