@@ -36,7 +36,7 @@ from rsnotify_mirror.dumping.zip_records import (
 ZIP, XML, INDEX = ".zip", ".xml", ".index"
 FILES = {ZIP: 0, XML: -1, INDEX: -1}  # and how they are buffered
 AT_ONCE = 500
-HASHED_BYTES = 4 * 1024 * 1024  # by the thread at a time
+HASHED_BYTES = 16 * 1024 * 1024  # by the thread at a time
 COPIED_BYTES = 64 * 1024 * 1024
 ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES  # all that follows the last member
 _decoder = msgspec.msgpack.Decoder(list[ZipMember])
@@ -70,7 +70,7 @@ class PackageWriter:
         self._manifest_bytes = self._central_bytes = 0
         self._first: str | None = None
         self._batch: list[ZipMember] = []
-        self._run: tuple[BinaryIO, int, int] | None = None  # to be copied from there
+        self._run: tuple[BinaryIO, int, int] | None = None  # to be copied: up to there, so much
         self._zip, self._manifest, self._index = (
             (folder / f".{name}{end}").open("w+b", buffering) for end, buffering in FILES.items()
         )
@@ -114,12 +114,11 @@ class PackageWriter:
         """A member of another package, as it lies there; it is moved to here."""
         begin, size = member.offset, member.size
         member.offset = self._offset
-        run = self._run
-        if run is not None and run[0] is file and run[1] + run[2] == begin:
-            self._run = file, run[1], run[2] + size
+        if self._run is not None and self._run[0] is file and self._run[1] == begin:
+            self._run = file, begin + size, self._run[2] + size
         else:
             self.settle()
-            self._run = file, begin, size
+            self._run = file, begin + size, size
         self._offset += size
         self._listed(member)
 
@@ -132,9 +131,9 @@ class PackageWriter:
     def settle(self) -> None:
         """Copy now what is to be copied, so that the files it lies in may be closed."""
         if self._run is not None:
-            (file, begin, size), self._run = self._run, None
+            (file, end, size), self._run = self._run, None
             self._end_buffer()
-            self._copy(file, begin, size)
+            self._copy(file, end - size, end)
 
     def _listed(self, member: ZipMember) -> None:
         self._first = member.loc if self._first is None else self._first
@@ -183,9 +182,8 @@ class PackageWriter:
         self._buffer.clear()
         self._hash_on(begin)
 
-    def _copy(self, file: BinaryIO, begin: int, size: int) -> None:
+    def _copy(self, file: BinaryIO, begin: int, end: int) -> None:
         """What lies together; its length is counted already."""
-        end = begin + size
         with suppress(AttributeError, OSError):  # not every system and file system can
             while begin < end and (
                 count := os.copy_file_range(
@@ -219,13 +217,17 @@ class PackageWriter:
             self._hashing.submit(self._hash, self._written)
 
     def _hash(self, end: int) -> None:
-        """In its thread: what is written, up to there. What fails is tried again by the last."""
+        """In its thread: what is written, up to there, and to the disk with it.
+
+        What fails is tried again at the end.
+        """
         while self._hashed < end:
             piece = os.pread(self._zip.fileno(), min(end - self._hashed, PIECE_BYTES), self._hashed)
             if not piece:
                 raise EOFError("a package is shorter than what was written")
             self._digest.update(piece)
             self._hashed += len(piece)
+        os.fsync(self._zip.fileno())
 
     # Its end ------------------------------------------------------------------------------------
 
@@ -256,7 +258,7 @@ class PackageWriter:
         self._end_buffer()
         hashed = self._hashing.submit(self._hash, self._offset)
         self._central.close()
-        for file in (self._index, self._manifest, self._zip):
+        for file in (self._index, self._manifest):
             file.flush()
             os.fsync(file.fileno())
         hashed.result()

@@ -154,7 +154,9 @@ class Packing:
         olds = [each for each in self._old if self._is_within(each, part)]
         with ExitStack() as stack:
             files: dict[str, BinaryIO] = {
-                each.name: stack.enter_context((self._folder / f"{each.name}{ZIP}").open("rb"))
+                each.name: stack.enter_context(
+                    (self._folder / f"{each.name}{ZIP}").open("rb", buffering=0)
+                )
                 for each in olds
             }
             writer: PackageWriter | None = None
