@@ -219,6 +219,21 @@ async def test_a_key_that_is_repeated_before_the_repair_is_stored_once(hub, clie
     assert await names(client) == ["1", "2", "3"]
 
 
+async def test_whoever_reads_what_was_put_back_knows_its_key(hub, client, losing):
+    async with losing:
+        await hub.publish(CHANNEL, submission("1", key="k"))
+        known = hub.feed(CHANNEL).memory
+        keys = known.keys_of(known.rows.items())
+        assert len(keys) == 1
+    reading = await started(client)
+    reading.feed(CHANNEL).watch(Silent())
+    await reading.start()
+    await hub.start()
+    await read_by(reading)
+    memory = reading.feed(CHANNEL).memory
+    assert [key.digest for key in memory.keys_of(memory.rows.items())] == [keys[0].digest]
+
+
 async def test_a_key_that_was_put_elsewhere_and_is_repeated_leaves_no_gap(
     hub, client, losing, alone
 ):

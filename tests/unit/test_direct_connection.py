@@ -261,6 +261,15 @@ async def test_what_is_no_redis_is_not_believed(
     assert not direct.is_usable
 
 
+async def test_a_refusal_that_its_parser_cannot_read_ends_the_connection(
+    direct: DirectConnection, peer: ThreadedPeer
+) -> None:
+    peer.says(b"-MOVED 3999 nowhere\r\n")
+    with pytest.raises(InvalidResponse, match="cannot be read"):
+        await direct.ask([PING])
+    assert not direct.is_usable
+
+
 @pytest.mark.parametrize("more", [b"+b\r\n", b"$6\r\nSEC"])
 async def test_more_than_was_asked_for_is_no_answer_to_the_next_question(
     direct: DirectConnection, peer: ThreadedPeer, more: bytes

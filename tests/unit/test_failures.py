@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
-from rsnotify.redis_client.failures import FULL, LASTING, PASSING, judge
+from rsnotify.redis_client.failures import FULL, LASTING, PASSING, judge, judge_unforeseen
 
 
 def in_script(text: str) -> str:
@@ -149,3 +149,8 @@ def test_a_connection_that_closes_as_it_is_written_to_is_a_failure_that_passes()
 def test_any_other_runtime_error_is_a_bug() -> None:
     bug = RuntimeError("dictionary changed size during iteration")
     assert judge(bug) is bug
+
+
+@pytest.mark.parametrize("error", [ValueError("no number"), ResponseError("no code"), KeyError(1)])
+def test_whatever_a_parser_raises_is_a_journal_that_cannot_be_used(error: Exception) -> None:
+    assert isinstance(judge_unforeseen(error), TryAgain)

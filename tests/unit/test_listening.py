@@ -219,6 +219,7 @@ def test_100_that_have_closed_their_direction_are_taken_one_in_a_turn_after_the_
         turns = Turns(bound)
         late = opened(bound, LATE + over)
         for peer in late:
+            peer.settimeout(SECONDS)
             peer.shutdown(socket.SHUT_WR)
         peers = opened(bound, 1)
         await turns.until(1 + LATE)
