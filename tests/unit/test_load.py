@@ -113,6 +113,7 @@ def test_so_many_bytes_are_published_at_once(monkeypatch: pytest.MonkeyPatch) ->
         ([("tell", "no"), ("dry_run", "yes")], LoadOptions(False, True)),
         ([("max_delete", "0.5"), ("tell", "yes")], LoadOptions(True, False, 0.5)),
         ([("max_delete", "100")], LoadOptions(max_delete=100.0)),
+        ([("max_delete", "1.5e-3")], LoadOptions(max_delete=0.0015)),
     ],
 )
 def test_options_are_read(query: list[tuple[str, str]], options: LoadOptions) -> None:
@@ -126,6 +127,8 @@ def test_options_are_read(query: list[tuple[str, str]], options: LoadOptions) ->
         ("dry_run", "true", "dry_run is 'true': it must be yes or no"),
         ("max_delete", "100.1", "percent from 0 to 100"),
         ("max_delete", "-1", "percent from 0 to 100"),
+        ("max_delete", "1e3", "percent from 0 to 100"),
+        ("max_delete", "1_0", "percent from 0 to 100"),
         ("max_delete", "nan", "percent from 0 to 100"),
         ("max_delete", "²", "percent from 0 to 100"),
         ("max_delete", ".", "percent from 0 to 100"),

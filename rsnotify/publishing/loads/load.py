@@ -159,8 +159,11 @@ def _yes_or_no(text: str) -> bool:
     return text == "yes"
 
 
+_NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+
+
 def _parse_percent(text: str) -> float:
-    if not text.isascii() or not text.replace(".", "", 1).isdecimal() or float(text) > 100:
+    if _NUMBER.fullmatch(text) is None or float(text) > 100:
         raise ValueError("a number of percent from 0 to 100")
     return float(text)
 
