@@ -71,7 +71,7 @@ async def test_events_are_in_gzip_for_those_who_accept_it(hub: RunningHub, accep
     """Each can be read as soon as it is there."""
     in_gzip = accepts_gzip(accepted)
     async with stream(hub, Accept_Encoding=accepted) as events:
-        assert events.answer.headers["Vary"] == "accept-encoding"
+        assert "accept-encoding" in events.answer.headers["Vary"].split(", ")
         assert (events.answer.headers.get("Content-Encoding") == "gzip") == in_gzip
         for number in range(3):
             answer = await hub.publish(f"http://example.com/res{number}")
