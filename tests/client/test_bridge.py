@@ -341,3 +341,17 @@ async def test_the_token_of_a_source_is_read_from_its_own_file(
     assert (facts.error, bridging.count()) == (None, 2)
     with pytest.raises(InvalidSettings, match="token-file"):
         await bridging.once(source.loc("map.xml"), **{"token-file": str(tmp_path / "none")})
+
+
+async def test_what_no_hub_takes_is_said_and_is_no_success(
+    source: Source, bridging: Bridging
+) -> None:
+    def listed(*locs: str) -> bytes:
+        return MAP.format("".join(f"<url><loc>{loc}</loc></url>" for loc in locs)).encode()
+
+    good, long = source.loc("a"), f"http://a.example/{'x' * 4_000}"
+    for locs in ((good, long), (good, f"{long}y", source.loc("b"))):
+        source.documents["/map.xml"] = listed(*locs)
+        facts = await bridging.once(source.loc("map.xml"), **{"max-delete": 100})
+        assert "not published" in (facts.skipped or "")
+    assert (bridging.told(), bridging.count()) == ([("created", "b")], 2)

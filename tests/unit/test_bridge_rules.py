@@ -225,7 +225,7 @@ RECORD = OaiRecord("oai:a:12/3", DAYS[0], False, {"dc:identifier": ["10.1/x", LO
     ],
 )
 def test_which_resource_a_record_is(rule: LocRule, expected: str | None) -> None:
-    assert rule.loc(RECORD, REQUEST) == expected
+    assert rule.loc(RECORD, REQUEST.record(RECORD.identifier)) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, closing
+from functools import partial
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change
@@ -121,9 +122,10 @@ class Bridge:
         facts.failures, facts.failed = facts.failures + 1, facts.failed + 1
 
     async def _look(self, *, is_once: bool) -> None:
+        if self._adapter is not None:
+            self._adapter.begin()
         await self._publish()
         adapter = self._adapter or await self._begin()
-        adapter.begin()
         self._take_release()
         if not self.state.facts.is_loaded:
             await self._load(adapter)
@@ -162,9 +164,8 @@ class Bridge:
 
     def _note(self, adapter: SourceAdapter) -> None:
         """What was skipped, and how far the Source's clock is off: once, as long as it stays so."""
-        facts, said = self.state.facts, None
-        if adapter.skipped_count:
-            said = f"{adapter.skipped_count} could not be read: {adapter.skipped[0]}"
+        facts, count = self.state.facts, adapter.skipped_count
+        said = f"{count} of its entries: {adapter.skipped[0]}" if count else None
         if said is not None and said != facts.skipped:
             for each in adapter.skipped:
                 log.warning("%s: skipped: %s", self.name, each)
@@ -180,20 +181,21 @@ class Bridge:
         facts = self.state.facts
         adapter.parts = self.state.parts()
         with closing(StateComparison(self._memory, self.state)) as comparison:
+            add, overlay = comparison.add, comparison.overlay
+            if not facts.is_read and not self._is_shared:  # there is nothing to compare with
+                add, overlay = self.state.insert, partial(self.state.insert, is_newer=True)
+            take = overlay if adapter.is_partial else add
             try:
                 async with aclosing(adapter.state()) as pieces:
                     async for piece in pieces:
-                        if adapter.is_partial:
-                            comparison.overlay(self._ours(piece))
-                        else:
-                            comparison.add(self._ours(piece), piece.part)
+                        take(self._ours(piece))
             except Unchanged:
                 facts.compared_at = time.time()
                 facts.cursor = facts.cursor if gap is None else gap.cursor
                 return
             cursor, facts.via = adapter.cursor, adapter.via
             if adapter.overlays and adapter.has_changes:
-                cursor = await self._overlay(adapter, comparison, cursor)
+                cursor = await self._overlay(adapter, overlay, cursor)
             await self._settle(adapter, comparison)
         self.state.keep_parts({} if adapter.skipped_count else adapter.parts)
         facts.cursor, facts.at, facts.is_read = cursor, adapter.at, True
@@ -202,14 +204,14 @@ class Bridge:
         self.state.save()
 
     async def _overlay(
-        self, adapter: SourceAdapter, comparison: StateComparison, cursor: str | None
+        self, adapter: SourceAdapter, take: Callable[[Piece], object], cursor: str | None
     ) -> str | None:
         """What happened since the state was made belongs to it."""
         for _ in range(2):
             try:
                 async with aclosing(adapter.changes(cursor)) as pieces:
                     async for piece in pieces:
-                        comparison.overlay(self._ours(piece))
+                        take(self._ours(piece))
                         cursor = piece.cursor or cursor
             except SourceGap as gap:
                 log.warning("%s: %s", self.name, gap)
@@ -221,15 +223,11 @@ class Bridge:
     async def _settle(self, adapter: SourceAdapter, comparison: StateComparison) -> None:
         """Record what is different; what is gone last, and only if that can be believed."""
         facts, known = self.state.facts, self.state.known
-        is_first = not facts.is_read and not self._is_shared
         can_delete = facts.is_read and adapter.is_whole and not adapter.skipped_count
         gone = comparison.gone(adapter.unchanged) if can_delete else []  # before others come
         gone = await adapter.gone(gone)
         for piece in comparison.fresh():
-            if is_first:
-                self.state.insert(piece)
-            else:
-                self._changed(self.state.apply(piece))
+            self._changed(self.state.apply(piece))
             await asyncio.sleep(0)
         if not can_delete:
             return
@@ -350,7 +348,7 @@ class Bridge:
 
     async def _take(self, piece: Piece) -> None:
         self.state.facts.via = self._adapter.via if self._adapter else ""
-        entries = self._ours(piece)
+        entries = self._ours(piece).entries
         gone = [key for key, change in entries if change.change == "deleted"]
         held = self._held_of(gone) if gone else set()
         kept = [each for each in entries if each[1].change != "deleted" or each[0] not in held]
@@ -371,12 +369,10 @@ class Bridge:
         self.state.hold(known)
         return set(known)
 
-    def _ours(self, piece: Piece) -> list[tuple[str, Change]]:
+    def _ours(self, piece: Piece) -> Piece:
         """Without what came from the set that it would go to."""
-        homes = self._homes
-        return [
-            entry for entry in piece.entries if not entry[1].links or not is_from(entry[1], homes)
-        ]
+        entries = [each for each in piece.entries if not is_from(each[1], self._homes)]
+        return piece._replace(entries=entries)
 
     # Publishing -------------------------------------------------------------------------------
 
@@ -388,9 +384,8 @@ class Bridge:
                 ready = [each for each in map(self._published, changes) if each is not None]
                 if self._is_shared:
                     ready = [each for each in ready if not await self._is_echo(each)]
-                key = key_of(self.state.epoch, number, raw)
                 if ready:
-                    await self._send(ready, key)
+                    await self._send(ready, key_of(self.state.epoch, number, raw))
                     self._note_published(ready)
                 self.state.forget_batch(number)
 
@@ -401,9 +396,7 @@ class Bridge:
             if error.status not in REFUSED:
                 raise
             if len(changes) == 1:
-                self.state.facts.refused += 1
-                log.warning("%s: refused: %s: %s", self.name, changes[0].loc, error.detail)
-                return
+                return self._refuse(f"{changes[0].loc}: {error.detail}")
             middle = len(changes) // 2
             await self._send(changes[:middle], f"{key}a")
             await self._send(changes[middle:], f"{key}b")
@@ -429,12 +422,19 @@ class Bridge:
 
     def _published(self, change: Change) -> Change | None:
         """As the hub takes it, with a link to where it came from."""
-        via = self.state.facts.via
-        ready, said = publishable(with_via(change, via))
-        for each in said[:1]:
-            log.warning("%s: %s: %s", self.name, "left out" if ready else "not published", each)
-        self.state.facts.refused += ready is None
+        ready, said = publishable(with_via(change, self.state.facts.via))
+        if ready is None:
+            self._refuse(said[0])
+        elif said:
+            log.warning("%s: left out: %s", self.name, said[0])
         return ready
+
+    def _refuse(self, why: str) -> None:
+        """Not published, which is no success of this look."""
+        self.state.facts.refused += 1
+        log.warning("%s: not published: %s", self.name, why)
+        if self._adapter is not None:
+            self._adapter.skip(f"not published: {why}")
 
     async def _is_echo(self, change: Change) -> bool:
         """Whether it came by a third Source, and the set knows it from there already."""

@@ -39,9 +39,9 @@ class StateComparison:
     def close(self) -> None:
         self._database.execute(f"DROP TABLE IF EXISTS {self._table}")
 
-    def add(self, entries: Sequence[tuple[str, Change]], part: int) -> None:
+    def add(self, piece: Piece) -> None:
         """What a list has; of several entries with one key the first counts."""
-        for some in batched(entries, LOOKED_UP):
+        for some in batched(piece.entries, LOOKED_UP):
             known = self._bridge.find([key for key, _ in some])
             fresh, moved = [], []
             for key, change in some:
@@ -50,18 +50,18 @@ class StateComparison:
                     continue
                 body = encode(change)
                 if row is None or not self._is_known(row, change, body):
-                    fresh.append((key, part, body))
-                elif row.part != part:
-                    moved.append((part, row.id))
+                    fresh.append((key, piece.part, body))
+                elif row.part != piece.part:
+                    moved.append((piece.part, row.id))
                 if row is not None:
                     self._see(row.id)
             self._stage(fresh)
             if moved:
                 self._bridge.move(moved)
 
-    def overlay(self, entries: Sequence[tuple[str, Change]]) -> None:
+    def overlay(self, piece: Piece) -> None:
         """What happened since the list was made; the last change of a resource counts."""
-        for key, change in entries:
+        for key, change in piece.entries:
             row = self._bridge.find([key]).get(key)
             self._database.execute(f"DELETE FROM {self._table} WHERE key = ?", (key,))  # noqa: S608
             is_gone = change.change == "deleted"

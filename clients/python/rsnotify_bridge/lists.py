@@ -64,12 +64,9 @@ class ListedSource(SourceAdapter):
         self.parts, self.unchanged, self.at = reader.parts, reader.unchanged, reader.at
         self.cursor = self.at if position_of(self.at) else None
 
-    def _home(self, document: RemoteDocument) -> str:
-        up = document.head.link("up") if document.has_head else None
-        return joined(document.url, up) if up else self.source.url
-
     def _piece(self, document: RemoteDocument, entries: list[Entry], part: int) -> Piece:
-        self.via = self._home(document)
+        up = document.head.link("up")
+        self.via = joined(document.url, up) if up else self.source.url
         found = [
             (loc, replace(change, loc=loc, change="created", datetime=None))
             for change in map(change_of, entries)

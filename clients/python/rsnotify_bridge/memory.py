@@ -225,18 +225,25 @@ class BridgeMemory:
         with self._memory.transaction():
             self._memory.database.executemany("UPDATE entry SET part = ? WHERE id = ?", moved)
 
-    def insert(self, piece: Piece) -> None:
-        """Of the first state, which is not published change by change."""
+    def insert(self, piece: Piece, *, is_newer: bool = False) -> None:
+        """Of the first state, which is not published change by change.
+
+        Of several entries with one key the first counts, or the last where they are newer.
+        """
+        entries = [*dict(piece.entries).items()] if is_newer else piece.entries
         rows = [
             (self.id, key, None if change.loc == key else change.loc, piece.part, encode(change))
-            for key, change in piece.entries
+            for key, change in entries
+            if change.change != "deleted"
         ]
         self._aliases |= any(loc is not None for _, _, loc, _, _ in rows)
+        run_all = self._memory.database.executemany
         with self._memory.transaction():
-            self._memory.database.executemany(
-                "INSERT OR IGNORE INTO entry (bridge, key, loc, part, body) VALUES (?, ?, ?, ?, ?)",
-                rows,
-            )
+            if is_newer:
+                keys = ((self.id, key) for key, _ in entries)
+                run_all("DELETE FROM entry WHERE bridge = ? AND key = ?", keys)
+            run_all("INSERT OR IGNORE INTO entry (bridge, key, loc, part, body)"
+                    " VALUES (?, ?, ?, ?, ?)", rows)  # fmt: skip
 
     def apply(self, piece: Piece) -> int:
         """Record what the Source has now, and what of that is to be published; how much that is."""

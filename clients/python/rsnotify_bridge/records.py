@@ -43,14 +43,15 @@ class LocRule(NamedTuple):
     def needs_metadata(self) -> bool:
         return self.element is not None or self.function is not None
 
-    def loc(self, record: OaiRecord, request: OaiRequest) -> str | None:
+    def loc(self, record: OaiRecord, address: str) -> str | None:
+        """The resource of a record that itself has this address."""
         if self.function is not None:
             return self.function(record)
         if self.element is not None:
             values = record.fields.get(self.element, ())
             return next((each for each in values if re.match(r"https?://\S+$", each)), None)
         if self.template is None:
-            return request.record(record.identifier)
+            return address
         local = record.identifier.rpartition(":")[2]
         given = {"identifier": record.identifier, "local": local}
         return _FIELD.sub(lambda m: _written(given[m[2]], keeps=bool(m[1])), self.template)
@@ -79,9 +80,10 @@ def changes_of(
         if stamp is None and record.datestamp:
             skip(f"the datestamp {record.datestamp[:40]!r} of {record.identifier[:200]}")
         when = exact(stamp)
-        via = (Link(VIA, request.record(record.identifier), when),)
+        address = request.record(record.identifier)
+        via = (Link(VIA, address, when),)
         try:
-            loc = rule.loc(record, request)
+            loc = rule.loc(record, address)
         except Exception as error:  # of somebody's own function
             skip(f"{record.identifier[:200]}: {type(error).__name__}: {error}")
             continue

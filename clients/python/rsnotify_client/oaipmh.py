@@ -13,14 +13,14 @@ from contextlib import aclosing, suppress
 from html import unescape
 from time import time
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit, urlunsplit
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.values import is_w3c_datetime
 from rsnotify_client.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_client.notification import position_of
-from rsnotify_client.web import Refused, Web, refused
+from rsnotify_client.web import AGAIN, XML_FIRST, Refused, Web, again, refused
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,10 @@ class OaiRequest(NamedTuple):
         return self.url(verb, **arguments)
 
     def record(self, identifier: str) -> str:
-        return self.url("GetRecord", identifier=identifier, metadataPrefix=self.prefix)
+        """Of each record, so without a detour over `url`."""
+        joint = "&" if "?" in self.base else "?"
+        name, prefix = (quote_plus(each, safe=":") for each in (identifier, self.prefix))
+        return f"{self.base}{joint}verb=GetRecord&identifier={name}&metadataPrefix={prefix}"
 
 
 def identity_of(url: str, data: bytes) -> OaiIdentity:
@@ -250,6 +253,7 @@ class Harvest:
                 if (early := early_token(data)) is not None and early not in tokens:
                     url = self._request.url(self.verb, resumptionToken=early)
                     coming = asyncio.create_task(self._fetched(url))
+                    await asyncio.sleep(0)  # it is asked for before this one is read
                 page = page_of(asked, data, has_metadata=self._has_metadata)
                 is_refused = is_first and page.error == "badArgument"
                 if is_refused and from_ and self.granularity != DAY:
@@ -312,18 +316,25 @@ class Harvest:
         """A page; where the repository asks to wait, its token is not lost."""
         for left in reversed(range(TRIES)):
             try:
-                page = await self._web.page(url, cap=PAGE_BYTES)
+                return await self._page(url)
             except TryAgain as error:
                 if not left:
                     raise
                 await asyncio.sleep(min(WAIT_SECONDS, error.retry_after_seconds or 1.0))
-                continue
-            if page.status != 200:
-                raise refused(url, page.status, challenge=page.challenge)
-            if len(page.body) >= PAGE_BYTES:
-                raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")
-            return page.body
         raise AssertionError
+
+    async def _page(self, url: str) -> bytes:
+        """Read at once, for between two pieces the next request waits."""
+        async with self._web.ask(url, headers={"Accept": XML_FIRST}) as answer:
+            if answer.status in AGAIN:
+                raise again(url, answer)
+            if answer.status != 200:
+                challenge = answer.headers.get("www-authenticate")
+                raise refused(url, answer.status, challenge=challenge)
+            data = await answer.read(PAGE_BYTES)
+            if len(data) >= PAGE_BYTES:
+                raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")
+            return data
 
 
 async def _given_up(task: "asyncio.Task[bytes]") -> None:
