@@ -1,11 +1,114 @@
-"""Bridges that are killed, and whose hub is: `make soak SOAK_ARGS=bridge`, for less long."""
+"""Bridges that are killed, and whose hubs and Source are: `make soak SOAK_ARGS=bridge`, shorter."""
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import pytest
+
+from rsnotify_bridge.memory import BridgeStore
+from rsnotify_bridge.options import BridgeOptions
+from rsnotify_bridge.service import Bridges, HubAddress
+from rsnotify_client.network import Network
+from tests.client.bridging import Bridging
+from tests.client.hubs import HubProcess
 from tests.soak.bridge import soak
+from tests.support.amount import amount
+from tests.support.running import TOKEN
+from tests.support.sources import CAPABILITIES, Source
+
+EACH = amount(5, much=1)  # of the statements, before which a process is killed
 
 
 async def test_a_bridge_that_is_killed_misses_nothing_and_publishes_nothing_twice(
     tmp_path: Path,
 ) -> None:
     assert await soak(tmp_path, 8, seed=4) > 0
+
+
+class Killed(BaseException):
+    """By nobody caught."""
+
+
+class DyingConnection:
+    """A connection to the state file whose process is killed after so many statements."""
+
+    def __init__(self, connection: Any, left: int) -> None:
+        self._connection, self._left = connection, left
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, *words: Any) -> Any:
+        self._count()
+        return self._connection.execute(*words)
+
+    def executemany(self, *words: Any) -> Any:
+        self._count()
+        return self._connection.executemany(*words)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise Killed
+
+
+async def look(bridging: Bridging, source: str, statements: int) -> bool:
+    """One look; whether it was killed."""
+    given = {"from": source, "set": bridging.set_name, "max-delete": 100}
+    options = [msgspec.convert(given, BridgeOptions)]
+    store = BridgeStore(bridging.state)
+    store.database = DyingConnection(store.database, statements)  # type: ignore[assignment]
+    bridges = None
+    try:
+        bridges = Bridges(options, HubAddress(bridging.hub.url, TOKEN), store, Network())
+        assert await bridges.once()
+    except Killed:
+        return True
+    finally:
+        store.close()  # what was not committed is gone, as it is with a process
+        if bridges is not None:
+            with suppress(Killed):
+                await bridges.close()
+    return False
+
+
+@pytest.mark.parametrize("kind", ["map", "lists"])
+async def test_killed_between_any_two_statements_it_goes_on_where_it_was(
+    real_hub: HubProcess, tmp_path: Path, kind: str
+) -> None:
+    number, was_killed = 0, True
+    while was_killed:
+        async with Source() as source:
+            for name in "abcdef":
+                source.add(name, b"first")
+            source.list_resources()
+            real_hub.add_set(name := f"killed-{kind}-{number}")
+            bridging = Bridging(real_hub, name, tmp_path / f"{number}.db")
+            address = source.loc("map.xml") if kind == "map" else source.url + CAPABILITIES
+            _map(source)
+            was_killed = await look(bridging, address, number)
+            await bridging.once(address, **{"max-delete": 100})
+            assert (bridging.told(), bridging.count()) == ([], 6)
+            for changed, content in (("a", b"second"), ("g", b"new"), ("b", None)):
+                source.change(changed, content)
+            _map(source)
+            was_killed |= await look(bridging, address, number)
+            facts = await bridging.once(address, **{"max-delete": 100})
+            assert (facts.error, facts.held, facts.skipped) == (None, None, None)
+            wanted = {("updated", "a"), ("created", "g"), ("deleted", "b")}
+            found = [({"g": "created"}.get(loc, change), loc) for change, loc in bridging.told()]
+            assert (sorted(found), bridging.count()) == (sorted(wanted), 6)
+        number += EACH
+    assert number > 20
+
+
+def _map(source: Source) -> None:
+    """A sitemap that says of each what it has."""
+    entries = "".join(
+        f"<url><loc>{source.url}{path}</loc><lastmod>2026-11-{10 + len(body)}</lastmod></url>"
+        for path, body in source.resources.items()
+    )
+    namespace = "http://www.sitemaps.org/schemas/sitemap/0.9"
+    source.documents["/map.xml"] = f'<urlset xmlns="{namespace}">{entries}</urlset>'.encode()
