@@ -44,11 +44,11 @@ CREATE TABLE held (bridge INTEGER, key TEXT, PRIMARY KEY (bridge, key));
 FIND = "SELECT id, key, part, body FROM entry WHERE bridge = ? AND key IN (%s)"
 OTHERS = """
 SELECT entry.body, bridge.facts FROM entry JOIN bridge ON bridge.id = entry.bridge
-WHERE bridge.hub = ?1 AND bridge.set_name = ?2 AND entry.id != ?3
+WHERE bridge.hub = :hub AND bridge.set_name = :set AND entry.id != :id
 AND entry.id IN (
-    SELECT id FROM entry WHERE loc = ?4
+    SELECT id FROM entry WHERE loc = :loc
     UNION SELECT entry.id FROM entry JOIN bridge ON bridge.id = entry.bridge
-    WHERE bridge.hub = ?1 AND bridge.set_name = ?2 AND key = ?4 AND loc IS NULL
+    WHERE bridge.hub = :hub AND bridge.set_name = :set AND key = :loc AND loc IS NULL
 )
 """
 
@@ -295,7 +295,7 @@ class BridgeMemory:
         if not self._has_others:
             return []
         id_ = -1 if known is None else known.id
-        rows = self._run(OTHERS, (self.hub, self.set_name, id_, loc))
+        rows = self._run(OTHERS, {"hub": self.hub, "set": self.set_name, "id": id_, "loc": loc})
         return [with_via(decode(body), read_facts(facts).via) for body, facts in rows]
 
     @property

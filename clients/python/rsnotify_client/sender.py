@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from threading import Lock
-from time import monotonic
+from time import monotonic, sleep
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -227,7 +227,13 @@ class Sender:
             if self._thread is None and not sys.is_finalizing():  # no thread runs after that
                 self._stopping = False
                 thread = threading.Thread(target=self._run, name="rsnotify-sender", daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    if "shutdown" not in str(error):  # no threads are left, for example
+                        raise
+                    self.is_ending = True  # since Python 3.12 no thread begins then
+                    return
                 self._thread, self._thread_id = thread, thread.ident
 
     def counters(self, taken: int = 0) -> Counters:
@@ -263,6 +269,9 @@ class Sender:
             in_trouble = (self._troubles or self._failure) and not is_patient
             if is_late or in_trouble or self._stopping or sys.is_finalizing():
                 raise TimeoutError(self._in_the_way(waited))
+            if self._thread is None:  # none begins any more: whoever waits sends
+                sleep(min(self._try_to_send_all(), TURN_SECONDS))
+                continue
             with self._progress:
                 self._progress.wait(TURN_SECONDS)
 
