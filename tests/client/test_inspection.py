@@ -657,6 +657,18 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "/dump.zip",
         "does not hold '/b'",
     ),
+    "a package holds what its manifest does not name": (
+        lambda site: (
+            site.pack(
+                "/dump.zip",
+                {"/manifest.xml": site.documents["/manifest.xml"]}
+                | {"/a": b"first /a", "/b": b"first /b", "/left/": b"", "/left/over": b""},
+            ),
+            site.offer_dump(),
+        ),
+        "/dump.zip",
+        "it holds 'left/over', which manifest.xml does not name",
+    ),
     "a package holds another content": (
         lambda site: (
             site.pack(

@@ -103,6 +103,14 @@ class Package:
             yield from filter(self._is_inside, entries)
         self.refused += [f"{self._where}: {each}" for each in stream.skipped]
 
+    def unnamed(self, entries: Iterable[Entry]) -> list[str]:
+        """Members that no entry of the manifest names, and no link of one."""
+        named = {MANIFEST}
+        for entry in entries:
+            paths = (entry.md.path if entry.md else None, *(each.path for each in entry.links))
+            named.update(path.lstrip("/") for path in paths if path)
+        return [name for name in self._names() if name not in named and name[-1:] != "/"]
+
     def _names(self) -> dict[str, str]:
         return {info.filename.lstrip("/"): info.filename for info in self._zip.infolist()}
 

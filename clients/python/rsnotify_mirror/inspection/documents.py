@@ -427,7 +427,7 @@ class Packages:
     def _inside(self, named: NamedPackage, file: BinaryIO) -> list[Violation]:
         """In a thread, which is waited for."""
         package = Package(file, named.url)
-        found = self._manifest(named, file)
+        found = self._manifest(named, file, package)
         members = (self._member(package, each) for each in package.resources())
         wrong = [each for each in members if each is not None]
         wrong += [_wrong(each.removeprefix(f"{named.url} ")) for each in package.refused]
@@ -436,7 +436,7 @@ class Packages:
             found.append(_wrong(f"the same of {len(wrong) - NAMED} more resources"))
         return found
 
-    def _manifest(self, named: NamedPackage, file: BinaryIO) -> list[Violation]:
+    def _manifest(self, named: NamedPackage, file: BinaryIO, package: Package) -> list[Violation]:
         """The one inside, held against its copy; without a copy it stands for it."""
         body = _manifest_of(file)
         if body is None:
@@ -458,6 +458,12 @@ class Packages:
                 found.append(
                     _wrong(f"{MANIFEST} does not tell the same of {loc} as {named.contents}")
                 )
+        unnamed = package.unnamed(document.entries)
+        if unnamed:
+            more = f" and {len(unnamed) - 1} more" if len(unnamed) > 1 else ""
+            found.append(
+                _wrong(f"it holds {unnamed[0][:200]!r}{more}, which {MANIFEST} does not name")
+            )
         return found
 
     def _member(self, package: Package, packed: Packed) -> Violation | None:
