@@ -1,5 +1,5 @@
-"""Strangers who send without end: how long everybody else waits meanwhile, and how soon they are
-cut off.
+"""Strangers who send without end, or who connect, ask and leave: how long everybody else waits
+meanwhile, and how soon the first are cut off.
 
 `python -m tests.bench floods`, or some kinds: `python -m tests.bench.floods pongs "a head"`. The
 floods come from a process of their own; a Source publishes and honest readers read all the while.
@@ -9,6 +9,7 @@ import asyncio
 import os
 import select
 import socket
+import struct
 import sys
 import tempfile
 from asyncio.subprocess import PIPE
@@ -34,6 +35,10 @@ PAUSE_SECONDS = 0.02  # between two publishes, and two looks at the hub's health
 QUIET_SECONDS = 1.0  # watched after the flood's end
 FLOOD_SECONDS = 6.0
 AT_ONCE = 1 << 18
+STAY_SECONDS = 0.005  # of those who leave, after they have asked
+CHANGES = 100_000  # in the list that they ask for
+BATCH = 5_000
+RESET = struct.pack("ii", 1, 0)  # at a close, instead of an orderly end
 
 CHANNEL = "/channels/dataset1/change_notification_channel"
 GET = b"GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -85,12 +90,62 @@ FLOODS = {
 }
 
 
+def _list(query: str) -> bytes:
+    return f"GET /dataset1/changelist.xml?{query} HTTP/1.1\r\nHost: h\r\n\r\n".encode()
+
+
+LEFT = {
+    "a list, left": _list("from=FIRST"),
+    "a list, closed": _list("from=FIRST"),
+    "a list until, left": _list("until=9999-01-01T00:00:00Z"),
+    "a list until, closed": _list("until=9999-01-01T00:00:00Z"),
+    "a page, left": _list("from=FIRST&limit=1000"),
+    "an event stream, left": STREAM,
+    "an event stream, closed": STREAM,
+    "a WebSocket, left": SOCKET,
+    "a WebSocket, closed": SOCKET,
+}
+"""What is asked for, again and again, by those who reset or close their connections meanwhile."""
+
+
 # --- the process that floods ---------------------------------------------------------------------
 
 
 def flood(kind: str, connections: int, port: int) -> None:
-    """Open so many, flood on a line of input, tell when each was cut off."""
+    """Begin at a line of input, end with a line that says what became of it."""
     os.nice(10)  # strangers have machines of their own
+    if kind in LEFT:
+        uvloop.run(_leave(kind, connections, port))
+    else:
+        _send(kind, connections, port)
+
+
+async def _leave(kind: str, connections: int, port: int) -> None:
+    """Ask and leave, all at the same time."""
+    print("ready", flush=True)
+    request, left = LEFT[kind].replace(b"FIRST", sys.stdin.readline().strip().encode()), 0
+
+    async def ask_and_leave() -> None:
+        nonlocal left
+        loop = asyncio.get_running_loop()
+        while True:
+            with socket.socket() as peer, suppress(OSError):
+                peer.setblocking(False)
+                await loop.sock_connect(peer, ("127.0.0.1", port))
+                await loop.sock_sendall(peer, request)
+                left += 1
+                await asyncio.sleep(STAY_SECONDS)
+                if kind.endswith("left"):
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FLOOD_SECONDS):
+            await asyncio.gather(*(ask_and_leave() for _ in range(connections)))
+    print(f"{left / FLOOD_SECONDS:.0f} left in a second", flush=True)
+
+
+def _send(kind: str, connections: int, port: int) -> None:
+    """Open so many, and send until they are cut off."""
     sending = FLOODS[kind]
     peers = {each.fileno(): each for each in (_opened(sending, port) for _ in range(connections))}
     then = memoryview(sending.then * (2 * AT_ONCE // len(sending.then)))
@@ -111,7 +166,7 @@ def flood(kind: str, connections: int, port: int) -> None:
                 poll.unregister(number)
                 peers.pop(number).close()
                 closed = perf_counter() - began
-    print(f"{len(peers)} {closed}", flush=True)
+    print(f"{len(peers)} still open" if peers else f"{closed:.2f} s", flush=True)
 
 
 def _opened(sending: Flood, port: int) -> socket.socket:
@@ -192,7 +247,7 @@ class Others:
         raise AssertionError("an honest reader was closed")
 
 
-async def report(hub: RunningHub, others: Others, kind: str, connections: int) -> None:
+async def report(hub: RunningHub, others: Others, kind: str, connections: int, first: str) -> None:
     words = ("-m", "tests.bench.floods", "--flood", kind, str(connections), str(hub.port))
     process = await asyncio.create_subprocess_exec(sys.executable, *words, stdin=PIPE, stdout=PIPE)
     assert process.stdin is not None
@@ -200,21 +255,31 @@ async def report(hub: RunningHub, others: Others, kind: str, connections: int) -
     await process.stdout.readline()
     before = scheduled(hub)
     others.forget()
-    process.stdin.write(b"go\n")
-    left, closed = (await process.stdout.readline()).split()
+    process.stdin.write(first.encode() + b"\n")
+    end = (await process.stdout.readline()).decode().strip()
     await asyncio.sleep(QUIET_SECONDS)
     used, waited = (now - then for now, then in zip(scheduled(hub), before, strict=True))
     await process.wait()
-    cut = f"{float(closed):.2f} s" if left == b"0" else f"{left.decode()} still open"
     p99 = quantiles([*others.readers, *others.readers], n=100)[98] if others.readers else inf
     live = others.longest("live", others.live)
     publish = others.longest("publish", others.publishes)
     print(
         f"| {kind} | {connections} | {live * 1e3:.0f} ms | {publish * 1e3:.0f} ms "
-        f"| {p99 * 1e3:.0f} ms | {cut} "
+        f"| {p99 * 1e3:.0f} ms | {end} "
         f"| {used:.1f} s, {waited:.1f} s |",
         flush=True,
     )
+
+
+async def fill(hub: RunningHub) -> str:
+    """A long list, and the position at which it begins."""
+    first = ""
+    for begin in range(0, CHANGES, BATCH):
+        locs = (f"http://example.com/{number:07d}" for number in range(begin, begin + BATCH))
+        stored = await hub.publish(*locs)
+        first = first or str(stored["from"])
+    await asyncio.sleep(QUIET_SECONDS)
+    return first
 
 
 def scheduled(hub: RunningHub) -> tuple[float, float]:
@@ -227,7 +292,7 @@ def scheduled(hub: RunningHub) -> tuple[float, float]:
 async def measure(kinds: Sequence[str]) -> None:
     print(
         "| flood | connections | /health/live, longest | a publish, longest | readers, p99 "
-        "| all cut off after | the hub had a processor, and waited for one |"
+        "| all cut off after, or left | the hub had a processor, and waited for one |"
     )
     print("|---|---|---|---|---|---|---|", flush=True)
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
@@ -240,16 +305,19 @@ async def measure(kinds: Sequence[str]) -> None:
             running = [others.look(), others.publish(), *(others.read() for _ in range(HONEST))]
             tasks = [asyncio.create_task(each) for each in running]
             await asyncio.sleep(QUIET_SECONDS)
+            first = ""
             for kind in kinds:
+                if kind in LEFT and not first:
+                    first = await fill(hub)
                 for connections in COUNTS:
-                    await report(hub, others, kind, connections)
+                    await report(hub, others, kind, connections, first)
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
 
 
-def main(kinds: Sequence[str] = tuple(FLOODS)) -> None:
+def main(kinds: Sequence[str] = (*FLOODS, *LEFT)) -> None:
     uvloop.run(measure(kinds))
 
 
@@ -257,4 +325,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--flood"]:
         flood(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     else:
-        main(sys.argv[1:] or tuple(FLOODS))
+        main(sys.argv[1:] or (*FLOODS, *LEFT))
