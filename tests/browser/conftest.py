@@ -104,6 +104,7 @@ async def choose(page: Page, set_name: str) -> None:
     await view(page, "Overview")
     await page.fill("#find", set_name)
     await page.click(f"#overview a:text-is('{set_name}')")
+    await expect(page.locator("h1.set-name")).to_have_text(set_name)  # until then it shows another
 
 
 async def tab_to(page: Page, where: str) -> None:
