@@ -29,6 +29,7 @@ LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its
 PIPELINED = 8  # requests that may wait for earlier responses
 STARTED_A_TURN = 8  # of these and of handshakes, on all connections, in a turn of the event loop
 FIRST_A_TURN = 64  # of requests that wait for no response
+LEFT_A_TURN = 256  # whose peers have left while they waited: to see that costs next to nothing
 LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
 LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
@@ -39,18 +40,18 @@ LEAST_BYTES = 512  # many a request
 
 class StartQueue:
     """Starts so many requests or handshakes in a turn of the event loop: a peer that asks once does
-    not wait for hundreds of others. Those whose peers leave while they wait are never started."""
+    not wait for hundreds of others. Those whose peers leave while they wait are never started, and
+    take nobody's turn: thousands a second may come and leave."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most
-        self._line: deque[Callable[[], None]] = deque()
+        self._line: deque[Callable[[], bool]] = deque()
         self._is_turning = False
 
-    def start(self, run: Callable[[], None]) -> None:
-        """Now, or when its turn comes."""
+    def start(self, run: Callable[[], bool]) -> None:
+        """Now, or when its turn comes; `run` returns whether it began."""
         if self._left:
-            self._left -= 1
-            run()
+            self._left -= run()
         else:
             self._line.append(run)
         self._come_back()
@@ -62,9 +63,10 @@ class StartQueue:
 
     def _turn(self) -> None:
         self._is_turning, self._left = False, self._most
-        while self._line and self._left:
-            self._left -= 1
-            self._line.popleft()()
+        looks = self._most + LEFT_A_TURN
+        while self._line and self._left and looks:
+            looks -= 1
+            self._left -= self._line.popleft()()
         if self._line:
             self._come_back()
 
@@ -272,16 +274,17 @@ class HttpProtocol(BoundedInput):
         exchange = self._serving = self._waiting.pop(0)
         self._input.starts.start(partial(self._run, exchange))
 
-    def _run(self, exchange: Exchange) -> None:
+    def _run(self, exchange: Exchange) -> bool:
         if exchange.is_disconnected:
-            return
+            return False
         if tcp_state(self.transport.get_extra_info("socket")) == TCP_CLOSED:
             self.transport.abort()
-            return
+            return False
         tasks = self._server_state.tasks
         task = asyncio.get_running_loop().create_task(exchange.run(self._config.loaded_app))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
+        return True
 
     def answered(self, exchange: Exchange) -> None:
         self._server_state.total_requests += 1
@@ -438,12 +441,14 @@ class HttpProtocol(BoundedInput):
         self.output.resume()
 
 
-def _begin_handshake(transport: asyncio.Transport, handshake: BoundedInput, request: bytes) -> None:
+def _begin_handshake(transport: asyncio.Transport, handshake: BoundedInput, request: bytes) -> bool:
     if tcp_state(transport.get_extra_info("socket")) in (TCP_CLOSED, TCP_CLOSE_WAIT):
         transport.abort()
-    elif not transport.is_closing():
-        transport.resume_reading()
-        handshake.data_received(request)
+    if transport.is_closing():
+        return False
+    transport.resume_reading()
+    handshake.data_received(request)
+    return True
 
 
 def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:

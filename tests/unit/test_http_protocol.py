@@ -21,6 +21,7 @@ from rsnotify.http.protocol import (
     FIRST_A_TURN,
     HEAD_SECONDS,
     LAST_REQUEST_SECONDS,
+    LEFT_A_TURN,
     LINGER_BYTES,
     LINGER_LEAST_BYTES,
     LINGER_REQUESTS_BYTES,
@@ -589,6 +590,21 @@ async def test_8_handshakes_begin_in_a_turn_but_none_of_one_who_has_gone(over: i
     assert all(peer.transport.asked.request.startswith(b"GET / ") for peer in peers)
     assert not any(peer.transport.is_paused for peer in peers)
     assert not gone.transport.asked.request
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_256_who_have_left_take_no_turn_of_a_handshake(over: int) -> None:
+    shared = HttpInput()
+    peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN * 2 + LEFT_A_TURN + over)]
+    for peer in peers:
+        peer.config.ws_protocol_class = Asked
+        peer.protocol.data_received(UPGRADE)
+    for gone in peers[STARTED_A_TURN:-STARTED_A_TURN]:
+        gone.transport.close()
+    await asyncio.sleep(0)
+    begun = [bool(peer.transport.asked.request) for peer in peers[-STARTED_A_TURN:]]
+    assert begun == [True] * (STARTED_A_TURN - over) + [False] * over
+    await settled()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
