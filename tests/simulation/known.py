@@ -4,7 +4,7 @@
 
 Each is a few lines of the code as they are, and what they become; in which file they are does not
 matter. `test_histories.py` fails when no file has the lines any more: then they are mended here.
-`docs/simulation.md` has the table of how many histories each takes.
+`docs/simulation.md` names those that are not found.
 """
 
 from importlib.machinery import SourceFileLoader
