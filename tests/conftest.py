@@ -1,6 +1,7 @@
 """Fixtures: a hub of its own for a test, and a real Redis shared by the tests that need one."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         folder = leave()
         config.add_cleanup(lambda: come_back(folder))
+        gc.disable()  # until all is collected: what is made meanwhile stays
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -36,6 +38,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left = [item for item in items if item.get_closest_marker("much")]
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_finish() -> None:
+    """Nobody looks for garbage among thousands of tests, whose number would make each look long."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture
