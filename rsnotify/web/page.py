@@ -6,11 +6,12 @@ The JavaScript client is among them, for the page and for pages that copy its ex
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from gzip import compress
 from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -32,13 +33,18 @@ XML = ("application/xml", "text/xml")
 ACCEPT_CHARACTERS = 1024  # that are read of `Accept`; browsers send some hundred
 
 
-class File(NamedTuple):
+@dataclass(frozen=True)
+class File:
     """One file of the page, as it is sent: plain, or compressed for those who take it."""
 
     content: bytes
-    in_gzip: bytes
     media_type: str
     tag: str
+
+    @cached_property
+    def in_gzip(self) -> bytes:
+        """Compressed when it is first asked for, so that no start waits for what nobody may ask."""
+        return compress(self.content, 9, mtime=0)
 
 
 class FrontPage:
@@ -119,8 +125,7 @@ def _read_client() -> dict[str, File]:
 
 def _file(name: str, content: bytes) -> File:
     tag = blake2b(content, digest_size=12).hexdigest()
-    in_gzip = compress(content, 9, mtime=0)
-    return File(content, in_gzip, MEDIA_TYPES[PurePath(name).suffix], f'"{tag}"')
+    return File(content, MEDIA_TYPES[PurePath(name).suffix], f'"{tag}"')
 
 
 def _sent(request: Request, file: File) -> Response:
