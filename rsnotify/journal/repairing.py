@@ -198,9 +198,12 @@ class Repairing:
         waited = self._waited_for_others(feed, found.lost)
         if waited < ORDER_SECONDS:
             raise TryAgain(LEFT_TO_OTHERS)
+        is_alone = waited >= OTHERS_SECONDS
+        if found.lost is not None and not found.plan and not is_alone:
+            raise TryAgain(LEFT_TO_OTHERS)  # without the hold, which they need
         if found.plan is not None:
             async with self._repairs.held(feed.channel) as holder:
-                await self._carry_out(feed, holder, is_alone=waited >= OTHERS_SECONDS)
+                await self._carry_out(feed, holder, is_alone=is_alone)
         elif found.is_held:
             await self._repairs.released(feed.channel)
         await self._go_on(feed)
