@@ -8,6 +8,8 @@ SOAK_ARGS ?=
 SCENARIO ?=
 SEED ?=
 SECONDS ?= 60
+COUNT ?=
+LONG ?=
 FUZZ_SECONDS ?= 60
 
 # Unless PYTHON names one, the first of these that is new enough makes the environment.
@@ -42,8 +44,9 @@ test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allo
 coverage: $(VENV)/test.stamp ## measure which lines and branches the tests run
 	@$(BIN)/python -m tests.coverage $(PYTEST_ARGS)
 
-simulate: $(VENV)/test.stamp ## run the hub in simulated worlds for SECONDS; SCENARIO=… SEED=… shows one history
-	@$(BIN)/python -m tests.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+simulate: $(VENV)/test.stamp ## run the hub in simulated worlds for SECONDS, or COUNT of them; SCENARIO=… SEED=… shows one history
+	@$(BIN)/python -m tests.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(COUNT),--histories $(COUNT)) $(if $(LONG),--long)
 
 fuzz: $(VENV)/test.stamp ## feed hostile bytes to what reads them, FUZZ_SECONDS for each reader
 	@$(PIP) -e '.[fuzz]' || echo 'Without atheris, inputs are only mutated.' >&2

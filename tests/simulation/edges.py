@@ -18,6 +18,7 @@ from tests.simulation.virtual import EPOCH
 from tests.simulation.world import World
 
 OWN_SECONDS = 0.65  # until all have what a Source was not there to be answered
+REPAIRED_SECONDS = 2.0  # until what one hub remembers is there again, however busy the others are
 
 
 def slowest(reader: Reader) -> float:
@@ -434,3 +435,69 @@ async def restarted(world: World, redis: Engine) -> None:
         world.network.join("a", "redis")
         await asyncio.gather(*sent)
     await Judge(world, ["a", "b"], [source], readers).judge()
+
+
+@scenario
+async def lagging_replica(world: World, redis: Engine) -> None:
+    """The server to which Redis fails over is some commands behind: what it lacks is put back."""
+    chance = world.chance
+    source, readers = await followed(world, readers=2)
+    await source.publish(source.new())
+    redis.replicate(chance.randrange(1, 40))
+    sent = [asyncio.ensure_future(source.publish(source.new())) for _ in range(8)]
+    await asyncio.sleep(chance.random() ** 2 * 0.1)
+    world.note("redis", "fails over to its replica")
+    redis.fail_over_to_replica()
+    sent += [asyncio.ensure_future(source.publish(source.new())) for _ in range(2)]
+    await asyncio.gather(*sent)
+    again = chance.sample([*source.acknowledged], 4)
+    await asyncio.gather(*(source.publish(key, chance.choice("ab")) for key in again))
+    await Judge(world, ["a", "b"], [source], readers, may_lose=True).judge()
+
+
+@scenario
+async def failover_in_a_script(world: World, redis: Engine) -> None:
+    """Redis fails over while it runs a script, whose effects are there afterwards, or are not."""
+    chance = world.chance
+    source, readers = await followed(world, readers=2)
+    await source.publish(source.new())
+    await asyncio.sleep(0.3)
+    redis.fail_over_in("append", is_kept=chance.random() < 0.5)
+    sent = [asyncio.ensure_future(source.publish(source.new(2), "a")) for _ in range(3)]
+    if chance.random() < 0.5:
+        sent.append(asyncio.ensure_future(source.send(source.new(), "b", keyless=True)))
+    await asyncio.gather(*sent)
+    await Judge(world, ["a", "b"], [source], readers, may_lose=True).judge()
+
+
+@scenario
+async def busy_neighbours(world: World, redis: Engine) -> None:
+    """Hubs that remember nothing of what was lost are asked to publish again and again: the one
+    that does remember it is not kept from putting it back."""
+    chance = world.chance
+    others = "bcde"[: chance.randrange(2, 5)]
+    await hubs_ready(world, "a")
+    source = Source(world, ["a"])
+    await source.publish(source.new(), "a")
+    await asyncio.sleep(0.3)
+    redis.keep()
+    await source.publish(source.new(2), "a")
+    await hubs_ready(world, *others)  # they know where the journal ended, and no more
+    world.network.part("a", "redis")
+    redis.fail_over()
+    sent = [asyncio.ensure_future(source.publish(source.new(), hub)) for hub in 5 * others]
+    late = chance.random() * 0.6
+    redis.answers_late = lambda host, _: late if host in others else 0.0
+    await asyncio.sleep(2 + chance.random() * 3)
+    world.network.join("a", "redis")
+    joined = world.now()
+    await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+    took = world.now() - joined
+    world.note("redis", f"is repaired after {took:.3f} s")
+    await asyncio.gather(*sent)
+    redis.answers_late = lambda _, __: 0.0
+    judge = Judge(world, ["a", *others], [source], may_lose=True)
+    await judge.judge()
+    await judge.no_gaps()
+    if took > REPAIRED_SECONDS:
+        raise Wrong(f"what was lost was put back after {took:.3f} s")

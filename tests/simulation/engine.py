@@ -2,7 +2,8 @@
 
 On the network it is a host of its own. What it is asked is handed to the real server and answered
 within the same step; what may go wrong on the way is decided here. A failover that loses starts a
-second server from the file that the first had written a while before.
+second server from the file that the first had written a while before, or goes to one that has
+executed the same commands at the same times, but for the last few.
 """
 
 import asyncio
@@ -30,6 +31,12 @@ START_SECONDS = 10
 PORT = 6379
 URL = f"redis://redis:{PORT}"
 INCOMPLETE = object()
+NOT_REPLICATED = frozenset(
+    (
+        *(b"HELLO", b"CLIENT", b"PING", b"INFO", b"WAIT", b"WAITAOF"),
+        *(b"PUBLISH", b"SUBSCRIBE", b"UNSUBSCRIBE"),
+    )
+)
 MAY_PUBLISH = frozenset((b"EVAL", b"EVALSHA", b"PUBLISH", b"EXEC"))
 REFUSALS = {
     "busy": b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
@@ -174,6 +181,31 @@ class Asker:
 PONG = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"
 
 
+class Replica:
+    """A server that is so many commands behind."""
+
+    def __init__(self, server: Server, lag: int) -> None:
+        self.server = server
+        self._lag = lag
+        self._waiting: deque[tuple[int, list[bytes], float]] = deque()
+        self._askers: dict[int, Asker] = {}
+
+    def feed(self, connection: int, words: list[bytes], when: float) -> None:
+        """A connection of the first server has executed this, then."""
+        self._waiting.append((connection, words, when))
+        while len(self._waiting) > self._lag:
+            self._execute(*self._waiting.popleft())
+
+    def _execute(self, connection: int, words: list[bytes], when: float) -> None:
+        if connection not in self._askers:  # what is between MULTI and EXEC is of one connection
+            self._askers[connection] = Asker(self.server)
+        asker = self._askers[connection]
+        self.server.set_time(when)
+        answer = asker.ask(*words)
+        if answer.startswith(b"-NOSCRIPT"):
+            asker.ask(*Script.in_full((words[0], words[1].decode(), *words[2:])))
+
+
 class Engine:
     """The host named redis: which server answers there now, and what it does to its clients."""
 
@@ -191,9 +223,11 @@ class Engine:
         self.answers_late: Callable[[str, str], float] = lambda _, __: 0.0
         self.deaf: set[str] = set()  # hosts to which nothing that is published gets through
         self.announced = 0  # how often something was published
+        self.ends_in: tuple[str, bool] | None = None  # see `fail_over_in`
+        self._replica: Replica | None = None
         self._wall = wall
         self._binary = binary
-        self._servers = 0
+        self._servers = self._numbers = 0
         self._connections: list[Connection] = []
         self.server = self._started(None)
 
@@ -223,6 +257,30 @@ class Engine:
         self.drop_connections()
         former.kill()
 
+    def replicate(self, lag: int) -> None:
+        """From now on another server follows, so many commands behind."""
+        self.keep()
+        self._replica = Replica(self._started(self.server.folder / "dump.rdb"), lag)
+
+    def fail_over_to_replica(self) -> None:
+        """What it has not executed yet is lost."""
+        assert self._replica is not None
+        former, self.server = self.server, self._replica.server
+        self._replica = None
+        self.drop_connections()
+        former.kill()
+
+    def fail_over_in(self, name: str, *, is_kept: bool) -> None:
+        """While the next script of this name runs: nobody learns what has become of it.
+
+        A script's effects reach a replica together, or not at all: so it is kept or lost whole.
+        """
+        self.ends_in = (name, is_kept)
+
+    def replicated(self, connection: int, name: bytes, words: list[bytes]) -> None:
+        if self._replica is not None and name not in NOT_REPLICATED:
+            self._replica.feed(connection, words, self.now())
+
     def restart(self) -> None:
         """The same data, another process."""
         self.keep()
@@ -233,7 +291,8 @@ class Engine:
             connection.end()
 
     def connection(self) -> "Connection":
-        made = Connection(self)
+        self._numbers += 1
+        made = Connection(self, self._numbers)
         self._connections.append(made)
         return made
 
@@ -249,14 +308,17 @@ class Engine:
 
     def close(self) -> None:
         self.server.kill()
+        if self._replica is not None:
+            self._replica.server.kill()
         shutil.rmtree(self.folder)
 
 
 class Connection(asyncio.Protocol):
     """One client of the engine. What it has sent is executed, also when it has gone meanwhile."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, number: int) -> None:
         self._engine = engine
+        self._number = number
         self._asker = Asker(engine.server)
         self._requests = hiredis.Reader(notEnoughData=INCOMPLETE)
         self._waiting: deque[list[bytes]] = deque()
@@ -312,7 +374,11 @@ class Connection(asyncio.Protocol):
             self._transport.write(engine.refusal)
             return
         engine.server.set_time(engine.now())
+        if engine.ends_in is not None and called(words) == engine.ends_in[0]:
+            self._end_within(words)
+            return
         answer = self._ask(name, words)
+        engine.replicated(self._number, name, words)
         if name in MAY_PUBLISH:
             engine.announce()
         lost = engine.lose_answer_of and engine.chance.random() < engine.lose_answer_of
@@ -326,6 +392,15 @@ class Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_later(seconds, self._send_held)
             return
         self._transport.write(answer)
+
+    def _end_within(self, words: list[bytes]) -> None:
+        """The server dies while it executes this, and another one takes over."""
+        engine = self._engine
+        _, is_kept = engine.ends_in or ("", False)
+        engine.ends_in = None
+        if is_kept:
+            self._asker.ask(*words)
+        engine.restart()
 
     def _send_held(self) -> None:
         if self._answers:

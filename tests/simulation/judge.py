@@ -13,6 +13,7 @@ from tests.simulation.peers import (
     Source,
     Unreachable,
     ask,
+    resources,
 )
 from tests.simulation.world import World
 
@@ -28,9 +29,12 @@ class Wrong(Exception):
     """Something that may not be."""
 
 
-async def listed(hub: str, set_name: str = "dataset1") -> tuple[list[str], list[str]]:
-    """What the open Change List holds, and the datetimes."""
-    answer = await ask(hub, "GET", f"/{set_name}/changelist.xml")
+async def listed(
+    hub: str, set_name: str = "dataset1", *, after: str = ""
+) -> tuple[list[str], list[str]]:
+    """What the open Change List holds, or all that came after a position; and the datetimes."""
+    query = f"?from={after}" if after else ""
+    answer = await ask(hub, "GET", f"/{set_name}/changelist.xml{query}")
     if answer.status != 200:
         raise Unreachable(f"status {answer.status}")
     locs = [each.decode() for each in ENTRY.findall(answer.body)]
@@ -50,6 +54,7 @@ class Judge:
         receivers: Sequence[Receiver] = (),
         *,
         may_lose: bool = False,
+        after: str = "",
     ) -> None:
         self._world = world
         self._hubs = [*hubs]
@@ -57,11 +62,12 @@ class Judge:
         self._readers = readers
         self._receivers = receivers
         self._may_lose = may_lose
+        self._after = after
 
     async def judge(self, within: float = CALM_SECONDS) -> None:
         until = self._world.now() + within
         while True:
-            wrong = await self._wrong()
+            wrong = await self._wrong() or await self._wrong_resources()
             if not wrong or self._world.now() > until:
                 break
             await asyncio.sleep(0.5)
@@ -87,7 +93,7 @@ class Judge:
         lists = []
         for hub in self._hubs:
             try:
-                lists.append((hub, *await listed(hub)))
+                lists.append((hub, *await listed(hub, after=self._after)))
             except Unreachable as error:
                 found.append(f"{hub} has no list: {error}")
         for hub, locs, times in lists:
@@ -109,7 +115,33 @@ class Judge:
         for receiver in self._receivers:
             if missing := acknowledged - set(receiver.locs):
                 found.append(f"{receiver.name} was not sent {sorted(missing)}")
+            found += self._order(receiver, lists)
         return found
+
+    async def _wrong_resources(self) -> list[str]:
+        """The Resource List as it was found, and as it is made now, of what is listed."""
+        hub = self._hubs[-1]
+        try:
+            found = await self._faults_of(hub)
+            taken = await ask(self._hubs[0], "POST", "/api/sets/dataset1/snapshot")
+            if taken.status != 201:
+                return [f"no Resource List can be made: {taken.status} {taken.body!r}"]
+            for each in self._hubs:
+                found += await self._faults_of(each, taken.json()["at"])
+        except Unreachable as error:
+            return [f"no Resource List can be had: {error}"]
+        return found
+
+    async def _faults_of(self, hub: str, at: str = "") -> list[str]:
+        changes = zip(*await listed(hub, after=self._after), strict=True)
+        try:
+            found = await resources(hub)
+        except Unreachable as error:
+            return [f"{hub} has no Resource List: {error}"] if at else []
+        faults = found.faults(changes)
+        if found.at < at:
+            faults.append(f"{hub} has the Resource List of {found.at}, though that of {at} is made")
+        return [f"{hub}: {fault}" for fault in faults]
 
     def _answers(
         self, source: Source, lists: Sequence[tuple[str, list[str], list[str]]]
@@ -125,6 +157,16 @@ class Judge:
                     if loc in at and not from_ < at[loc] <= until
                 ]
         return [] if self._may_lose else found
+
+    def _order(
+        self, receiver: Receiver, lists: Sequence[tuple[str, list[str], list[str]]]
+    ) -> list[str]:
+        """What is sent again may come twice, but nothing before what precedes it."""
+        first = {loc: number for number, loc in reversed([*enumerate(receiver.locs)])}
+        came = [first[loc] for loc in (lists[0][1] if lists else ()) if loc in first]
+        if came == sorted(came) or self._may_lose:
+            return []
+        return [f"{receiver.name} was sent changes out of order"]
 
     def _story(
         self, reader: Reader, lists: Sequence[tuple[str, list[str], list[str]]]

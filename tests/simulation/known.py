@@ -11,7 +11,8 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).parents[2] / "rsnotify"
+ROOT = Path(__file__).parents[2]
+ROOTS = (ROOT / "rsnotify", ROOT / "clients" / "python")
 
 
 class Fault(NamedTuple):
@@ -23,7 +24,8 @@ class Fault(NamedTuple):
 
     def broken(self) -> tuple[Path, str]:
         """The file, and its text with the fault."""
-        files = (path for kind in ("py", "lua") for path in ROOT.rglob(f"*.{kind}"))
+        kinds = ("*.py", "*.lua")
+        files = (path for root in ROOTS for kind in kinds for path in root.rglob(kind))
         having = [(path, text) for path in files if self.old in (text := path.read_text())]
         assert len(having) == 1, f"{len(having)} files, not one, have: {self.old}"
         path, text = having[0]
@@ -65,8 +67,8 @@ FAULTS = {
     # A gap is announced while another process still remembers what was lost.
     "hasty_gap": Fault(
         "remembered_elsewhere",
-        "is_alone=waited >= OTHERS_SECONDS",
-        "is_alone=True",
+        "is_alone = waited >= OTHERS_SECONDS",
+        "is_alone = True",
     ),
     # An error of a callback moves its cursor on.
     "refusal_taken_for_success": Fault(
@@ -192,6 +194,73 @@ FAULTS = {
         "made_again",
         "            if record.created != before.created:\n                raise",
         "            if False:\n                raise",
+    ),
+    # An event stream does not begin at the id of the last event.
+    "last_event_forgotten": Fault(
+        "event_streams",
+        "        after = parse_moment(last, LAST_EVENT_ID) if last else start\n",
+        "        after = start\n",
+    ),
+    # A reader that does not answer is kept.
+    "pong_unmissed": Fault(
+        "half_open",
+        "now >= reader.deadline and not reader.is_paused:\n            reader.close(",
+        "now >= reader.deadline and False:\n            reader.close(",
+    ),
+    # Silence of a callback moves its cursor on.
+    "silence_taken_for_success": Fault(
+        "hanging_receiver",
+        "            return _failure(error, monotonic() - begun)\n",
+        "            return CallbackAnswer(200, '', seconds=monotonic() - begun)\n",
+    ),
+    # A Resource List says that it holds what came while it was made.
+    "listed_too_early": Fault(
+        "polled_resources",
+        "        resources = await self._write_parts()\n",
+        "        resources = await self._write_parts()\n"
+        "        at, *_ = await self._snapshots.begin(self._set_name)\n",
+    ),
+    # A bell that is not heard any more is not connected with again.
+    "deaf_bell": Fault(
+        "half_open_redis",
+        "                return\n\n    def _take_in(",
+        "                continue\n\n    def _take_in(",
+    ),
+    # The same as `keys_left_out`, where another server lacks the newest commands.
+    "keys_behind": Fault(
+        "lagging_replica",
+        "for i = known, elsewhere - 1, 2 do\n  redis.call('SET', remembered",
+        "for i = elsewhere, elsewhere - 1, 2 do\n  redis.call('SET', remembered",
+    ),
+    # A request that is repeated after a failover is stored again.
+    "key_of_script": Fault(
+        "failover_in_a_script",
+        "  if known then\n    answers",
+        "  if known and false then\n    answers",
+    ),
+    # Who has nothing to put back holds the journal all the same, and keeps others from it.
+    "idle_hold": Fault(
+        "busy_neighbours",
+        "        if found.lost is not None and not found.plan and not is_alone:\n",
+        "        if False:\n",
+    ),
+    # A reader that has left stays in the list of those who are pinged.
+    "reader_kept": Fault(
+        "at_rest",
+        "        self._slots[reader.slot].discard(reader)\n",
+        "",
+    ),
+    # The follower connects again without its cursor.
+    "resumed_at_head": Fault(
+        "python_client",
+        "        socket = await _handshake(web, resumed(url, cursor))\n",
+        "        socket = await _handshake(web, url)\n",
+    ),
+    # A mirror follows from now on, and not from where its lists ended.
+    "followed_from_now": Fault(
+        "killed_mirror",
+        "            cursor=self.state.cursor,\n            web=self._web,\n",
+        "            web=self._web,\n",
     ),
 }
 

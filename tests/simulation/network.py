@@ -88,6 +88,7 @@ class End(asyncio.Transport):
         self._high, self._low = 64 * 1024, 16 * 1024
         self._is_paused = False
         self._is_closing = self._is_lost = self._has_eof = False
+        self.is_half_open = False  # nothing arrives any more, in neither direction
 
     def __repr__(self) -> str:
         return f"<End {self.host.name} to {self.other.host.name}>"
@@ -220,6 +221,8 @@ class End(asyncio.Transport):
         self._loop.at(when, self.arrive, callback, *args, context=self._network.context)
 
     def arrive(self, callback: Callable[..., None], *args: Any) -> None:
+        if self.is_half_open:
+            return
         if self._network.are_parted(self.host, self.other.host):
             self._network.held.append((self, callback, args))
         else:
@@ -267,6 +270,7 @@ class End(asyncio.Transport):
         _ends.pop(self._descriptor, None)
         self._buffer.clear()
         self._call(self._protocol.connection_lost, error)
+        self._protocol = None  # what the hub has forgotten is not kept by the world
 
     def reset(self) -> None:
         """Both ends are told so, now."""
@@ -345,6 +349,12 @@ class Network:
         held, self.held = self.held, []
         for end, callback, args in held:
             end.arrive(callback, *args)
+
+    def halve(self, one: str, other: str) -> None:
+        """What is between them forgets their connections; neither end is told so."""
+        for end in self.ends:
+            if (end.host.name, end.other.host.name) == (one, other) and not end.is_lost:
+                end.is_half_open = end.other.is_half_open = True
 
     def are_parted(self, one: Host, other: Host) -> bool:
         return frozenset((one.name, other.name)) in self._parted

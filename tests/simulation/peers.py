@@ -1,4 +1,4 @@
-"""Who speaks to the hubs of a world: Sources, readers, receivers of WebSub.
+"""Who speaks to the hubs of a world: Sources, readers, receivers of WebSub, pollers of lists.
 
 Each remembers what it was answered or sent, for the judge.
 """
@@ -7,6 +7,8 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from math import inf
 from typing import Any, NamedTuple
 
 from websockets.client import ClientProtocol
@@ -19,6 +21,7 @@ from tests.simulation.world import HUB_PORT, TOKEN, World
 ANSWER_SECONDS = 10.0
 AGAIN_SECONDS = 0.3
 ENTRY = re.compile(rb"<url>.*?<loc>http://example.com/([^<]+)</loc>.*?</url>", re.DOTALL)
+AT = re.compile(rb'<rs:md [^>]*?at="([^"]+)"')
 DATETIME = re.compile(rb' datetime="([^"]+)"')
 INTERVAL = re.compile(rb'<rs:md [^>]*?from="([^"]+)" until="([^"]+)"')
 
@@ -181,11 +184,13 @@ class Reader:
         self.faults: list[str] = []
         self.ends: list[str] = []  # how each connection ended
         self.is_slow = False
+        self.stays = inf  # so many notifications; then it leaves, and comes back
         self._world = world
         self._hubs = [*hubs]
         self._set = set_name
         self._token = token
         self._transport: Any = None
+        self._leaves_at = inf
 
     def follow(self) -> asyncio.Task[None]:
         host = self._world.host(self.name)
@@ -198,6 +203,7 @@ class Reader:
     async def _follow(self) -> None:
         while True:
             hub = self._world.chance.choice(self._hubs)
+            self._leaves_at = len(self.story) + self.stays
             try:
                 await self._connect(hub)
             except (OSError, Unreachable) as error:
@@ -231,7 +237,7 @@ class Reader:
                     protocol.receive_eof()
                 for event in protocol.events_received():
                     self._event(event, text)
-                if not data:
+                if not data or self._is_at_its_end():
                     return
         finally:
             code = protocol.close_rcvd.code if protocol.close_rcvd else "cut"
@@ -256,6 +262,10 @@ class Reader:
                 self._hear(bytes(text))
                 text.clear()
 
+    def _is_at_its_end(self) -> bool:
+        """Whether it has read enough for now."""
+        return len(self.story) >= self._leaves_at
+
     def _hear(self, payload: bytes) -> None:
         found = INTERVAL.search(payload)
         if found is None:
@@ -270,6 +280,123 @@ class Reader:
         return None
 
 
+class StreamReader(Reader):
+    """The same by an event stream, as browsers read it: the id of the last event is its cursor."""
+
+    async def _connect(self, hub: str) -> None:
+        path = f"/channels/{self._set}/change_notification_channel"
+        lines = [f"GET {path} HTTP/1.1", f"Host: {hub}:{HUB_PORT}", "Accept: text/event-stream"]
+        if self._token is not None:
+            lines.append(f"Authorization: Bearer {self._token}")
+        if self.cursor is not None:
+            lines.append(f"Last-Event-ID: {self.cursor}")
+        reader, writer = await asyncio.open_connection(hub, HUB_PORT)
+        self._transport = writer.transport
+        why = "cut"
+        try:
+            writer.write("\r\n".join([*lines, "", ""]).encode())
+            status, begins = self._head(await reader.readuntil(b"\r\n\r\n"))
+            self._world.note(self.name, f"answered {status}")
+            if status == 410:
+                self.cursor = None
+                self.faults.append("410")
+            if status != 200:
+                raise Unreachable(f"status {status}")
+            if self.cursor is None:
+                self.cursor = self.began = begins
+            why = await self._events(reader)
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            self.ends.append(f"{hub}: {why}")
+            self._world.note(self.name, f"left {hub}: {why}")
+            writer.transport.abort()
+            self._transport = None
+
+    @staticmethod
+    def _head(data: bytes) -> tuple[int, str]:
+        begins = re.search(rb"(?i)rsnotify-from: (\S+)", data)
+        return int(data.split()[1]), begins[1].decode() if begins else ""
+
+    async def _events(self, reader: asyncio.StreamReader) -> str:
+        """Each chunk is read to its end; an event ends with an empty line."""
+        rest = b""
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            if self.is_slow:
+                await asyncio.sleep(0.05)
+            rest += (await reader.readexactly(size + 2))[:-2]
+            *events, rest = rest.split(b"\n\n")
+            for event in events:
+                self._event_of(event.split(b"\n"))
+            if self._is_at_its_end():
+                return "has read enough"
+        return "the hub ended it"
+
+    def _event_of(self, lines: list[bytes]) -> None:
+        data = [line.removeprefix(b"data: ") for line in lines if line.startswith(b"data:")]
+        ids = [line.removeprefix(b"id: ").decode() for line in lines if line.startswith(b"id:")]
+        if data:
+            self._hear(b"\n".join(data))
+        if ids and ids[-1] != self.cursor:
+            self.faults.append(f"an event has the id {ids[-1]} at {self.cursor}")
+
+
+class Poller:
+    """Asks a hub for its Resource List again and again: each one read is whole."""
+
+    def __init__(
+        self, world: World, hub: str, source: Source, *, takes: bool = True, every: float = 0.2
+    ) -> None:
+        self.faults: list[str] = []
+        self.lists = 0
+        self._world, self._hub, self._source = world, hub, source
+        self._takes, self._every = takes, every
+
+    def poll(self) -> asyncio.Task[None]:
+        return self._world.run_on(self._world.host("poller"), self._poll(), "poller")
+
+    async def _poll(self) -> None:
+        while True:
+            with suppress(Unreachable):
+                if self._takes:
+                    await ask(self._hub, "POST", "/api/sets/dataset1/snapshot")
+                await self._look()
+            await asyncio.sleep(self._every * (0.5 + self._world.chance.random()))
+
+    async def _look(self) -> None:
+        found = await resources(self._hub)
+        self.lists += 1
+        self._world.note("poller", f"reads {len(found.locs)} resources at {found.at}")
+        acknowledged = self._source.acknowledged.items()
+        changes = [(loc, to) for key, (_, to) in acknowledged for loc in self._source.locs[key]]
+        self.faults += [f"at {found.at}: {fault}" for fault in found.faults(changes)]
+
+
+class Resources(NamedTuple):
+    """A Resource List."""
+
+    at: str
+    locs: list[str]
+
+    def faults(self, changes: Iterable[tuple[str, str]]) -> list[str]:
+        """Of these resources, those that changed up to its time are there, each once."""
+        missing = {loc for loc, when in changes if when <= self.at} - set(self.locs)
+        twice = len(self.locs) - len(set(self.locs))
+        return [
+            *([f"the Resource List lacks {sorted(missing)[:5]}"] if missing else ()),
+            *([f"the Resource List has {twice} twice"] if twice else ()),
+        ]
+
+
+async def resources(hub: str, set_name: str = "dataset1") -> Resources:
+    """What the newest Resource List of a hub holds."""
+    answer = await ask(hub, "GET", f"/{set_name}/resourcelist.xml")
+    if answer.status != 200:
+        raise Unreachable(f"status {answer.status}")
+    at = AT.search(answer.body)
+    return Resources(at[1].decode() if at else "", [e.decode() for e in ENTRY.findall(answer.body)])
+
+
 class Receiver(asyncio.Protocol):
     """A WebSub callback on a host of its own: verifies, and remembers what it was sent."""
 
@@ -278,16 +405,19 @@ class Receiver(asyncio.Protocol):
         self.locs: list[str] = []
         self.refuses = 0  # so many of the next deliveries
         self.late = 0.0  # seconds until it answers
+        self.hangs = False  # it answers no delivery at all
         self.verified = 0  # how often it was asked whether it wants a subscription
 
     def listen(self) -> None:
         context = self.world.host(self.name).context()
         context.run(self.world.network.listen, lambda: _Call(self), 80)
 
-    async def subscribe(self, hub: str, lease: int = 864_000, set_name: str = "dataset1") -> int:
+    async def subscribe(
+        self, hub: str, lease: int = 864_000, set_name: str = "dataset1", mode: str = "subscribe"
+    ) -> int:
         topic = f"http://{hub}:{HUB_PORT}/channels/{set_name}/change_notification_channel"
         form = (
-            f"hub.mode=subscribe&hub.topic={topic}&hub.callback=http://{self.name}/"
+            f"hub.mode={mode}&hub.topic={topic}&hub.callback=http://{self.name}/"
             f"&hub.lease_seconds={lease}"
         )
         answer = await ask(
@@ -297,7 +427,7 @@ class Receiver(asyncio.Protocol):
             form.encode(),
             Content_Type="application/x-www-form-urlencoded",
         )
-        self.world.note(self.name, f"subscribes at {hub}: {answer.status} {answer.body[:80]!r}")
+        self.world.note(self.name, f"{mode}s at {hub}: {answer.status} {answer.body[:80]!r}")
         return answer.status
 
 
@@ -317,17 +447,22 @@ class _Call(asyncio.Protocol):
         if found and len(body) >= int(length[1] if length else 0):
             self._data = b""
             answer = self._answer(head, body)
+            if answer is None:
+                return
             asyncio.get_running_loop().call_later(
                 self._receiver.late, self._transport.write, answer
             )
 
-    def _answer(self, head: bytes, body: bytes) -> bytes:
+    def _answer(self, head: bytes, body: bytes) -> bytes | None:
         receiver = self._receiver
         if challenge := re.search(rb"hub\.challenge=([^& ]+)", head):
             receiver.world.note(receiver.name, "verifies")
             receiver.verified += 1
             length = len(challenge[1])
             return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (length, challenge[1])
+        if receiver.hangs:
+            receiver.world.note(receiver.name, "does not answer")
+            return None
         if receiver.refuses:
             receiver.refuses -= 1
             receiver.world.note(receiver.name, "refuses")

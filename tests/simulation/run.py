@@ -15,6 +15,8 @@ import select
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from math import inf
 from random import Random
 from typing import NamedTuple, NoReturn
 
@@ -22,13 +24,15 @@ from redis.exceptions import RedisError
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.process.embedded_redis.binaries import installed_binaries
-from tests.simulation import edges, virtual  # noqa: F401  edges adds its scenarios
+from tests.simulation import clients, days, destinations, edges, virtual  # noqa: F401
 from tests.simulation.engine import PORT, Engine, library
 from tests.simulation.known import FAULTS
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios import LONG, SCENARIOS
 from tests.simulation.world import World
 
 LONGEST_SECONDS = 600.0  # of a world's time
+LONGEST_DAYS = 30  # of a long history
+PROGRESS_SECONDS = 30.0
 NO_RANDOM_ADDRESSES = 0x0040000
 STORY_LINES = 100
 
@@ -68,7 +72,8 @@ def history(name: str, seed: int, binary: str) -> Result:
         redis = Engine(world.host("redis"), Random(f"{text} redis"), world.wall, binary)
         world.host("redis").context().run(world.network.listen, redis.connection, PORT)
         try:
-            world.run(lambda _: SCENARIOS[name](world, redis), LONGEST_SECONDS)
+            longest = LONGEST_DAYS * 86_400 if name in LONG else LONGEST_SECONDS
+            world.run(lambda _: SCENARIOS[name](world, redis), longest)
         except Exception as error:
             failure = "".join(traceback.format_exception_only(error)).strip()
             if type(error).__name__ not in ("Wrong", "TimeoutError"):
@@ -162,9 +167,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--fault", choices=FAULTS, help="a fault to put back, and to be found")
     parser.add_argument("--first", type=int, help="the first seed; by default a new one")
     parser.add_argument("--seconds", type=float, default=60, help="no history begins after these")
+    parser.add_argument(
+        "--histories", type=int, help="so many in all, however long it takes, until one fails"
+    )
+    parser.add_argument("--long", action="store_true", help="the long ones, of days each")
     parser.add_argument("--redis", help="the server to run instead of the first of this machine")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--count", type=int, default=10**9)
+    parser.add_argument("--count", type=int, default=10**9, help="so many of each scenario")
     given = parser.parse_args(arguments)
     binary = given.redis or asyncio.run(installed_binaries())[0].path
     library()
@@ -173,14 +182,20 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=shown, format="%(name)s: %(message)s")
     logging.getLogger().handlers[0].setLevel(shown)
     logging.getLogger("rsnotify").setLevel(logging.WARNING)
-    names = given.scenarios or ([FAULTS[given.fault].scenario] if given.fault else [*SCENARIOS])
+    names = given.scenarios or (
+        [FAULTS[given.fault].scenario]
+        if given.fault
+        else [name for name in SCENARIOS if (name in LONG) == given.long]
+    )
     gc.freeze()
     if given.seed is not None:
         return _show(*results(iter([(names[0], given.seed)]), binary, 1))
     first = Random().randrange(10**9) if given.first is None else given.first
-    until = virtual.real_monotonic() + given.seconds
+    began = virtual.real_monotonic()
+    until = began + (given.seconds if given.histories is None else inf)
     failed: list[Result] = []
     done: dict[str, list[Result]] = {name: [] for name in names}
+    progress = Progress(began, given.histories)
 
     def jobs() -> Iterator[tuple[str, int]]:
         for seed in range(first, first + given.count):
@@ -189,21 +204,45 @@ def main(arguments: Sequence[str]) -> int:
                     return
                 yield name, seed
 
-    for result in results(jobs(), binary, given.cores):
+    for result in results(islice(jobs(), given.histories), binary, given.cores):
         done[result.scenario].append(result)
+        progress.count(failed)
         if result.failure:
             failed.append(result)
             print(f"{result.scenario} {result.seed}: {result.failure}", flush=True)
-            if given.fault:
+            if given.fault or given.histories is not None:
                 break
     for name, found in done.items():
         each = sum(result.seconds for result in found) / max(1, len(found))
         wrong = sum(result.failure is not None for result in found)
         print(f"{name:20} {len(found):6} histories, {wrong} failed, {each:.2f} s each")
+    print(f"{progress.done} histories, {len(failed)} failed, first seed {first}")
     if failed:
         print(f"first failed: {failed[0].scenario} {failed[0].seed}; the shortest that failed:")
         _show(min(failed, key=lambda result: len(result.story)))
     return int(bool(failed))
+
+
+class Progress:
+    """A line now and then, for who waits for a number of histories."""
+
+    def __init__(self, began: float, histories: int | None) -> None:
+        self.done = 0
+        self._began = self._said = began
+        self._histories = histories
+
+    def count(self, failed: Sequence[Result]) -> None:
+        self.done += 1
+        now = virtual.real_monotonic()
+        if self._histories is None or now < self._said + PROGRESS_SECONDS:
+            return
+        self._said = now
+        left = (now - self._began) / self.done * (self._histories - self.done)
+        print(
+            f"{self.done} of {self._histories} histories, {len(failed)} failed, "
+            f"some {left / 60:.0f} minutes left",
+            flush=True,
+        )
 
 
 Line = tuple[float, str, str]

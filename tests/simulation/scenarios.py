@@ -15,6 +15,7 @@ from tests.simulation.world import World
 
 Scenario = Callable[[World, Engine], Coroutine[Any, Any, None]]
 SCENARIOS: dict[str, Scenario] = {}
+LONG: set[str] = set()  # of these, which are of days, and not made in passing
 SETS = ("dataset1",)
 
 

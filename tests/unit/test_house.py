@@ -260,6 +260,7 @@ INSIDES = {
     },
     "integration/test_closed_connections.py": {"_writer"},
     "unit/test_several.py": {"_max_bytes", "_serving"},
+    "simulation/clients.py": {"_database", "_lock", "_planner"},
     "simulation/loop.py": {"_cancelled", "_context"},
     "simulation/virtual.py": {"_urandom"},
     "simulation/world.py": {"_getaddrinfo"},
