@@ -90,21 +90,21 @@ UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "MB": 10**6}
 
 LIMITS: dict[str, float] = {
     "deletions that are believed from the smallest set, if others are left": rules.FEW,
-    "bytes of a page of OAI-PMH, a feed, or a page of activities": markup.PAGE_BYTES,
+    "bytes of a page of OAI-PMH, a feed or activities": markup.PAGE_BYTES,
     "tags of such a page": markup.TAGS,
     "attributes of one tag": markup.ATTRIBUTES,
     "pages of one harvest": oaipmh.MAX_PAGES,
     "pages without a record, one after the other": oaipmh.EMPTY_PAGES,
     "records that a harvest left out, asked for one by one": oai.CONFIRMED,
-    "harvests that are begun because a resumption token has expired": oaipmh.EXPIRED,
+    "harvests begun anew because a resumption token has expired": oaipmh.EXPIRED,
     "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,
-    "entries of a feed, or activities of a collection, in one look": feedreader.MAX_ENTRIES,
+    "entries of a feed or collection": feedreader.MAX_ENTRIES,
     "parts of an index of lists": listreader.MAX_PARTS,
     "bytes of a robots.txt": polite.ROBOTS_BYTES,
     "seconds between two requests that robots.txt may ask for": polite.LONGEST_DELAY_SECONDS,
     "bridges of a file": options.MAX_BRIDGES,
     "changes of a batch": memory.BATCH,
-    "changes that wait in memory, unless `queue_size` says otherwise": publisher.QUEUE_SIZE,
+    "changes that wait in memory (`queue_size`)": publisher.QUEUE_SIZE,
     "changes that the client sends at once": queue.BATCH_CHANGES,
     "body of a request by the client, unless one change is longer": queue.BATCH_BYTES,
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
@@ -122,30 +122,25 @@ LIMITS: dict[str, float] = {
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": journal_format.KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
-    "seconds of changes that a process remembers, to put them back if Redis loses "
-    "them": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
+    "seconds of changes that a process remembers": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
     "bytes of them for a channel": healing.MEMORY_BYTES,
-    "records of sets, tokens or subscriptions that it remembers so": recall.REMEMBERED_RECORDS,
-    "seconds that other processes have to put back what this one does not "
-    "remember": repairing.OTHERS_SECONDS,
+    "records of sets, tokens or subscriptions that it remembers": recall.REMEMBERED_RECORDS,
+    "seconds that others have to put back what it lacks": repairing.OTHERS_SECONDS,
     "seconds that a journal is held for its repair": repairs.HOLD_SECONDS,
     "resources of a load": load_reader.LOAD_RESOURCES,
     "body of a load, decompressed": load_reader.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
-    "bytes of a load's body besides its resources, white space above all": (
-        load_reader.PADDING_BYTES
-    ),
+    "bytes of a load's body besides its resources": load_reader.PADDING_BYTES,
     "more of them for each resource": load_reader.PADDING_OF_ONE,
     "seconds for the body of a load to come": load_body.LOAD_SECONDS,
-    "percent of the known resources that a load may delete, unless `max_delete` says "
-    "otherwise": load.MAX_DELETE,
+    "percent of the resources that a load may delete (`max_delete`)": load.MAX_DELETE,
     "differences that a dry run names": load.NAMED,
     "changes that a load publishes at once": load.PUBLISHED_CHANGES,
     "seconds that a request waits for a load that is decided": resources.ANSWER_SECONDS,
     "seconds after which the load of a process that is gone is taken up": loads.CLAIM_SECONDS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
-    "tags of a document, or one in 16 bytes of a larger document": xml.MARKUP,
-    "attributes of a document, or one in 16 bytes of a larger document": xml.MARKUP,
+    "tags of a document, or one in 16 bytes": xml.MARKUP,
+    "attributes of a document, or one in 16 bytes": xml.MARKUP,
     "characters of a set's name": 64,
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
     "characters of a JWT": jwt_rules.JWT_CHARACTERS,
@@ -168,7 +163,7 @@ LIMITS: dict[str, float] = {
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
     "sets over one connection": query.SETS_OF_A_CONNECTION,
     "seconds that a position may be in the future": query.AHEAD_SECONDS,
-    "bytes that a reader who is behind gets, or one notification, before the next one's turn": (
+    "bytes, or one notification, for a reader who is behind, before the next one's turn": (
         turns.TURN_BYTES
     ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
@@ -189,8 +184,7 @@ LIMITS: dict[str, float] = {
     "bytes of a document that `rsnotify validate` reads": tables.MAX_BYTES,
     "bytes of a document that `/api/validate` reads": validation.DOCUMENT_BYTES,
     "pages of Change Lists that are made at once (`limit`, `until`)": pages.PAGES_AT_ONCE,
-    "requests that wait for that, or to read changes that are no longer in the "
-    "stream": single_flight.WAITING,
+    "requests that wait for that, or for packed changes": single_flight.WAITING,
     "pieces of lists that are read at once": stretches.READS_AT_ONCE,
     "documents that come or wait for `/api/validate`, or are checked": validation.WAITING,
     "violations that `/api/validate` names": validation.SHOWN,
@@ -201,7 +195,7 @@ LIMITS: dict[str, float] = {
     "body of a request to `/hub` that is a form": protocol.FORM_BYTES,
     "fields of a form": protocol.FORM_FIELDS,
     "seconds that a callback has to answer": dialler.CALL_SECONDS,
-    "further attempts to verify, after 1, 5 and 25 s, if a callback accepts no connection": len(
+    "further attempts to verify a callback that accepts no connection, after 1, 5 and 25 s": len(
         retry_schedule.VERIFICATION_WAITS
     ),
     "a callback's answer, headers included": bounded.ANSWER_BYTES,
@@ -218,13 +212,11 @@ LIMITS: dict[str, float] = {
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
-    "connections accepted in a turn of the event loop, of peers that are there": (
-        listening.ACCEPTED_A_TURN
-    ),
-    "connections that wait although their peers closed their direction before they were accepted": (
+    "connections accepted in a turn of the event loop": listening.ACCEPTED_A_TURN,
+    "waiting connections whose peers closed their direction before they were accepted": (
         listening.LATE
     ),
-    "requests that wait for a Change List to be read, where their peers closed their direction": (
+    "requests for Change Lists that wait though their peers closed their direction": (
         stretches.CLOSED_WAITING
     ),
     "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
@@ -234,24 +226,22 @@ LIMITS: dict[str, float] = {
         connections.SPARE_FILES + connections.LEAST_CONNECTIONS
     ),
     "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
-    "documents of a Source, unless `--documents` says otherwise": Bounds().documents,
+    "documents of a Source (`--documents`)": Bounds().documents,
     "documents from the address to one that is read": Bounds().depth,
     "bytes of all documents, decompressed": Bounds().total_bytes,
-    "resources that are compared, unless `--samples` says otherwise": Bounds().samples,
+    "resources that are compared (`--samples`)": Bounds().samples,
     "a resource that is compared": Bounds().sample_bytes,
     "entries of indexes, Capability Lists and dumps together": Bounds().entries,
-    "ZIP packages that are opened, unless `--packages` says otherwise": Bounds().packages,
+    "ZIP packages that are opened (`--packages`)": Bounds().packages,
     "bytes of all packages": Bounds().package_bytes,
     "bytes of all that is in packages": Bounds().unpacked_bytes,
     "links `describedby` and `duplicate` that are followed": Bounds().links,
     "resources for which the same violation is named": contents.NAMED,
-    "sets of a hub that are asked for the one with a Source's own topic": discovery.MAX_SETS_ASKED,
+    "sets of a hub that are asked for a Source's own topic": discovery.MAX_SETS_ASKED,
     "sets of a Source with `--all-sets`": discovery.MAX_SETS,
     "sets that are copied at once with `--once`": mirror_sets.AT_ONCE,
     'pages of a list, joined by `rel="next"`': documents.MAX_PAGES,
-    "percent of the copy that a list leaves out, unless `--max-delete` says otherwise": (
-        between.MAX_DELETE
-    ),
+    "percent of the copy that a list leaves out (`--max-delete`)": between.MAX_DELETE,
     "notifications that are read of a channel": Bounds().payloads,
     "members of a ZIP package": dumps.MEMBERS,
     "bytes of the directory of a ZIP package": dumps.DIRECTORY_BYTES,
@@ -259,7 +249,7 @@ LIMITS: dict[str, float] = {
     "bytes of a component of a path": paths.COMPONENT_BYTES,
     "bytes of a path": paths.PATH_BYTES,
     "a resource with `--stdout`": storing.IN_MEMORY_BYTES,
-    "a resource that is fetched whole; a larger one goes on where it broke off": web.SMALL_BYTES,
+    "a resource that is fetched whole": web.SMALL_BYTES,
     "a resource that is asked for in gzip, packed and unpacked": web.SMALL_BYTES,
     "head of a server's answer": bounded_answers.HEAD_BYTES,
     "header fields of a server's answer": bounded_answers.HEAD_LINES - 2,
@@ -271,26 +261,20 @@ LIMITS: dict[str, float] = {
     "seconds without a byte of an answer": bounded_answers.SILENCE_SECONDS,
     "hours that a server's `Retry-After` is obeyed": workers.LONGEST_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
-    "percent of the copy that another `--select` or `--exclude` removes, unless `--max-delete` "
-    "says otherwise": between.MAX_DELETE,
-    "percent of OLD that is missing in NEW of `publish --between`, unless `--max-delete` says "
-    "otherwise": between.MAX_DELETE,
-    "files that may be gone at once from the folder of `publish --dir`, if others are left": (
-        folder.FEW_FILES
-    ),
-    "seconds since a file of `publish --dir` was written, while it counts as still being written": (
+    "percent of the copy that a new selection removes (`--max-delete`)": between.MAX_DELETE,
+    "percent of OLD missing in NEW of `publish --between` (`--max-delete`)": between.MAX_DELETE,
+    "files that may be gone at once from `publish --dir`, if others are left": folder.FEW_FILES,
+    "seconds for which a written file of `publish --dir` counts as unfinished": (
         folder.SETTLE_SECONDS
     ),
-    "seconds that `publish --dir` waits for files that are still being written": (
-        publish_folder.SETTLE_SECONDS
-    ),
-    "readings of the Change Lists by `--once`, because something changed meanwhile": mirror.ROUNDS,
+    "seconds that `publish --dir` waits for unfinished files": publish_folder.SETTLE_SECONDS,
+    "readings of the Change Lists by `--once`": mirror.ROUNDS,
     "entries of a package": parts.MAX_ENTRIES,
-    "bytes of a package, unless `--max-bytes` says otherwise": parts.MAX_BYTES,
+    "bytes of a package (`--max-bytes`)": parts.MAX_BYTES,
     "bytes of a manifest": tables.MAX_BYTES,
     "bytes of the directory of a package that is made": dumps.DIRECTORY_BYTES,
     "packages of a document": dump_documents.MAX_ENTRIES,
-    "days for which a mirror knows when a resource was deleted": state.GONE_SECONDS / 86_400,
+    "days for which a mirror knows deletions": state.GONE_SECONDS / 86_400,
     "changes of a window": parts.MAX_ENTRIES,
     "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
 }
