@@ -2,11 +2,15 @@
 
 A reader without the right to read gets an HTTP error. A reader that asks for a position which
 cannot be served gets a close code. Nothing here writes a notification.
+
+`ReaderLimits` says how many readers a channel may have, and how many an address: that of the
+client, behind a trusted proxy too.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import time
@@ -19,9 +23,9 @@ from rsnotify.channels.channel import ChannelReaders, Sent
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_of
 from rsnotify.channels.reader import Reader, ReaderInput
-from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.several import SeveralChannels
-from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TryAgain
+from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
+from rsnotify.http.connections import Held
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import (
@@ -43,6 +47,59 @@ from rsnotify.registry.sent_token import SUBPROTOCOL
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind
+
+RETRY_SECONDS = 10
+
+
+class Audience(NamedTuple):
+    """Readers that are counted together."""
+
+    set_name: str
+    kind: str
+    form: str  # in which they are written to
+
+
+class ReaderLimits:
+    """Who reads what, counted."""
+
+    def __init__(self, *, per_channel: int = 50_000, per_address: int = 20_000) -> None:
+        self._channels = Held[ChannelName](per_channel)
+        self._addresses = Held[str](per_address)
+        self.audiences = Held[Audience]()
+
+    def __len__(self) -> int:
+        """How many readers there are."""
+        return len(self._addresses)
+
+    def check(self, address: str, channels: Iterable[ChannelName]) -> None:
+        """Refuse who would be one too many."""
+        if self._addresses.is_full(address):
+            detail = f"your address has {self._addresses.limit} channels open: close some"
+            raise TooMany(detail, retry_after_seconds=RETRY_SECONDS)
+        for channel in channels:
+            if self._channels.is_full(channel):
+                detail = f"{channel} has {self._channels.limit} readers; try again later"
+                raise TryAgain(detail, retry_after_seconds=RETRY_SECONDS)
+
+    def enter(self, reader: Reader, address: str, channels: Collection[ChannelName]) -> None:
+        """Count a reader; others may have come since it was checked."""
+        self.check(address, channels)
+        reader.counted_for = sys.intern(address)  # one text for all who come from there
+        self._addresses.take(reader.counted_for)
+        for channel in channels:
+            self._channels.take(channel)
+            self.audiences.take(Audience(*channel, reader.wire_format.name))
+
+    def leave(self, reader: Reader, channels: Iterable[ChannelName]) -> None:
+        """Count it no more; a reader that is not counted changes nothing."""
+        address, reader.counted_for = reader.counted_for, None
+        if address is None:
+            return
+        self._addresses.give_back(address)
+        for channel in channels:
+            self._channels.give_back(channel)
+            self.audiences.give_back(Audience(*channel, reader.wire_format.name))
+
 
 log = logging.getLogger(__name__)
 

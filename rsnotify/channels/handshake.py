@@ -21,9 +21,8 @@ from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
 from rsnotify.channels.admission import READER
-from rsnotify.channels.reader import ReaderInput
-from rsnotify.channels.socket_reader import SocketReader
-from rsnotify.channels.websockets_protocol import SharedDeflate, quiet
+from rsnotify.channels.frames import SharedDeflate, quiet
+from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import INTERNAL_ERROR
 from rsnotify.http.socket_input import WEBSOCKET, BoundedInput, InputTurns
 from rsnotify.resourcesync.forms import Form

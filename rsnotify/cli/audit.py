@@ -21,7 +21,7 @@ from rsnotify.cli.mirror import (
     until_ended,
 )
 from rsnotify.cli.mirror_output import say
-from rsnotify.cli.progress import progress
+from rsnotify.cli.output import progress
 from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.network import Network

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rsnotify.cli.output import print_done
-from rsnotify.cli.progress import progress
+from rsnotify.cli.output import print_done, progress
 from rsnotify.cli.target import DATA, Json
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.embedded_redis.backup import back_up

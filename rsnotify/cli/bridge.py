@@ -21,8 +21,7 @@ from rsnotify.cli.mirror import (
     network_of,
     until_ended,
 )
-from rsnotify.cli.output import counted
-from rsnotify.cli.progress import Say, progress
+from rsnotify.cli.output import Say, counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, credential_for, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, notify

@@ -15,8 +15,7 @@ import typer
 
 from rsnotify.cli.hub_request import Connection, with_token
 from rsnotify.cli.mirror_output import say
-from rsnotify.cli.output import counted
-from rsnotify.cli.progress import Say, progress
+from rsnotify.cli.output import Say, counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position

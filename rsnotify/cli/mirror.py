@@ -27,12 +27,12 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.network import Network, parse_header
 from rsnotify_client.textfile import write as write_metrics
-from rsnotify_mirror.hooks import Hook, command_hook
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import Map, place_of
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
 from rsnotify_mirror.state import FILE, START, ReadTo, State
+from rsnotify_mirror.storing import Hook, command_hook
 
 commands = typer.Typer()
 

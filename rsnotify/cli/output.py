@@ -1,14 +1,17 @@
-"""What commands print: tables, fields, lines."""
+"""What commands print: tables, fields, lines; what is under way, of whatever takes long."""
 
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Timer
+from typing import Any, Protocol
 
 import msgspec
 import typer
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -85,3 +88,41 @@ def to_the_minute(text: str) -> str:
 
 
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?Z")
+
+
+AFTER_SECONDS = 2.0
+
+
+class Say(Protocol):
+    """Replaces what is said to be under way."""
+
+    def __call__(self, what: str, /) -> None: ...
+
+
+@contextmanager
+def progress(
+    what: str, console: Console | None = None, *, after_seconds: float = AFTER_SECONDS
+) -> Iterator[Say]:
+    """Say what is under way; nothing where stderr is no terminal: nobody waits there."""
+    console = Console(stderr=True) if console is None else console
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    status = console.status(escape(what))
+    later = Timer(after_seconds, status.start)
+    later.daemon = True
+    later.start()
+    try:
+        yield lambda text: status.update(escape(text))
+    finally:
+        later.cancel()
+        later.join()
+        status.stop()
+
+
+def size(number: int) -> str:
+    """
+    >>> size(999), size(12_345_678), size(5_000_000_000)
+    ('0 MB', '12 MB', '5,000 MB')
+    """
+    return f"{number // 1_000_000:,} MB"

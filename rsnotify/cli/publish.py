@@ -17,8 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from rsnotify.cli.output import counted
-from rsnotify.cli.progress import progress
+from rsnotify.cli.output import counted, progress
 from rsnotify.cli.target import (
     DATA,
     HERE,

@@ -19,8 +19,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.hub_request import Connection, ask, with_token
-from rsnotify.cli.output import print_fields
-from rsnotify.cli.progress import Say, progress, size
+from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, TryAgain

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.documents.document_request import SetAdmission, form_of
 from rsnotify.documents.documents import (
     SetCapabilities,
     capabilities,
@@ -26,7 +25,9 @@ from rsnotify.documents.documents import (
 from rsnotify.documents.responses import (
     DocumentInfo,
     Parts,
+    SetAdmission,
     document_response,
+    form_of,
     gzipped,
     rendered_response,
 )

@@ -16,9 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from rsnotify.documents.document_request import RequestedSet
-from rsnotify.documents.lists import Neighbours, change_list_head
-from rsnotify.documents.responses import ByteStream, document_response, stream_list
+from rsnotify.documents.documents import Neighbours, change_list_head
+from rsnotify.documents.responses import ByteStream, RequestedSet, document_response, stream_list
 from rsnotify.documents.stretches import NOBODY, ReadTurns
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.journal.query import (

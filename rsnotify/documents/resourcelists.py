@@ -12,20 +12,23 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.documents.document_request import RequestedSet, SetAdmission, query_of
 from rsnotify.documents.documents import (
+    Neighbours,
     SnapshotTimes,
     resource_list,
     resource_list_archive_document,
+    resource_list_head,
     resource_list_index_document,
     resource_list_part,
 )
-from rsnotify.documents.lists import Neighbours, resource_list_head
 from rsnotify.documents.pages import kept_query, with_query
 from rsnotify.documents.responses import (
     ByteStream,
     Parts,
+    RequestedSet,
+    SetAdmission,
     document_response,
+    query_of,
     rendered_response,
     stream_list,
 )

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, NamedTuple, Self
 
-from rsnotify.documents.lists import Resource, render_resources
+from rsnotify.documents.documents import Resource, render_resources
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.claims import Claim, Claims

@@ -17,11 +17,16 @@ from uvicorn.server import ServerState
 
 from rsnotify.http.connections import PEER, TCP_CLOSE_WAIT, TCP_CLOSED, ConnectionLimits, tcp_state
 from rsnotify.http.deadlines import Deadlines
-from rsnotify.http.exchange import Exchange, Taking
-from rsnotify.http.heads import Headers, plain_head, render_head
+from rsnotify.http.exchange import Exchange, Headers, Taking, plain_head, render_head
 from rsnotify.http.request_parser import BODY, CLOSED, HEAD, IDLE, RequestReader
-from rsnotify.http.socket_input import HAND_OVER, HTTP, BoundedInput, InputTurns, ReceivedCounts
-from rsnotify.http.unread_output import UnreadOutput
+from rsnotify.http.socket_input import (
+    HAND_OVER,
+    HTTP,
+    BoundedInput,
+    InputTurns,
+    ReceivedCounts,
+    UnreadOutput,
+)
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content

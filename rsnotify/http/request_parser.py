@@ -12,8 +12,13 @@ from urllib.parse import unquote
 import httptools
 from starlette.types import Scope
 
-from rsnotify.http.exchange import Exchange, ExchangeConnection
-from rsnotify.http.heads import head_length, is_unambiguous, render_request
+from rsnotify.http.exchange import (
+    Exchange,
+    ExchangeConnection,
+    head_length,
+    is_unambiguous,
+    render_request,
+)
 
 log = logging.getLogger(__name__)
 

@@ -1,16 +1,89 @@
-"""What peers send: read a little at a time, in turn, and counted.
+"""What peers send, and what they have not read yet: both are bounded.
 
 An event loop reads as much as it can from a socket that always has more: uvloop up to 8 MiB before
 it serves anybody else. So in a turn of the loop only so much is read of all peers together. A peer
 that has more to say waits in line; what it says stays in the kernel, which stops the peer.
+
+What a peer sends is read a little at a time, in turn, and counted. A writer waits for a peer that
+reads, however slowly, but not for one that reads nothing.
 """
 
 import asyncio
+import fcntl
 import logging
+import struct
+import termios
 from abc import abstractmethod
 from itertools import islice
 
-from rsnotify.http.unread_output import unread_bytes
+from rsnotify.http.deadlines import Deadlines
+
+
+def unread_bytes(transport: asyncio.Transport) -> int:
+    """What the transport still holds, and what the kernel does."""
+    return transport.get_write_buffer_size() + _unacknowledged(transport)
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Zero where the kernel does not tell."""
+    socket = transport.get_extra_info("socket")
+    try:
+        held: tuple[int] = struct.unpack(
+            "i", fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        )
+    except OSError:
+        return 0
+    return held[0]
+
+
+class UnreadOutput:
+    """The output side of one connection."""
+
+    def __init__(
+        self, transport: asyncio.Transport, deadlines: Deadlines, timeout_seconds: float
+    ) -> None:
+        self._transport = transport
+        self._deadlines = deadlines
+        self._timeout_seconds = timeout_seconds
+        self.is_full = False  # the transport has asked us to wait
+        self._read: asyncio.Future[None] | None = None  # until there is room
+        self._unread = 0
+
+    async def wait(self) -> None:
+        """Until there is room."""
+        if self._read is not None:
+            await self._read
+
+    def pause(self) -> None:
+        self.is_full = True
+        self._read = asyncio.get_running_loop().create_future()
+        self.start_deadline()
+
+    def resume(self) -> None:
+        self.clear_deadline()
+        self.release()
+
+    def release(self) -> None:
+        """Let the writer go on, even if the peer has gone."""
+        self.is_full = False
+        read, self._read = self._read, None
+        if read is not None and not read.done():
+            read.set_result(None)
+
+    def start_deadline(self) -> None:
+        """By then the peer must have read something."""
+        self._unread = unread_bytes(self._transport)
+        self._deadlines.set(self._on_deadline, self._timeout_seconds)
+
+    def clear_deadline(self) -> None:
+        self._deadlines.clear(self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        if unread_bytes(self._transport) < self._unread:
+            self.start_deadline()
+        else:
+            self._transport.abort()
+
 
 BUFFER_BYTES = 64 * 1024
 RESUMED = 16  # connections from the line, in a turn

@@ -8,8 +8,8 @@ from rsnotify.journal import keys
 from rsnotify.journal.healing import KeyedRow
 from rsnotify.journal.submission import Fragment
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.fragments import LOC, LOC_END, spell_out_each
 from rsnotify.resourcesync.notification import ChannelName, Row
-from rsnotify.resourcesync.short_form import LOC, LOC_END, spell_out_each
 
 NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
 KEY_SECONDS = 24 * 3600

@@ -2,20 +2,29 @@
 
 What follows from a row is added here, so that no row repeats it: the errors of a token, of a path,
 of a body and of Redis; HEAD wherever there is GET.
+
+`Description` serves it at `/api/openapi.json`, and at `/api` for people.
 """
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from rsnotify import __version__
 from rsnotify.http.routing import Route, Routes
 from rsnotify.journal import query
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
+from rsnotify.openapi.reference_page import page_of
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
 from rsnotify.registry.sent_token import COOKIE
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.set_name import NAME
 from rsnotify.resourcesync.validation.tables import MAX_ENTRIES
+from rsnotify.web.frame import HEADERS
 
 VERSION = "3.1.1"
 PROBLEM = "application/problem+json"
@@ -237,3 +246,28 @@ def _problem(status: int) -> Json:
 def _example(kind: str, operation: Operation) -> Json:
     found: Json = {"schema": operation.body[kind]}
     return found | ({"example": operation.examples[kind]} if kind in operation.examples else {})
+
+
+JSON_PATH, PAGE_PATH = "/api/openapi.json", "/api"
+
+
+class Description:
+    """What these routes serve, these two included; made when it is first asked for."""
+
+    def __init__(self, routes: Routes) -> None:
+        self.routes = [Route(JSON_PATH, self.document), Route(PAGE_PATH, self.page)]
+        self._all = [*routes, *self.routes]
+
+    async def document(self, request: Request) -> Response:  # noqa: ARG002
+        return Response(self._json, media_type="application/json")
+
+    async def page(self, request: Request) -> Response:  # noqa: ARG002
+        return HTMLResponse(self._html, headers=HEADERS)
+
+    @cached_property
+    def _json(self) -> bytes:
+        return msgspec.json.encode(described(self._all))
+
+    @cached_property
+    def _html(self) -> str:
+        return page_of(described(self._all))

@@ -12,10 +12,9 @@ from rsnotify.operation.health import Health, Writable, WritableParts
 from rsnotify.operation.metrics import Metrics
 from rsnotify.operation.peers import Peers, Reports
 from rsnotify.operation.process import EventLoopDelay, Identity, ThisProcess, Watched
-from rsnotify.operation.status import Status
+from rsnotify.operation.status import Overview, Status
 from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
-from rsnotify.registry.overview import Overview
 
 __all__ = ["Watched", "Watching"]
 

@@ -27,8 +27,8 @@ from rsnotify.errors import TryAgain
 from rsnotify.journal.hub import Hub
 from rsnotify.operation.peers import Peers
 from rsnotify.operation.process import HistogramNumbers, Numbers, Report
+from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.registry.access import Access
-from rsnotify.registry.overview import Overview, SetNumbers
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.single_flight import Costly, kept_seconds, let_others_go_on, slices
 

@@ -2,11 +2,14 @@
 
 Everybody may ask. A private set is shown to those whose token names it, processes and WebSub to
 the admin only.
+
+`Overview` is what Redis has of every set, in numbers.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from time import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,15 +18,80 @@ from rsnotify import __version__
 from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
 from rsnotify.http.messages import JsonResponse
+from rsnotify.journal import keys
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import parse_sets_asked
 from rsnotify.journal.set_options import SetRecord
+from rsnotify.journal.window import DAY, Window, changes_since
 from rsnotify.operation.peers import Peers
 from rsnotify.operation.process import Report
+from rsnotify.redis_client import Client, each
 from rsnotify.registry.access import Access
-from rsnotify.registry.overview import Overview, SetNumbers
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.notification import KINDS
+from rsnotify.resourcesync.notification import KINDS, ChannelName
+
+AT_ONCE = 200  # sets, in one round trip
+
+
+class SetNumbers(NamedTuple):
+    """What is kept of a set. Its documents are those of the change channel."""
+
+    changes: int  # in the stream
+    first: Position  # where the stream begins
+    head: Position  # the newest change
+    change_lists: int  # closed ones that can be pulled
+    resources: int | None  # of the newest snapshot; None if there is none
+    snapshot: Position | None  # when it was completed
+    today: int | None  # changes since 0:00 UTC; None if Change Lists do not end there
+
+
+class Overview:
+    """Reads the numbers of many sets."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def of(self, set_names: Sequence[str]) -> dict[str, SetNumbers]:
+        """The numbers of these sets; those that cannot be read are left out."""
+        found: dict[str, SetNumbers] = {}
+        for start in range(0, len(set_names), AT_ONCE):
+            found |= await self._some(set_names[start : start + AT_ONCE])
+        return found
+
+    async def _some(self, set_names: Sequence[str]) -> dict[str, SetNumbers]:
+        now = int(time() * MICROSECONDS)
+        midnight = now - now % DAY
+        pipeline = self._client.pipeline(transaction=False)
+        for name in set_names:
+            channel = ChannelName(name, "change")
+            pipeline.xlen(keys.stream(channel))
+            pipeline.hmget(keys.record(channel), "first", "head", "window_from", "window_count")
+            pipeline.zcard(keys.windows(channel))
+            pipeline.zrangebyscore(keys.windows(channel), f"({midnight}", "+inf")
+            pipeline.hmget(keys.snapshot(name), "resources", "completed")
+        answers = await pipeline.execute(raise_on_error=False)
+        rows = [answers[at : at + 5] for at in range(0, len(answers), 5)]
+        numbers = partial(_numbers, midnight)
+        read = zip(set_names, each(rows, numbers), strict=True)
+        return {name: row for name, row in read if isinstance(row, SetNumbers)}
+
+
+def _numbers(midnight: int, row: Sequence[Any]) -> SetNumbers:
+    for answer in row:
+        if isinstance(answer, Exception):
+            raise answer
+    changes, (first, head, *open_list), change_lists, closed, (resources, completed) = row
+    begin, count = map(int, open_list)
+    return SetNumbers(
+        changes=changes,
+        first=Position(int(first)),
+        head=Position(int(head)),
+        change_lists=change_lists,
+        resources=None if resources is None else int(resources),
+        snapshot=None if completed is None else Position(int(completed)),
+        today=changes_since(midnight, int(head), begin, count, map(Window.parse, closed)),
+    )
+
 
 SETS_SHOWN = 1_000  # if no other limit is asked for
 

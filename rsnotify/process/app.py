@@ -12,16 +12,16 @@ from rsnotify.channels.event_stream import Sse, wants_stream
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Discovery, Offers
-from rsnotify.documents.document_request import SetAdmission
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
+from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.http.routing import Application, Route, Routes, WebSocketRoute
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.reading import History
 from rsnotify.journal.window import HOUR
-from rsnotify.openapi.endpoint import Description
+from rsnotify.openapi.document import Description
 from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration
 from rsnotify.process.logs import AccessLog
@@ -37,9 +37,7 @@ from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, chan
 from rsnotify.web.browsers import ForBrowsers
 from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
-from rsnotify.websub.subscribe_endpoint import WebSubEndpoint
-from rsnotify.websub.subscription_list import SubscriptionAdmin
-from rsnotify.websub.topic import Topic
+from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
 
 
 def build_app(

@@ -22,8 +22,7 @@ from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.process.external_redis import wait_until_usable
 from rsnotify.process.freed_memory import share_one_arena
-from rsnotify.process.listening import address_of, bound_socket
-from rsnotify.process.reachable import warning
+from rsnotify.process.listening import address_of, bound_socket, warning
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config

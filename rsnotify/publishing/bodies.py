@@ -19,7 +19,7 @@ from rsnotify.journal.submission import ENTRIES_BYTES, Fragment, Submission, fra
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import FieldFault, faults_of
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.validation.entry_rules import values
+from rsnotify.resourcesync.validation.document_rules import values
 from rsnotify.resourcesync.values import misfit
 from rsnotify.resourcesync.xml_reader import change_of, parse_all_of_document
 from rsnotify.resourcesync.xml_structure import Oddity

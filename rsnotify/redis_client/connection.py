@@ -4,20 +4,149 @@ If Redis fails, the caller gets `TryAgain` in less than three seconds, or in fou
 had to be made for it. Everything that is sent through `connect()` fails with errors of this
 project, also in a pipeline or a script. A command whose answer was lost may be repeated, so each
 command must be repeatable.
+
+Sentinels say which Redis is the primary. Each new connection to it asks all Sentinels at once and
+believes the newest configuration among the answers, so one that was cut off from the others leads
+nobody astray. As soon as the process has learnt of another primary, no idle connection to the old
+is used again: it may go on for long, and accept what it will lose. So they are asked once a second
+as well, by `look_for_newer`.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, TypeVar
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
 
-from rsnotify.errors import PartAway, TryAgain
-from rsnotify.redis_client.address import Address
+from redis import asyncio as redis
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as ConnectionLost
+
+from rsnotify.errors import PartAway, RedisRefuses, TryAgain
+from rsnotify.redis_client.address import Address, Host
 from rsnotify.redis_client.client import RedisClient, answer_raw, pool_options
 from rsnotify.redis_client.cluster.nodes import ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.redis_client.cluster.router import ClusterClient
+from rsnotify.redis_client.failures import judge
 from rsnotify.redis_client.pool import Pool
 from rsnotify.redis_client.replicas import Replicas
-from rsnotify.redis_client.sentinel import PrimaryPool, ToPrimary, ToPrimaryWithTLS, sentinels_at
+from rsnotify.redis_client.taken_connection import DirectConnection
+from rsnotify.single_flight import SingleFlight
+
+ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer
+LOOK_SECONDS = 0.05  # for all of them, where others wait meanwhile
+UNKNOWN_NAME = "No such master"
+
+
+class _Primary(NamedTuple):
+    """What one Sentinel says; the greatest is the newest."""
+
+    epoch: int
+    is_settled: bool  # the one that leads a failover names the old primary until all have followed
+    host: str
+    port: int
+
+
+class Sentinels:
+    """Those who know which server is the primary; `latest` is what they said last."""
+
+    def __init__(self, address: Address) -> None:
+        self.latest: Host | None = None
+        self._hosts = address.sentinels
+        self._name = address.name
+        self._options = address.sentinel_options | {
+            "socket_connect_timeout": ASK_SECONDS,
+            "socket_timeout": ASK_SECONDS,
+            "retry": Retry(NoBackoff(), 0),
+            "protocol": 2,
+        }
+        self._asking: SingleFlight[str, Host] = SingleFlight("question to the Sentinels")
+
+    async def primary(self) -> Host:
+        """Asked once for all who want to know at the same time."""
+        return await self._asking.result(self._name, self._ask_all)
+
+    async def _ask_all(self) -> Host:
+        asked = (self._ask(host) for host in self._hosts)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        known = [answer for answer in answers if isinstance(answer, _Primary)]
+        if not known:
+            raise self._nobody_knows([each for each in answers if isinstance(each, Exception)])
+        newest = max(known)
+        self.latest = newest.host, newest.port
+        return self.latest
+
+    async def _ask(self, host: Host) -> _Primary:
+        options = self._options | {"host": host[0], "port": host[1]}
+        async with redis.Redis.from_pool(redis.ConnectionPool(**options)) as client:
+            said: Any = await client.sentinel_master(self._name)
+        is_settled = "failover_in_progress" not in said["flags"]
+        return _Primary(int(said["config-epoch"]), is_settled, said["ip"], int(said["port"]))
+
+    def _nobody_knows(self, errors: Sequence[Exception]) -> TryAgain:
+        """Why: one that answers and refuses comes before those that do not answer."""
+        if any(UNKNOWN_NAME in str(error) for error in errors):
+            return RedisRefuses(f"the Sentinels know no primary of the name {self._name!r}")
+        judged = [judge(error) for error in errors]
+        refusals = [each for each in judged if isinstance(each, RedisRefuses)]
+        if refusals:
+            return RedisRefuses(f"a Sentinel refuses: {refusals[0].detail}")
+        return TryAgain(f"no Sentinel answers: {judged[0]}")
+
+
+class ToPrimary(Connection):
+    """A connection to the primary of the moment."""
+
+    def __init__(self, *, sentinels: Sentinels, **options: Any) -> None:
+        super().__init__(**options)
+        self._sentinels = sentinels
+
+    @property
+    def is_outdated(self) -> bool:
+        return self.is_connected and (self.host, self.port) != self._sentinels.latest
+
+    async def _connect(self) -> None:
+        self.host, self.port = await self._sentinels.primary()
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+    async def on_connect_check_health(self, check_health: bool = True) -> None:
+        """A Sentinel may not know yet that it is a primary no more."""
+        await super().on_connect_check_health(check_health)
+        await self.send_command("ROLE", check_health=False)
+        role, *_ = await self.read_response()
+        if role != b"master" or self.is_outdated:
+            raise ConnectionLost(f"{self.host}:{self.port} is not the primary")
+
+
+class ToPrimaryWithTLS(ToPrimary, SSLConnection):
+    """The same with TLS."""
+
+
+class PrimaryPool(Pool):
+    """A pool of them."""
+
+    async def look_for_newer(self) -> None:
+        """Ask, but do not wait for one that is away: what comes later is known the next time."""
+        with suppress(TimeoutError, TryAgain):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self.connection_kwargs["sentinels"].primary()
+
+    async def ensure_connection(self, connection: Any) -> None:
+        if connection.is_outdated:
+            await connection.disconnect()
+        await super().ensure_connection(connection)
+
+    def is_ready(self, connection: DirectConnection) -> bool:
+        return super().is_ready(connection) and not connection.library_connection.is_outdated
+
+
+@lru_cache(maxsize=8)
+def sentinels_at(url: str) -> Sentinels:
+    """The same for all pools of a process, so that what one learns all know."""
+    return Sentinels(Address.parse(url))
+
 
 Client = Any  # redis-py's stubs give every command a type that is both sync and async
 Parsed = TypeVar("Parsed")

@@ -5,14 +5,22 @@ token is compared in constant time or found by its hash; its rights are read fro
 two seconds. A token in an address only opens what does no harm, is never the admin's, and is never
 logged. An address that sends many wrong tokens has to wait. A JWT says itself what it allows; its
 signature says who made it.
+
+`TokenThrottle` counts the wrong tokens of each address, and says when it may try another. A token
+that was right from an address always passes there, and repeating the same wrong one costs nothing,
+as a forgotten client does that. Memory is bounded: what was not seen for longest is forgotten
+first. Right tokens are in memory anyway; wrong ones are kept as hashes, as they may be of any
+length, or open something else.
 """
 
+import hashlib
 import hmac
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from math import ceil
 from time import monotonic
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -20,8 +28,89 @@ from starlette.requests import HTTPConnection
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.sent_token import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
-from rsnotify.registry.token_throttle import RateLimit, TokenThrottle
 from rsnotify.registry.tokens import Right, Token, Tokens, token_key
+
+KNOWN = 10_000  # of whom something is kept
+
+
+class RateLimit:
+    """So many in a second, for each key."""
+
+    def __init__(self, per_second: int, clock: Callable[[], float] = monotonic) -> None:
+        self._per_second = per_second
+        self._clock = clock
+        self._free_at: OrderedDict[str, float] = OrderedDict()  # when all that was done is forgiven
+
+    def seconds_to_wait(self, key: str) -> float:
+        """How long it must wait; zero if it may be done now, and then it is counted."""
+        now = self._clock()
+        free_at = max(self._free_at.pop(key, now), now)
+        wait = free_at + 1 / self._per_second - now - 1
+        if wait <= 1e-9:
+            free_at, wait = free_at + 1 / self._per_second, 0.0
+        self._free_at[key] = free_at
+        if len(self._free_at) > KNOWN:
+            self._free_at.popitem(last=False)
+        return wait
+
+
+FREE_TRIES = 20  # wrong tokens that an address may send at once
+SECONDS_EACH = 1.0  # after how long it may send one more
+LONGEST_SECONDS = 60.0  # that it waits, however many it has sent
+
+Mark = tuple[str, bytes]  # an address and a wrong token's hash
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class TokenThrottle:
+    """Slows down addresses that guess tokens, and no others."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._forgiven_at: OrderedDict[str, float] = (
+            OrderedDict()
+        )  # when all its tries are forgiven
+        self._right: OrderedDict[tuple[str, str], None] = OrderedDict()  # an address and a token
+        self._wrong: OrderedDict[Mark, None] = OrderedDict()
+
+    def seconds_to_wait(self, address: str, secret: str) -> float:
+        """Zero if the token may be checked now."""
+        forgiven_at = self._forgiven_at.get(address)
+        if forgiven_at is None:
+            return 0.0
+        if (address, secret) in self._right or _mark(address, secret) in self._wrong:
+            return 0.0
+        return max(0.0, forgiven_at - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
+
+    def was_right(self, address: str, secret: str) -> None:
+        _keep(self._right, (address, secret), None)
+
+    def was_wrong(self, address: str, secret: str) -> None:
+        mark = _mark(address, secret)
+        self._right.pop((address, secret), None)
+        if mark not in self._wrong:
+            self._count(address)
+        _keep(self._wrong, mark, None)
+
+    def _count(self, address: str) -> None:
+        now = self._clock()
+        forgiven_at = max(self._forgiven_at.get(address, now), now) + SECONDS_EACH
+        longest = (FREE_TRIES - 1) * SECONDS_EACH + LONGEST_SECONDS
+        _keep(self._forgiven_at, address, min(forgiven_at, now + longest))
+
+
+def _mark(address: str, secret: str) -> Mark:
+    return address, hashlib.blake2b(secret.encode(), digest_size=16).digest()
+
+
+def _keep(known: OrderedDict[Key, Value], key: Key, value: Value) -> None:
+    """Keep the latest; beyond the cap the oldest is removed."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > KNOWN:
+        known.popitem(last=False)
+
 
 TOKEN_SECONDS = 2.0
 NOTE_SECONDS = 60.0  # between two notes of when a token was used

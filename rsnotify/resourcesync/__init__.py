@@ -3,9 +3,9 @@
 `change`             a change, and a position in a journal
 `values`             what a single value must look like
 `xml_writer`         what documents consist of, and how they are written
-`fragments`          a change as it stands in documents; `short_form` how Redis keeps it
+`fragments`          a change as it stands in documents, and in Redis
 `json_writer`        how they are written as JSON, from that XML
-`xml_reader`         how documents are read; `xml_guard` refuses harmful ones before
+`xml_reader`         how documents are read; `xml_structure` refuses harmful ones before
 `notification`       what travels on a channel
 `change_rules`       what a published change must observe
 `validation/`        whole documents checked against the specifications

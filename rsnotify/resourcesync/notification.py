@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link, Position, render_datetime_bytes
-from rsnotify.resourcesync.short_form import HOLE
+from rsnotify.resourcesync.fragments import HOLE
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 
 Kind = Literal["change", "framework"]

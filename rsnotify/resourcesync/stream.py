@@ -15,9 +15,11 @@ from lxml import etree
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.values import is_datetime
-from rsnotify.resourcesync.xml_guard import ENCODINGS, PARSER_OPTIONS, TAG_BYTES
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
 from rsnotify.resourcesync.xml_structure import (
+    ENCODINGS,
+    PARSER_OPTIONS,
+    TAG_BYTES,
     Oddity,
     is_plain,
     name_of,

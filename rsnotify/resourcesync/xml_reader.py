@@ -14,8 +14,12 @@ from lxml import etree
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, Change, Link
 from rsnotify.resourcesync.values import VALUES
-from rsnotify.resourcesync.xml_guard import PARSER_OPTIONS, check_before_parsing
-from rsnotify.resourcesync.xml_structure import Oddity, oddities_of
+from rsnotify.resourcesync.xml_structure import (
+    PARSER_OPTIONS,
+    Oddity,
+    check_before_parsing,
+    oddities_of,
+)
 from rsnotify.resourcesync.xml_writer import (
     DRAFT_NS,
     ENTRY,

@@ -17,12 +17,11 @@ from rsnotify.journal.recall import plan_recall
 from rsnotify.loops import repeat
 from rsnotify.websub.clock import BELIEVED_AFTER_SECONDS
 from rsnotify.websub.delivery import Deliverer, Rights
-from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.queue import Queue
 from rsnotify.websub.state import Clock, Share, Survey, survey
 from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import SHARES, PendingRequest, fair_part
-from rsnotify.websub.subscription_store import ShareContent, Subscriptions
+from rsnotify.websub.subscription_store import CLAIM_SECONDS, ShareContent, Subscriptions
 from rsnotify.websub.verification import Verification, Verifier
 
 log = logging.getLogger(__name__)

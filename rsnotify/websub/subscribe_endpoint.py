@@ -1,24 +1,41 @@
-"""`POST /hub`: where peers subscribe and unsubscribe, and where Sources may publish.
+"""WebSub over HTTP: the hub, the topics, and the subscriptions for the admin.
 
-A malformed request is answered at once with one sentence (WEBSUB 12), a well-formed one with 202
-whatever its callback answers (WEBSUB 11, 13). A topic that is not served is an error in the request
-(WEBSUB 12), and so is one that the peer may not know of. No callback is called here.
+`POST /hub` is where peers subscribe and unsubscribe, and where Sources may publish. A malformed
+request is answered at once with one sentence (WEBSUB 12), a well-formed one with 202 whatever its
+callback answers (WEBSUB 11, 13). A topic that is not served is an error in the request (WEBSUB 12),
+and so is one that the peer may not know of. No callback is called here.
+
+A topic is the path of a channel, for discovery. The status is 200 whether there is a notification
+or not. The body is the newest notification, byte for byte, and empty before the first one (WEBSUB
+21); in JSON, an empty interval. The body is never older than what was acknowledged or delivered
+before the request, by any hub process.
 """
 
 from collections.abc import Awaitable
+from time import time
 from typing import Protocol
 
+from starlette.requests import Request
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
-from rsnotify.http.messages import read_body
+from rsnotify.http.messages import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.set_options import channel_of_own_topic
+from rsnotify.journal.query import CHANNEL, check_not_future, parse_query, parse_start
+from rsnotify.journal.set_options import SetRecord, channel_of_own_topic
 from rsnotify.registry.access import JWT, Access
 from rsnotify.registry.base_url import BaseUrl
 from rsnotify.resourcesync.addresses import literal_address, refusal
-from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
+from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
+from rsnotify.resourcesync.notification import (
+    FROM_HEADER,
+    NOTIFICATION_CHANGES,
+    ChannelName,
+    Notification,
+)
 from rsnotify.websub.rules import (
     FORM_BYTES,
     FORM_MEDIA_TYPE,
@@ -31,9 +48,10 @@ from rsnotify.websub.rules import (
     parse_mode,
     parse_ping,
     parse_subscription_request,
+    render_links,
 )
 from rsnotify.websub.subscription import PendingRequest, share_of, subscription_id
-from rsnotify.websub.subscription_store import Subscriptions
+from rsnotify.websub.subscription_store import Stored, Subscriptions
 
 UNKNOWN_TOPIC = "this hub does not serve the topic"
 OUTLIVES = "a subscription outlives a JWT: subscribe with a token that the hub has made"
@@ -179,3 +197,139 @@ def _refused(error: Rejected | TryAgain) -> Response:
     else:
         headers = error.headers
     return PlainTextResponse(f"{error.detail}\n", error.status, headers)
+
+
+REMOVED = "the operator of the hub has removed the subscription"
+
+
+class SubscriptionAdmin:
+    """List, show, remove, retry."""
+
+    def __init__(self, hub: Hub, access: Access, store: Subscriptions) -> None:
+        self._hub = hub
+        self._access = access
+        self._store = store
+
+    async def list(self, request: Request) -> Response:
+        await self._access.require_admin(request)
+        now = await self._store.now()
+        found = await self._store.all()
+        in_order = sorted(found.items(), key=lambda item: (item[1].subscription.created, item[0]))
+        return JsonResponse([self._shown(id_, stored, now) for id_, stored in in_order])
+
+    async def show(self, request: Request) -> Response:
+        """As listed, and by how many changes it is behind, as far as one notification reaches."""
+        id_, stored = await self._find(request)
+        shown = self._shown(id_, stored, await self._store.now())
+        return JsonResponse(shown | {"behind_changes": await self._behind_changes(stored)})
+
+    async def remove(self, request: Request) -> Response:
+        _, stored = await self._find(request)
+        await self._store.remove(stored.subscription, REMOVED)
+        return Response(status_code=204)
+
+    async def retry(self, request: Request) -> Response:
+        _, stored = await self._find(request)
+        await self._store.retry(stored.subscription)
+        return Response(status_code=202)
+
+    async def _find(self, request: Request) -> tuple[str, Stored]:
+        await self._access.require_admin(request)
+        id_ = request.path_params["subscription"]
+        stored = await self._store.find(id_)
+        if stored is None:
+            raise Rejected(f"there is no subscription {id_[:80]!r}", status=404)
+        return id_, stored
+
+    def _shown(self, id_: str, stored: Stored, now: int) -> dict[str, object]:
+        subscription, progress = stored
+        return {
+            "id": id_,
+            "set": subscription.set_name,
+            "kind": subscription.kind,
+            "topic": subscription.topic,
+            "callback": subscription.callback,
+            "signed": subscription.secret is not None,
+            "created": str(Position(subscription.created)),
+            "lease_seconds_left": max(0, subscription.lease_end - now) // MICROSECONDS,
+            "position": str(Position(progress.cursor)),
+            "behind_seconds": self._behind_seconds(stored),
+        } | _last_answer(stored)
+
+    async def _behind_changes(self, stored: Stored) -> int | None:
+        """None if the journal no longer holds what follows, or the set has been removed."""
+        try:
+            feed = self._hub.feed(stored.subscription.channel)
+            owed = await self._hub.stretch_after(feed, Position(stored.progress.cursor))
+        except Rejected:
+            return None
+        return 0 if owed is None else min(owed.count, NOTIFICATION_CHANGES)
+
+    def _behind_seconds(self, stored: Stored) -> float | None:
+        """From its position to the newest change."""
+        try:
+            head = self._hub.feed(stored.subscription.channel).tail.head
+        except Rejected:
+            return None
+        return max(0, head - stored.progress.cursor) / MICROSECONDS
+
+
+def _last_answer(stored: Stored) -> dict[str, object]:
+    progress = stored.progress
+    return {
+        "failures": progress.failures,
+        "last_answer": progress.answer or None,
+        "answered": str(Position(progress.answered_at)) if progress.answered_at else None,
+        "next_attempt": str(Position(progress.next_attempt)) if progress.next_attempt else None,
+    }
+
+
+class Topic:
+    """Answers GET and HEAD on every channel."""
+
+    def __init__(self, hub: Hub, access: Access, base_url: BaseUrl) -> None:
+        self._hub = hub
+        self._access = access
+        self._base_url = base_url
+
+    async def get(self, request: Request) -> Response:
+        channel = ChannelName.named(**request.path_params)
+        await self._record_to_read(request, channel)
+        feed = self._hub.feed(channel)
+        after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only checked
+        begins = feed.tail.head  # read first: a change in between must not be lost
+        newest = await self._hub.latest(feed)
+        record = await self._record_to_read(request, channel)  # it may have become private
+        if after is not None:
+            check_not_future(after, feed.tail.head, int(time() * MICROSECONDS))
+        form = _form(request)
+        return Response(
+            _body(channel, newest, begins, form),
+            media_type=form.media_type,
+            headers={
+                "Link": render_links(
+                    channel, self._base_url.base(request), record.own_topic(channel.kind)
+                ),
+                "Vary": "accept",
+                FROM_HEADER: str(begins if newest is None else newest.until),
+            },
+        )
+
+    async def _record_to_read(self, request: Request, channel: ChannelName) -> SetRecord:
+        """The set as it is now, if the peer may read it."""
+        name = channel.set_name
+        await self._access.require_reader(request, name, self._hub.sets.get(name))
+        return self._hub.record(name)
+
+
+def _form(request: Request) -> Form:
+    accept = ",".join(request.headers.getlist("accept"))
+    return wanted_form(accept, request.query_params.get("format"), DOCUMENT_FORMS)
+
+
+def _body(channel: ChannelName, newest: Notification | None, begins: Position, form: Form) -> bytes:
+    if form is XML:
+        return b"" if newest is None else newest.payload
+    if newest is None:
+        return render_empty_json(channel.capability, begins)
+    return newest.derived(JSON.name, render_notification_json)

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
-from rsnotify_mirror.inspection.checked import Bounds
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
+from rsnotify_mirror.inspection.samples import Bounds
 from tests.integration.test_cli import rsnotify
 from tests.support.running import TOKEN, RunningHub, clean_environment
 from tests.support.sources import Handler, Source, digest

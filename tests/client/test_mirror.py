@@ -26,12 +26,12 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_documen
 from rsnotify_client import HistoryGone, follow
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit, repair
-from rsnotify_mirror.hooks import command_hook
 from rsnotify_mirror.mirror import ROUNDS, Mirror
 from rsnotify_mirror.paths import OURS
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State
+from rsnotify_mirror.storing import command_hook
 from rsnotify_mirror.workers import ATTEMPTS
 from tests.support.packing import bomb
 from tests.support.running import RunningHub, until

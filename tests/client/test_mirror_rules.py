@@ -24,7 +24,6 @@ from rsnotify_client.web import origin_of, retry_after
 from rsnotify_mirror.audit import Audit, _files, judged
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import LARGE_READ_BYTES, Receiving
-from rsnotify_mirror.hooks import command_hook
 from rsnotify_mirror.patch import NotApplicable, apply, candidates, xml_candidates
 from rsnotify_mirror.plan import (
     Have,
@@ -38,6 +37,7 @@ from rsnotify_mirror.plan import (
 )
 from rsnotify_mirror.report import Event, percentile
 from rsnotify_mirror.state import START, Row, State
+from rsnotify_mirror.storing import command_hook
 from rsnotify_mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
 from tests.support.sources import rendered
 

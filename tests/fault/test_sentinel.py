@@ -11,7 +11,7 @@ import pytest
 
 from rsnotify.journal import keys
 from rsnotify.redis_client import Client, connect
-from rsnotify.redis_client.sentinel import sentinels_at
+from rsnotify.redis_client.connection import sentinels_at
 from rsnotify.resourcesync.notification import ChannelName
 from tests.integration.test_external_redis import problem_of
 from tests.support.lossy_failover import Reader, all_in, listed, published, running

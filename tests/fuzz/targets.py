@@ -19,13 +19,12 @@ from lxml import etree
 from redis._parsers import _AsyncHiredisParser
 from redis.exceptions import InvalidResponse, RedisError
 
-from rsnotify.channels.reader import ReaderInput
-from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import Rejected
 from rsnotify.journal import query
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission, read_submissions
-from rsnotify.publishing.loads.load_reader import LoadReader
+from rsnotify.publishing.loads.load_formats import LoadReader
 from rsnotify.redis_client.taken_connection import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.validation.document_rules import judge

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.channels.reader import SocketReader
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.journal import query
 from rsnotify.publishing.loads.load_formats import NdjsonReader

@@ -13,8 +13,7 @@ from starlette.websockets import WebSocket
 from rsnotify.channels.admission import READER, Channels
 from rsnotify.channels.event_stream import Sse
 from rsnotify.channels.keepalive import Keepalive
-from rsnotify.channels.reader import ReaderInput
-from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import NoSuchSet
 from rsnotify.http.socket_input import HAND_OVER
 from rsnotify.journal.bell import Bell
@@ -29,7 +28,7 @@ from rsnotify.registry.base_url import BaseUrl
 from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.websub.topic import Topic
+from rsnotify.websub.subscribe_endpoint import Topic
 from tests.support.raw import SECONDS, Raw, close
 
 ADMIN, READS = "the-admin-token", "a-token-that-reads"

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from rsnotify.documents.announcements import AnnouncedDocuments
-from rsnotify.documents.chores import SOME, InTurn
-from rsnotify.documents.due_sets import AGAIN_SECONDS, MOST, STEP_SECONDS, DueSets
+from rsnotify.documents.chores import AGAIN_SECONDS, MOST, SOME, STEP_SECONDS, DueSets, InTurn
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.main import get_command
 
 from rsnotify.cli import app
-from rsnotify.cli.progress import progress
+from rsnotify.cli.output import progress
 from tests.integration.test_cli import rsnotify
 from tests.support.forks import Ended
 from tests.support.loading import ndjson

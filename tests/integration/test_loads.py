@@ -15,15 +15,15 @@ from rsnotify.journal import keys
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
-from rsnotify.publishing.loads import load_reader
+from rsnotify.publishing.loads import load_formats
 from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
 from rsnotify.publishing.loads.load_endpoint import BesideTheLoop
 from rsnotify.publishing.loads.load_store import Load, Part, pack, shard_of
 from rsnotify.redis_client import Client
 from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.fragments import LOC_END, shorten, spell_out
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from rsnotify.resourcesync.short_form import LOC_END, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from tests.support.loading import PATH, Loading, ndjson, said
@@ -622,7 +622,7 @@ async def test_one_piece_of_all_loads_is_read_at_once() -> None:
 async def test_a_body_holds_so_many_resources_and_no_more(
     loading: Loading, monkeypatch: pytest.MonkeyPatch, most: int, status: int
 ) -> None:
-    monkeypatch.setattr(load_reader, "LOAD_RESOURCES", most)
+    monkeypatch.setattr(load_formats, "LOAD_RESOURCES", most)
     assert (await loading.put(ndjson(TEN)))[0] == status
     assert await loading.leavings() == []
 
@@ -633,7 +633,7 @@ async def test_a_body_has_so_many_bytes_decompressed_and_no_more(
     loading: Loading, monkeypatch: pytest.MonkeyPatch, less: int, status: int, encoding: str
 ) -> None:
     body = ndjson(TEN)
-    monkeypatch.setattr(load_reader, "LOAD_BYTES", len(body) - less)
+    monkeypatch.setattr(load_formats, "LOAD_BYTES", len(body) - less)
     sent = gzip.compress(body) if encoding == "gzip" else body
     assert (await loading.put(sent, content_encoding=encoding))[0] == status
     assert await loading.leavings() == []
@@ -670,8 +670,8 @@ async def test_an_unknown_set_is_refused_before_the_body_is_read(loading: Loadin
 
 async def test_a_body_cut_small_is_read_in_pieces_worth_reading() -> None:
     async def parts() -> AsyncIterator[bytes]:
-        for _ in range(2 * load_reader.PIECE_BYTES + 1):
+        for _ in range(2 * load_formats.PIECE_BYTES + 1):
             yield b" "
 
     sizes = [len(piece) async for piece in load_body.in_pieces(parts())]
-    assert sizes == [load_reader.PIECE_BYTES, load_reader.PIECE_BYTES, 1]
+    assert sizes == [load_formats.PIECE_BYTES, load_formats.PIECE_BYTES, 1]

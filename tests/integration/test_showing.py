@@ -7,7 +7,7 @@ from starlette.requests import Request as HttpRequest
 from rsnotify.errors import HistoryDeleted, NoSuchSet
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
-from rsnotify.websub.subscription_list import SubscriptionAdmin
+from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin
 from rsnotify.websub.subscription_store import Subscriptions
 from tests.integration.test_subscriptions import SHARE, STORED, pending, request, subscriptions
 

@@ -9,9 +9,13 @@ from redis.exceptions import ResponseError
 from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
 from rsnotify.journal import keys
 from rsnotify.redis_client import Client, connect, replicas
-from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
-from rsnotify.websub.subscription_store import Stored, Subscriptions, release_all_claims
+from rsnotify.websub.subscription_store import (
+    CLAIM_SECONDS,
+    Stored,
+    Subscriptions,
+    release_all_claims,
+)
 from tests.support.clock import HOUR, Clock
 from tests.support.faults import OwnRedis, SlowWay
 

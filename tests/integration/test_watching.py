@@ -22,9 +22,9 @@ from rsnotify.journal.sets import Sets
 from rsnotify.operation.metrics import METRICS, Metrics
 from rsnotify.operation.peers import Peers
 from rsnotify.operation.process import FILES, Identity, Report
+from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
-from rsnotify.registry.overview import Overview, SetNumbers
 from rsnotify.registry.tokens import Tokens
 from tests.integration.test_cli import rsnotify
 from tests.support.faults import OwnRedis

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from rsnotify.http.protocol import LINGER_REQUESTS_BYTES
 from rsnotify.publishing.bodies import BODY_BYTES
-from rsnotify.registry.token_throttle import FREE_TRIES
+from rsnotify.registry.access import FREE_TRIES
 from rsnotify_client.notification import read_notification
 from tests.support.raw import KEY, raw_channel
 from tests.support.running import TOKEN, RunningHub

@@ -17,9 +17,9 @@ from rsnotify.documents.announcements import (
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Discovery, Offers
-from rsnotify.documents.document_request import SetAdmission
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
+from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.journal.bell import Bell

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.channels.reader_limits import ReaderLimits
+from rsnotify.channels.admission import ReaderLimits
 from rsnotify.errors import InvalidSettings, TooMany, TryAgain
 from rsnotify.http.connections import (
     LEAST_CONNECTIONS,

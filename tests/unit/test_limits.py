@@ -11,9 +11,9 @@ import pytest
 from rsnotify import loops, single_flight
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
+from rsnotify.channels import frames as channel_protocol
 from rsnotify.channels import handshake, keepalive
 from rsnotify.channels import reader as reader_input
-from rsnotify.channels import websockets_protocol as channel_protocol
 from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
@@ -40,13 +40,13 @@ from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission
-from rsnotify.publishing.loads import load, load_formats, load_reader
+from rsnotify.publishing.loads import load, load_formats
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
-from rsnotify.registry import access, jwt_rules, token_throttle
+from rsnotify.registry import access, jwt_rules
 from rsnotify.resourcesync import change_rules, forms, notification
-from rsnotify.resourcesync import xml_guard as xml
+from rsnotify.resourcesync import xml_structure as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation import tables
@@ -79,7 +79,7 @@ from rsnotify_client import bounded as bounded_answers
 from rsnotify_mirror import mirror, paths, state, storing, workers
 from rsnotify_mirror.dumping import dump_documents, parts
 from rsnotify_mirror.inspection import contents
-from rsnotify_mirror.inspection.checked import Bounds
+from rsnotify_mirror.inspection.samples import Bounds
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
 ROW = re.compile(
@@ -127,11 +127,11 @@ LIMITS: dict[str, float] = {
     "records of sets, tokens or subscriptions that it remembers": recall.REMEMBERED_RECORDS,
     "seconds that others have to put back what it lacks": repairing.OTHERS_SECONDS,
     "seconds that a journal is held for its repair": repairs.HOLD_SECONDS,
-    "resources of a load": load_reader.LOAD_RESOURCES,
-    "body of a load, decompressed": load_reader.LOAD_BYTES,
+    "resources of a load": load_formats.LOAD_RESOURCES,
+    "body of a load, decompressed": load_formats.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
-    "bytes of a load's body besides its resources": load_reader.PADDING_BYTES,
-    "more of them for each resource": load_reader.PADDING_OF_ONE,
+    "bytes of a load's body besides its resources": load_formats.PADDING_BYTES,
+    "more of them for each resource": load_formats.PADDING_OF_ONE,
     "seconds for the body of a load to come": load_body.LOAD_SECONDS,
     "percent of the resources that a load may delete (`max_delete`)": load.MAX_DELETE,
     "differences that a dry run names": load.NAMED,
@@ -276,7 +276,7 @@ LIMITS: dict[str, float] = {
     "packages of a document": dump_documents.MAX_ENTRIES,
     "days for which a mirror knows deletions": state.GONE_SECONDS / 86_400,
     "changes of a window": parts.MAX_ENTRIES,
-    "wrong tokens from an address at once; then one a second": token_throttle.FREE_TRIES,
+    "wrong tokens from an address at once; then one a second": access.FREE_TRIES,
 }
 
 

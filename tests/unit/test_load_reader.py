@@ -8,9 +8,9 @@ import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import FRAGMENT_BYTES
-from rsnotify.publishing.loads import load_reader
-from rsnotify.publishing.loads.load_formats import ENTRY_BYTES
-from rsnotify.publishing.loads.load_reader import (
+from rsnotify.publishing.loads import load_formats
+from rsnotify.publishing.loads.load_formats import (
+    ENTRY_BYTES,
     ESCAPED,
     PADDING_BYTES,
     PADDING_OF_ONE,
@@ -19,7 +19,7 @@ from rsnotify.publishing.loads.load_reader import (
     Ready,
 )
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.short_form import shorten
+from rsnotify.resourcesync.fragments import shorten
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
@@ -119,8 +119,8 @@ def test_a_resource_may_have_so_much_white_space_around_it(
 ) -> None:
     one = b'{"loc": "http://example.com/%d"}'
     kept = sum(map(len, read(NDJSON, "", one % 0, 100)[0]))
-    monkeypatch.setattr(load_reader, "PADDING_BYTES", 1_024)
-    monkeypatch.setattr(load_reader, "PIECE_BYTES", 1_024)
+    monkeypatch.setattr(load_formats, "PADDING_BYTES", 1_024)
+    monkeypatch.setattr(load_formats, "PIECE_BYTES", 1_024)
     body = b"\n".join(one % number for number in range(9)) + b"\n"
     most = 1_024 + 9 * (PADDING_OF_ONE + ESCAPED * kept)
     reader = LoadReader(NDJSON, "")

@@ -12,8 +12,7 @@ from rsnotify import errors
 from rsnotify.errors import TryAgain
 from rsnotify.journal.query import CHANNEL, CHANNELS
 from rsnotify.journal.set_options import SetOptions
-from rsnotify.openapi.document import MEANINGS, described, errors_of, served
-from rsnotify.openapi.endpoint import Description
+from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, served
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
 from rsnotify.openapi.reference_page import page_of
 from rsnotify.operation.administration import NewToken

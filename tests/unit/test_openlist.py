@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.documents.open_list import OpenList, OpenLists
+from rsnotify.documents.changelists import OpenList, OpenLists
 from rsnotify.journal.cache import MIB, Cache
 from rsnotify.journal.gzip_parts import PACKER_BYTES
 from rsnotify.journal.window import JournalRecord

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.registry.token_throttle import KNOWN, RateLimit
+from rsnotify.registry.access import KNOWN, RateLimit
 
 
 class Clock:

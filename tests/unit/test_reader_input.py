@@ -17,12 +17,13 @@ from rsnotify.channels.frames import EVENT
 from rsnotify.channels.reader import (
     BYTES_PER_SECOND,
     FRAMES_PER_SECOND,
+    PARSED_BYTES,
     SECOND,
     TURN_BYTES,
     ReaderInput,
+    SocketReader,
     TransportReader,
 )
-from rsnotify.channels.socket_reader import PARSED_BYTES, SocketReader
 from rsnotify.http.socket_input import EVENT_STREAM, WEBSOCKET
 from tests.support.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
 

@@ -24,9 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from rsnotify.channels.frames import DEFLATED
-from rsnotify.channels.websockets_protocol import MESSAGE_BYTES, ReaderProtocol, SharedDeflate
-from rsnotify.documents.lists import Frame
+from rsnotify.channels.frames import DEFLATED, MESSAGE_BYTES, ReaderProtocol, SharedDeflate
+from rsnotify.documents.documents import Frame
 from rsnotify.documents.responses import DocumentInfo, document_response, stream_document
 from rsnotify.errors import TryAgain
 from rsnotify.http.messages import JsonResponse

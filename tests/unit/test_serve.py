@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.admin_token import ADMIN_TOKEN_CHARACTERS, admin_token
-from rsnotify.process.reachable import own_address, reachable, warning
+from rsnotify.process.listening import own_address, reachable, warning
 from rsnotify.process.settings import Settings
 
 # --- the admin token -----------------------------------------------------------------------------

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rsnotify.channels.reader import ReaderInput
-from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.channels.reader import ReaderInput, SocketReader
 from tests.support.raw import BINARY, PING, PONG, TEXT, frame
 
 PONG_OF_X = b"\x8a\x01x"

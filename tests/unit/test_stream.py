@@ -4,7 +4,7 @@ import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream
-from rsnotify.resourcesync.xml_guard import TAG_BYTES
+from rsnotify.resourcesync.xml_structure import TAG_BYTES
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 
 HEAD = (

@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
-from rsnotify.documents.lists import change_list_head
+from rsnotify.documents.documents import change_list_head
 from rsnotify.documents.responses import DocumentInfo, document_response, stream_list
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.forms import JSON

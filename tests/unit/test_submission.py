@@ -10,7 +10,7 @@ from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of
-from rsnotify.resourcesync.short_form import HOLE
+from rsnotify.resourcesync.fragments import HOLE
 from rsnotify.resourcesync.values import as_ascii
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"

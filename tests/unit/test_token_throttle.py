@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from rsnotify.registry.token_throttle import (
+from rsnotify.registry.access import (
     FREE_TRIES,
     KNOWN,
     LONGEST_SECONDS,

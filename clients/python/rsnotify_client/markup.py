@@ -13,7 +13,7 @@ from typing import NamedTuple
 from lxml import etree
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.xml_guard import PARSER_OPTIONS
+from rsnotify.resourcesync.xml_structure import PARSER_OPTIONS
 
 PAGE_BYTES = 16 * 1024 * 1024
 TAGS = 400_000  # each takes 500 bytes of memory

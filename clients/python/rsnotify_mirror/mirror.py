@@ -19,12 +19,11 @@ from rsnotify.errors import InvalidSettings
 from rsnotify_client.web import Web
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetcher
-from rsnotify_mirror.hooks import Hook
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
 from rsnotify_mirror.state import GONE_SECONDS, State, mirror_around
-from rsnotify_mirror.storing import Store, Unpacking
+from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
 ROUNDS = 10  # so often `once` reads the Change Lists again because something did not fit them

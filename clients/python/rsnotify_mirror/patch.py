@@ -15,7 +15,7 @@ from typing import Any, cast
 from lxml import etree
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.xml_guard import check_before_parsing
+from rsnotify.resourcesync.xml_structure import check_before_parsing
 
 OPERATIONS = 10_000
 SPELLINGS: tuple[dict[str, Any], ...] = (

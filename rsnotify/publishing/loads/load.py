@@ -9,18 +9,18 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from rsnotify.documents.lists import render_resources
+from rsnotify.documents.documents import render_resources
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.fragments import render_forms
-from rsnotify.resourcesync.short_form import (
+from rsnotify.resourcesync.fragments import (
     HOLE,
     KIND,
     KIND_AND_CHANGEFREQ,
     KIND_AND_PRIORITY,
     LOC,
     LOC_END,
+    render_forms,
     spell_out_each,
 )
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.documents.lists import described
+from rsnotify.documents.documents import described
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.http.messages import JsonResponse
 from rsnotify.journal.hub import Hub
@@ -34,7 +34,7 @@ from rsnotify.publishing.loads.load import (
     too_many_deleted,
 )
 from rsnotify.publishing.loads.load_chores import LoadKeeper, Outcome, outcome
-from rsnotify.publishing.loads.load_reader import PIECE_BYTES, LoadReader
+from rsnotify.publishing.loads.load_formats import PIECE_BYTES, LoadReader
 from rsnotify.publishing.loads.load_store import Gathered, Load, Loads
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import Change

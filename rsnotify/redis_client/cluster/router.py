@@ -24,8 +24,7 @@ from rsnotify.redis_client.client import (
     durably,
     executed,
 )
-from rsnotify.redis_client.cluster.nodes import Node, Nodes
-from rsnotify.redis_client.cluster.slots import Routed, routed_to, slot_of, waited_in
+from rsnotify.redis_client.cluster.nodes import Node, Nodes, Routed, routed_to, slot_of, waited_in
 from rsnotify.redis_client.replicas import Replicas
 from rsnotify.redis_client.round_trip import judge_answers, parsed_as
 from rsnotify.redis_client.script import Command, Script

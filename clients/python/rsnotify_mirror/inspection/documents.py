@@ -17,10 +17,8 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.validation.document_rules import judge
-from rsnotify.resourcesync.validation.editions import as_of_today
-from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
-from rsnotify.resourcesync.validation.tables import ARCHIVES, LISTS, MAX_BYTES
+from rsnotify.resourcesync.validation.document_rules import Violation, Violations, judge
+from rsnotify.resourcesync.validation.tables import ARCHIVES, LISTS, MAX_BYTES, as_of_today
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.discovery import UP, linked
@@ -28,7 +26,6 @@ from rsnotify_client.documents import Unpacker, next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import Check
 from rsnotify_client.web import XML_FIRST, FetchedPage, Web, check_status
-from rsnotify_mirror.inspection.checked import PACKAGE, TOKEN_NEEDED, Bounds, Checked
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
 from rsnotify_mirror.inspection.relations import (
     ARCHIVE,
@@ -55,6 +52,10 @@ from rsnotify_mirror.inspection.relations import (
     wrong_way_up,
 )
 from rsnotify_mirror.inspection.samples import (
+    PACKAGE,
+    TOKEN_NEEDED,
+    Bounds,
+    Checked,
     LinkedResource,
     Sample,
     linked_from,

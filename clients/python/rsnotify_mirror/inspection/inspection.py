@@ -15,8 +15,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import DocumentStream
-from rsnotify.resourcesync.validation.document_rules import check
-from rsnotify.resourcesync.validation.entry_rules import Violation, Violations
+from rsnotify.resourcesync.validation.document_rules import Violation, Violations, check
 from rsnotify.resourcesync.validation.tables import CHANNELS
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_client.address import joined
@@ -33,7 +32,6 @@ from rsnotify_client.follower import Channel, Lost
 from rsnotify_client.network import Network
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Web
-from rsnotify_mirror.inspection.checked import TOKEN_NEEDED, Bounds, Checked, counted
 from rsnotify_mirror.inspection.contents import Contents, Found
 from rsnotify_mirror.inspection.documents import Documents, Packages
 from rsnotify_mirror.inspection.relations import (
@@ -43,7 +41,14 @@ from rsnotify_mirror.inspection.relations import (
     intervals_apart,
     named_in,
 )
-from rsnotify_mirror.inspection.samples import Samples, chosen
+from rsnotify_mirror.inspection.samples import (
+    TOKEN_NEEDED,
+    Bounds,
+    Checked,
+    Samples,
+    chosen,
+    counted,
+)
 from rsnotify_mirror.inspection.samples import linked as linked_resources
 
 SOCKETS = ("ws://", "wss://")

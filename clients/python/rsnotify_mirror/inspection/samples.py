@@ -2,6 +2,8 @@
 
 Rules that hold here: a resource that differs is a violation only if no Change List tells of a
 change since: it is looked at again, and the lists are read again. So a Source may change meanwhile.
+
+`Checked` and `Bounds` are those of every part of an inspection.
 """
 
 import asyncio
@@ -10,9 +12,11 @@ from contextlib import aclosing
 from itertools import chain, islice
 from typing import NamedTuple
 
+import msgspec
+
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.validation.entry_rules import Violation
+from rsnotify.resourcesync.validation.document_rules import Violation
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.address import joined
@@ -20,8 +24,53 @@ from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check
 from rsnotify_client.web import Web
-from rsnotify_mirror.inspection.checked import LINKED, RESOURCE, TOKEN_NEEDED, Bounds, Checked
 from rsnotify_mirror.inspection.relations import capability_of
+
+RESOURCE = "resource"  # the kind of a resource that was compared
+LINKED = "linked"  # …of what a link `describedby` or `duplicate` leads to
+TOKEN_NEEDED = (401, 403)
+PACKAGE = "package"  # …of a ZIP
+
+
+class Checked(msgspec.Struct):
+    """What became of one address; without an edition it is no document that could be read."""
+
+    document: str
+    kind: str
+    edition: str | None = None
+    violations: list[Violation] = []
+    error: str | None = None  # why it could not be judged, or not to its end
+    note: str | None = None  # what else there is to say
+
+    @property
+    def outcome(self) -> str:
+        if self.violations:
+            return counted(len(self.violations), "violation")
+        return self.error or self.note or "valid"
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How far an inspection goes."""
+
+    documents: int = 200
+    depth: int = 8  # from the first address
+    total_bytes: int = 512 * 1024 * 1024
+    entries: int = 200_000  # of indexes, Capability Lists and dumps, which are kept in memory
+    samples: int = 20
+    sample_bytes: int = 64 * 1024 * 1024
+    links: int = 20
+    packages: int = 20
+    package_bytes: int = 256 * 1024 * 1024  # of all packages together
+    unpacked_bytes: int = 1024 * 1024 * 1024  # …of what is in them
+    listen_seconds: float = 3.0
+    payloads: int = 100  # of a channel
+    pause_seconds: float = 1.0  # a change may be stated a moment after it has happened
+
+
+def counted(number: int, name: str) -> str:
+    """As it is said: 1 violation, 2 violations."""
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
 
 ROUNDS = 4
 LINKED_RELATIONS = {"describedby": "Core 14.5", "duplicate": "Core 14.2"}
