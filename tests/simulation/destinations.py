@@ -198,7 +198,7 @@ async def at_rest(world: World, redis: Engine) -> None:
     await hubs_ready(world, "a", callback_private="allow")
     source = Source(world, ["a"])
     found = []
-    for count in (2, 6):
+    for count in (2, 5):
         for visitor in range(count):
             await visited(world, redis, source, 10 * count + visitor)
         world.loop.pass_time(FORGOTTEN_SECONDS)

@@ -501,3 +501,30 @@ async def busy_neighbours(world: World, redis: Engine) -> None:
     await judge.no_gaps()
     if took > REPAIRED_SECONDS:
         raise Wrong(f"what was lost was put back after {took:.3f} s")
+
+
+@scenario
+async def unanswered_renewal(world: World, redis: Engine) -> None:
+    """Redis has stored a renewal and its answer does not come, as the lease ends: it goes on."""
+    chance = world.chance
+    await hubs_ready(world, "a", callback_private="allow")
+    source = Source(world, ["c"])
+    receiver = Receiver(world, "receiver")
+    receiver.listen()
+    await receiver.subscribe("a", lease=2)
+    while not receiver.verified:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(1.0 + chance.random() * 1.2)
+    late = 0.5 + chance.random() * 4
+    redis.answers_late = lambda _, name: late if name == "subscriptions.finish" else 0.0
+    is_verified = receiver.verified
+    await receiver.subscribe("a", lease=3600)
+    async with asyncio.timeout(CALM_SECONDS):
+        while receiver.verified == is_verified:
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(chance.random() * 4)
+    world.crash("a")
+    redis.answers_late = lambda _, __: 0.0
+    await hubs_ready(world, "c", callback_private="allow")
+    await source.publish(source.new(), "c")
+    await Judge(world, ["c"], [source], [], [receiver]).judge(within=60)

@@ -48,7 +48,7 @@ FAULTS = {
     ),
     # A lease that was renewed in the second in which it ended is lost.
     "renewal_lost": Fault(
-        "renewed_lease",
+        "unanswered_renewal",
         "local stays = lease_end and lease_end ~= pairs_[i + 1]",
         "local stays = false",
     ),

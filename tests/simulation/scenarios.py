@@ -186,7 +186,7 @@ async def private_set(world: World, redis: Engine) -> None:
     source = Source(world, ["a", "b"])
     for _ in range(3):
         await source.publish(source.new())
-    strangers = [Reader(world, f"stranger{number}", ["a", "b"], token=None) for number in range(12)]
+    strangers = [Reader(world, f"stranger{number}", ["a", "b"], token=None) for number in range(6)]
     began = min(from_ for from_, _ in source.acknowledged.values())
     for stranger in strangers:
         stranger.cursor = stranger.began = began if chance.random() < 0.7 else None
