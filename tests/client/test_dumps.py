@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import zipfile
@@ -32,9 +33,8 @@ from rsnotify_mirror.dumping.parts import Limits, Range, planned
 from rsnotify_mirror.dumping.zip_records import (
     LIMIT_32,
     ZipMember,
-    central_record,
     end_records,
-    local_header,
+    moved,
 )
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.state import State
@@ -129,12 +129,12 @@ LIMITS = Limits(bytes=1_000, entries=10)
     [
         ([], []),
         ([Range("", 0, 0)], []),
-        ([Range("", 3, 100)], [Part("", None, None, 3, 100)]),
-        ([Range("", 21, 100)], [Part("", None, None, 7, 34)]),  # three of the same size
+        ([Range("", 3, 100)], [Part("", None, None, 10, 1_000)]),
+        ([Range("", 21, 100)], [Part("", None, None, 7, 42)]),  # three of the same size
         ([Range("", 10, 1_000, "a")], [Part("", None, "a", 10, 1_000)]),
         (
             [Range("", 10, 1_001, "a")],
-            [Part("", None, None, 5, 501)],
+            [Part("", None, None, 5, 626)],
         ),  # the limits are lower now
         (
             [Range("", 1, 9_000, "a")],
@@ -144,7 +144,7 @@ LIMITS = Limits(bytes=1_000, entries=10)
             [Range("", 6, 100, "a"), Range("m", 6, 100), Range("x", 6, 100, "c")],
             [
                 Part("", "m", "a", 6, 100),
-                Part("m", "x", None, 6, 100),
+                Part("m", "x", None, 10, 1_000),
                 Part("x", None, "c", 6, 100),
             ],
         ),
@@ -152,13 +152,13 @@ LIMITS = Limits(bytes=1_000, entries=10)
             [Range("", 1, 9, "a"), Range("d", 1, 9, "b"), Range("m", 1, 9), Range("x", 6, 9, "c")],
             [
                 Part("", "d", "a", 1, 9),
-                Part("d", "x", None, 2, 18),
+                Part("d", "x", None, 10, 1_000),
                 Part("x", None, "c", 6, 9),
             ],
         ),
         (
             [Range("", 7, 700), Range("m", 0, 0), Range("x", 1, 100, "c")],
-            [Part("", "x", None, 7, 700), Part("x", None, "c", 1, 100)],
+            [Part("", "x", None, 10, 1_000), Part("x", None, "c", 1, 100)],
         ),
     ],
 )
@@ -171,9 +171,8 @@ def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path: Path, offset: 
     """What is before the member is a hole: nothing of it is on the disk."""
     file = tmp_path / "long.zip"
     content, crc = b"hello", 907060870
-    member = ZipMember("", b"", b"resources/a", 5, crc, 0x210000, offset=offset)
-    head = local_header(member)
-    record = central_record(member)
+    member = ZipMember(b"resources/a", 5, crc)
+    head, record = member.header(), member.record(offset)
     begin = offset + len(head) + 5
     with file.open("wb") as long:
         long.seek(offset)
@@ -187,20 +186,35 @@ def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path: Path, offset: 
 
 @pytest.mark.parametrize("length", [LIMIT_32 - 1, LIMIT_32, 2**40])
 def test_a_member_of_more_than_4_gib_says_so(length: int) -> None:
-    member = ZipMember("", b"", b"a", length, 1, 0x210000, offset=7)
-    record = central_record(member)
+    member = ZipMember(b"a", length, 1)
+    record = member.record(7)
     end = end_records(1, len(record), 0)
     (info,) = zipfile.ZipFile(io.BytesIO(record + end)).infolist()
     assert (info.file_size, info.compress_size, info.header_offset) == (length, length, 7)
-    assert len(local_header(member)) == member.size - length
-    assert (len(local_header(member)) > 31) is (length >= LIMIT_32)
+    assert len(member.header()) == (51 if length >= LIMIT_32 else 31)
 
 
 @pytest.mark.parametrize("count", [65_534, 65_535, 65_536])
 def test_a_package_of_more_than_65_535_members_says_so(count: int) -> None:
-    record = central_record(ZipMember("", b"", b"a", 1, 1, 0x210000))
+    record = ZipMember(b"a", 1, 1).record(0)
     file = io.BytesIO(record * count + end_records(count, len(record) * count, 0))
     assert len(zipfile.ZipFile(file).infolist()) == count
+
+
+def test_records_are_moved_as_far_as_they_are_whole() -> None:
+    first, second = (ZipMember(name, 1, 1).record(7) for name in (b"a", b"long"))
+    there = [ZipMember(name, 1, 1).record(LIMIT_32 - 1) for name in (b"a", b"long")]
+    for cut in range(len(second)):
+        records = bytearray(first + second[:cut])
+        assert moved(records, LIMIT_32 - 8) == len(first)
+        assert records[: len(first)] == there[0]
+        assert records[len(first) :] == second[:cut]
+    records = bytearray(first + second)
+    assert moved(records, LIMIT_32 - 9) == len(records)
+    assert moved(records, 1) == len(records)
+    assert records == b"".join(there)
+    with pytest.raises(struct.error):  # never written wrong
+        moved(records, 2)
 
 
 # A dump -----------------------------------------------------------------------------------------
@@ -283,6 +297,7 @@ async def test_what_the_kernel_does_not_copy_is_read_and_written(
         done: int = real(here, there, min(count, most), begin)
         return done
 
+    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.KERNEL_BYTES", 1)
     if most is None:
         monkeypatch.delattr(os, "copy_file_range", raising=False)
     else:
@@ -318,6 +333,65 @@ async def test_of_one_run_after_another_the_change_dumps_join(
     for each in archived:
         found = state_of(zips(out, each.loc.removeprefix(BASE)), found)
     assert found == states[-1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_changes_and_whatever_fits_the_dump_is_the_source(
+    source: Source, copied: Path, tmp_path: Path, seed: int
+) -> None:
+    """Packages are kept, copied in stretches, filled, divided and joined, and limits change."""
+    out, chance = tmp_path / "out", Random(seed)
+    state: dict[str, bytes] = {}
+    for turn in range(6):
+        for _ in range(chance.choice([1, 5, 40])):
+            name = f"f{chance.randrange(3)}/{'r' * chance.randint(1, 9)}{chance.randrange(20)}"
+            body = chance.randbytes(chance.choice([0, 10, 1_000, 4_000]))
+            source.change(name, chance.choice([None, body, body]))
+        await mirrored(source, copied)
+        limits = Limits(chance.choice([9_000, 30_000, 10**6]), chance.choice([5, 20, 100]))
+        dump(copied, out, OPTIONS._replace(limits=limits))
+        found = zips(out)
+        assert all(len(unpacked(each)) <= limits.entries + 1 for each in found)
+        assert all(each.stat().st_size <= limits.bytes for each in found)
+        assert state_of(found) == of_source(source)
+        if turn:
+            changes = zips(
+                out, document(out, "changedump-archive.xml").entries[-1].loc[len(BASE) :]
+            )
+            assert state_of(changes, state) == of_source(source)
+        state = of_source(source)
+
+
+@pytest.mark.parametrize("part", ["index", "package", "gone"])
+async def test_what_is_damaged_is_packed_anew_and_that_is_said(
+    source: Source, copied: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, part: str
+) -> None:
+    """One bit of the index, the end of a package, or all of it."""
+    out = tmp_path / "out"
+    dump(copied, out)
+    (package,) = zips(out)
+    if part == "index":
+        (index,) = out.glob("generations/*/.index.sqlite")
+        content = bytearray(index.read_bytes())
+        content[content.index(b"f0/r12.txt") + 4] ^= 1
+        index.write_bytes(content)
+    elif part == "package":
+        os.truncate(package, package.stat().st_size - 1)
+    else:
+        package.unlink()
+    source.change("f0/r0.txt", None)
+    await mirrored(source, copied)
+    made = dump(copied, out)
+    assert "all is packed again" in caplog.text
+    assert state_of(zips(out)) == of_source(source)
+    assert made.generation
+    assert made.generation.changes is None, "what was deleted is not known"
+    caplog.clear()
+    source.change("f0/r3.txt", None)
+    await mirrored(source, copied)
+    dump(copied, out)
+    assert not caplog.text
+    assert len(document(out, "changedump.xml").entries) == 1
 
 
 async def test_where_nothing_has_changed_the_dump_stays(copied: Path, tmp_path: Path) -> None:

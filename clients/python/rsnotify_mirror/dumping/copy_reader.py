@@ -23,6 +23,7 @@ from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.dumping.package_index import AFTER_ALL, Mark, attach
 from rsnotify_mirror.dumping.zip_records import ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
@@ -48,9 +49,9 @@ class HeldRow(NamedTuple):
     have: str
 
     @property
-    def seen(self) -> str:
+    def seen(self) -> tuple[str, str, str]:
         """All that is known of it: what is the same has not changed."""
-        return f"{self.path}\n{self.wanted}\n{self.have}"
+        return self[1:]
 
     @property
     def states_digest(self) -> bool:
@@ -65,9 +66,16 @@ class Content(NamedTuple):
     """The bytes of a resource, verified; those of a long one are in the file still."""
 
     row: HeldRow
+    entry: bytes  # its `<url>` in a manifest
     member: ZipMember
     data: bytes | None
     file: BinaryIO | None
+
+    @property
+    def size(self) -> Mark:
+        """So much it makes a package longer."""
+        head, record = len(self.member.header()), len(self.member.record(0))
+        return Mark(self.row.loc, 1, head + self.member.length, len(self.entry), record)
 
 
 class NotAsFetched(Exception):
@@ -82,11 +90,22 @@ class _Differs(Exception):
     """What is read is not what is recorded."""
 
 
-def _between(first: str, before: str | None) -> tuple[str, tuple[str, ...]]:
-    """What is held of these addresses, as SQL has it."""
-    if before is None:
-        return f"{_HELD} AND loc >= ?", (first,)
-    return f"{_HELD} AND loc >= ? AND loc < ?", (first, before)
+_DIFFERENCES = """
+CREATE TEMP TABLE difference (
+  loc TEXT PRIMARY KEY, is_held INTEGER, was_held INTEGER, bytes INTEGER
+) WITHOUT ROWID;
+INSERT INTO difference SELECT resource.loc, 1, old.loc IS NOT NULL,
+  coalesce(json_extract(resource.have, '$.length'), 0)
+  - coalesce(json_extract(old.have, '$.length'), 0)
+FROM resource LEFT JOIN old.member AS old ON old.loc = resource.loc
+WHERE resource.have IS NOT NULL AND resource.path IS NOT NULL AND (
+  old.loc IS NULL OR old.path <> resource.path OR old.wanted <> resource.wanted
+  OR old.have <> resource.have
+);
+INSERT INTO difference SELECT old.loc, 0, 1, -coalesce(json_extract(old.have, '$.length'), 0)
+FROM old.member AS old LEFT JOIN resource ON resource.loc = old.loc
+WHERE resource.have IS NULL OR resource.path IS NULL;
+"""
 
 
 class CopyReader:
@@ -144,20 +163,33 @@ class CopyReader:
         """Resources that the mirror could not fetch, and why."""
         return self._state.problems(limit=1_000)
 
-    def rows(self, first: str = "", before: str | None = None) -> Iterator[HeldRow]:
-        """What is held, by address."""
-        where, values = _between(first, before)
-        found = self._state.database.execute(f"{_ROWS} WHERE {where} ORDER BY loc", values)
-        return map(HeldRow._make, found)
+    def compare(self, index: Path | None) -> None:
+        """Hold what is held now against the index of the last dump."""
+        attach(self._state.database, index)
+        for statement in _DIFFERENCES.split(";")[:-1]:  # a script would end the transaction
+            self._state.database.execute(statement)
 
-    def extent(self, first: str, before: str | None) -> tuple[int, int]:
-        """How many resources are held, and how long they are together."""
-        where, values = _between(first, before)
-        query = (
-            f"SELECT count(*), total(json_extract(have, '$.length')) FROM resource WHERE {where}"  # noqa: S608
+    def extent(self, first: str, before: str | None) -> tuple[int, int, int]:
+        """How many differences there are; so many more resources are held, and bytes of them."""
+        found: tuple[int, int, int] = self._state.database.execute(
+            "SELECT count(*), CAST(total(is_held - was_held) AS INTEGER),"
+            " CAST(total(bytes) AS INTEGER) FROM difference WHERE loc >= ? AND loc < ?",
+            (first, AFTER_ALL if before is None else before),
+        ).fetchone()
+        return found
+
+    def differences(
+        self, first: str = "", before: str | None = None
+    ) -> Iterator[tuple[str, bool, HeldRow | None]]:
+        """By address: what is held and differs, or nothing; and whether the last dump has one."""
+        found = self._state.database.execute(
+            "SELECT was_held, difference.loc, path, wanted, have FROM difference"
+            " LEFT JOIN resource ON is_held AND resource.loc = difference.loc"
+            " WHERE difference.loc >= ? AND difference.loc < ? ORDER BY difference.loc",
+            (first, AFTER_ALL if before is None else before),
         )
-        count, total = self._state.database.execute(query, values).fetchone()
-        return count, int(total)
+        for was_held, loc, *seen in found:
+            yield loc, bool(was_held), None if seen[0] is None else HeldRow(loc, *seen)
 
     def told_from(self, kept: float) -> Position:
         """From here on the mirror knows each change; it keeps deletions from that time on."""
@@ -246,11 +278,8 @@ def _checked(
         file.seek(0)
     if computed is not None:
         have = replace(have, hash=f"sha-256:{computed.hexdigest()}")
-    member = ZipMember(
-        *(row.loc, entry_of(row, wanted, have), name_of(row).encode(), check.length, crc),
-        *(_stamp(have.lastmod), row.seen),
-    )
-    return Content(row, member, data if file is None else None, file)
+    member = ZipMember(name_of(row).encode(), check.length, crc, _stamp(have.lastmod))
+    return Content(row, entry_of(row, wanted, have), member, None if file else data, file)
 
 
 @lru_cache(maxsize=1_000)

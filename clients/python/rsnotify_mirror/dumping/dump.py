@@ -16,6 +16,7 @@ from rsnotify_mirror.dumping.changes import Changes
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
+from rsnotify_mirror.dumping.package_index import PackageIndex
 from rsnotify_mirror.dumping.packing import Packing, Progress
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
 from rsnotify_mirror.state import GONE_SECONDS
@@ -66,30 +67,42 @@ def _made(
         if last is not None and goes_on and at <= Position.parse(last.at):
             return Dumped(None, tuple(failed))
         folder.sweep(folder.kept)  # what a killed run left
+        old = folder.last_index() if last is not None and last.up == up else None
+        reader.compare(old)
         changes = None
-        if options.tells_changes and last is not None and goes_on:
+        if options.tells_changes and last is not None and goes_on and old is not None:
             changes = Changes(Position.parse(last.at), at)
         run, told = _name(folder), None
-        packing = Packing(
-            *(reader, folder.packages, run, at, up, options.limits),
-            old=last.packages if last is not None and last.up == up else (),
-            changes=changes,
-            leaves_out=options.leaves_out,
-            progress=progress,
-        )
-        packages = tuple(packing.packages())
-        if changes is not None:
-            changes.gone(reader.gone(changes.after, at))
-            if len(changes):
-                told = tuple(changes.packages(folder.packages, run, up, options.limits))
-            changes.close()
-        problems = (*failed, *packing.problems)
-        if last is not None and goes_on and packages == last.packages and not told:
-            return Dumped(None, problems)
-        completed = render_datetime(int(time() * MICROSECONDS))
-        generation = Generation(
-            *(run, reader.source, up, options.base, str(at), completed, packages, told)
-        )
+        with PackageIndex(folder.index, old) as index:
+            packing = Packing(
+                *(reader, index, folder.packages, run, at, up, options.limits),
+                old=last.packages if last is not None and old is not None else (),
+                changes=changes,
+                leaves_out=options.leaves_out,
+                progress=progress,
+            )
+            packages = tuple(packing.packages())
+            if changes is not None:
+                for loc, _, row in reader.differences():
+                    if row is None:
+                        changes.deleted(loc)
+                for loc, position in reader.gone(changes.after, at):
+                    changes.deleted(loc, position)
+                if len(changes):
+                    made = {each.name: each for each in packages}
+                    told = tuple(
+                        changes.packages(folder.packages, run, up, options.limits, index, made)
+                    )
+                changes.close()
+            problems = (*failed, *packing.problems)
+            if last is not None and goes_on and packages == last.packages and not told:
+                folder.sweep(folder.kept)
+                return Dumped(None, problems)
+            completed = render_datetime(int(time() * MICROSECONDS))
+            generation = Generation(
+                *(run, reader.source, up, options.base, str(at), completed, packages, told),
+                index=index.close(),
+            )
     kept = [*folder.kept, generation][-options.keep :]
     told_now = (made.name for each in stretches_of(kept) for made in each.changes or ())
     kept[-1] = generation = replace(generation, told=tuple(told_now))
@@ -127,9 +140,10 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
         if after > at:
             raise NotWhole(f"{copy} is of {at}: give that or an earlier time")
         changes = Changes(after, at)
-        changes.gone(reader.gone(after, at))
+        for loc, position in reader.gone(after, at):
+            changes.deleted(loc, position)
         for row in reader.told(after, at):
-            changes.told(row.loc, row.described()[0])
+            changes.changed(row.described()[0], "updated")
         if len(changes) > MAX_ENTRIES:
             raise NotWhole(f"{len(changes)} changes since {after} are too many for one package")
         count = len(changes)
