@@ -89,10 +89,11 @@ async def opened(
 
 
 async def use_token(page: Page, token: str = TOKEN) -> None:
-    if not await page.locator("#key[open]").count():
-        await page.click("#key summary")
+    """The page is opened anew with it."""
+    await page.click("#key")
     await page.fill("#secret", token)
-    await page.press("#secret", "Enter")
+    async with page.expect_event("load"):
+        await page.press("#secret", "Enter")
 
 
 async def view(page: Page, name: str) -> None:

@@ -31,7 +31,7 @@ VIEWS = {  # the address, and what is there when it is ready
     "set": ("/?set=museum", "#latest tr >> nth=5"),
     "debugger": ("/?view=debugger&set=museum", "#connection"),
     "validator": ("/?view=validator&set=museum&document=museum/changelist.xml", "text=Valid:"),
-    "admin": (f"/?view=admin#token={TOKEN}", "#sets tr >> nth=2"),
+    "admin": (f"/?view=admin#token={TOKEN}", "#tokens button >> nth=1"),
     "document": ("/museum/changelist.xml", "tbody tr >> nth=5"),
     "description": ("/.well-known/resourcesync", "tbody tr >> nth=2"),
     "api": ("/api", "h1 >> nth=0"),
@@ -63,6 +63,8 @@ async def _fill(hub: RunningHub) -> None:
     for name, some in (("museum", changes), ("photographs", changes[:310])):
         status, _ = await hub.ask("POST", f"/api/sets/{name}/changes", json=some)
         assert status == 201
+        token = {"sets": [name], "note": f"the {name}' database", "expires_days": 90}
+        await hub.ask("POST", "/api/tokens", json=token)
 
 
 async def _show(page: Page, hub: RunningHub, view: str) -> None:

@@ -37,8 +37,9 @@ NEW = "http://example.com/new"
 
 async def snippet(page: Page, language: str, what: str) -> str:
     """As somebody copies it."""
-    await page.check(f"#languages input[value='{language}']")
-    place = page.locator(f"#snippets > [data-language='{language}']", has_text=what)
+    place = page.locator("#snippets details", has=page.locator(f"summary:text-is('{language}')"))
+    if await place.get_attribute("open") is None:
+        await place.locator("summary").click()
     block = place.locator(f".label:text-is('{what}') + code")
     await expect(block).to_be_visible()
     return await block.text_content() or ""
@@ -75,10 +76,9 @@ async def readers(hub: RunningHub, set_name: str) -> int:
 
 
 async def test_these_are_all_that_the_page_has(page: Page) -> None:
-    found = page.locator("#snippets > div")
     shown = [
-        (await each.get_attribute("data-language"), await each.locator(".label").text_content())
-        for each in await found.all()
+        (await each.locator("xpath=../../summary").text_content(), await each.text_content())
+        for each in await page.locator("#snippets .label").all()
     ]
     assert shown == ALL
 

@@ -70,12 +70,10 @@ async def publish_for(hub: RunningHub, seconds: float, numbers: Iterator[int]) -
     return locs[-1]
 
 
-async def watch_everything(page: Page) -> CDPSession:
-    """The admin's view, with the debugger connected: all that moves."""
+async def watch(page: Page) -> CDPSession:
+    """The set, as one sees it who may publish: all that moves."""
     await use_token(page)
-    await expect(page.locator("#admin")).to_be_visible()
-    await page.click("#connection button[type=submit]")
-    await expect(page.locator("#connection-state")).to_have_text("connected")
+    await expect(page.locator("#health")).to_have_text("live")
     return await page.context.new_cdp_session(page)
 
 
@@ -86,7 +84,7 @@ async def run(folder: Path, seconds: float) -> None:
         launched() as chromium,
         opened(chromium, hub, SET) as page,
     ):
-        session = await watch_everything(page)
+        session = await watch(page)
         first = None
         for turn in range(max(2, round(seconds / FIRST_SECONDS))):
             newest = await publish_for(hub, min(FIRST_SECONDS, seconds / 2), numbers)

@@ -14,30 +14,20 @@ export const setPath = (set) => `api/sets/${encodeURIComponent(set)}`;
 export const channelOf = (set, kind = "change") =>
   address(`channels/${encodeURIComponent(set)}/${kind}_notification_channel`);
 
-export class Refused extends Error {
-  /** `isOfToken`: the token that this tab uses now is not accepted; not one that was used before. */
-  constructor(status, detail, secret) {
-    super(detail);
-    this.status = status;
-    this.isOfToken = status === 401 && secret === token();
-  }
-}
+const failure = (status, message, isOfToken = false) => Object.assign(new Error(message), { status, isOfToken });
 
 /** Any request to this hub, with the token of this tab, which no other origin is shown. */
 export async function send(method, url, { headers = {}, ...options } = {}) {
-  if (new URL(url, HOME).origin !== HOME.origin) throw new Refused(0, "this is not an address of this hub");
+  if (new URL(url, HOME).origin !== HOME.origin) throw failure(0, "this is not an address of this hub");
   const secret = token();
-  const bearer = secret ? { Authorization: `Bearer ${secret}` } : {};
-  let answer;
-  try {
-    answer = await fetch(url, { ...options, method, headers: { ...headers, ...bearer }, cache: "no-store" });
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Refused(0, "the hub does not answer");
-  }
+  if (secret) headers.Authorization = `Bearer ${secret}`;
+  const answer = await fetch(url, { ...options, method, headers, cache: "no-store" }).catch((error) => {
+    throw error.name === "AbortError" ? error : failure(0, "the hub does not answer");
+  });
   if (answer.ok) return answer;
   const { detail } = await answer.json().catch(() => ({ detail: `the hub answered ${answer.status}` }));
-  throw new Refused(answer.status, answer.status === 401 && !secret ? "a token is needed: give it above" : detail, secret);
+  const isRefused = answer.status === 401;
+  throw failure(answer.status, isRefused && !secret ? "a token is needed: give it above" : detail, isRefused && secret !== "");
 }
 
 /** A request of the API, in JSON; what was answered. */

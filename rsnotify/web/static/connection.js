@@ -1,8 +1,7 @@
 /**
- * One connection to a channel, by WebSocket or as an event stream. It does not come back by itself.
+ * One connection to a channel, by WebSocket or as an event stream; what is returned ends it.
  *
- * `heard` has `opened()`, `frame(text)` and `ended({code, reason, isFinal})`; nothing follows the
- * last. `isFinal` means that trying again would end in the same way. What is returned ends it.
+ * `heard` has `opened()`, `frame(text)` and, last, `ended({code, reason, isFinal})`: if final, a new one would end so too.
  */
 
 import { send } from "./api.js";
@@ -13,21 +12,20 @@ export function connect(transport, url, from, heard) {
   const at = new URL(url);
   if (from) at.searchParams.set("from", from);
   let isOver = false;
-  const listening = (name) => (told) => {
+  const listening = (name) => (what) => {
     if (isOver) return;
     isOver = name === "ended";
-    heard[name](told);
+    heard[name](what);
   };
-  const ended = listening("ended");
-  const open = transport === "websocket" ? bySocket : byStream;
-  const end = open(at, { opened: listening("opened"), frame: listening("frame"), ended });
+  const [opened, frame, ended] = ["opened", "frame", "ended"].map(listening);
+  const end = (transport === "websocket" ? bySocket : byStream)(at, opened, frame, ended);
   return () => {
     ended({ code: 1000, reason: "disconnected", isFinal: true });
     end();
   };
 }
 
-function bySocket(at, { opened, frame, ended }) {
+function bySocket(at, opened, frame, ended) {
   const socket = new WebSocket(at.href.replace(/^http/, "ws"));
   let wasOpen = false;
   socket.onopen = () => { wasOpen = true; opened(); };
@@ -37,11 +35,11 @@ function bySocket(at, { opened, frame, ended }) {
   return () => socket.close();
 }
 
-/** A browser does not tell a page why a WebSocket was refused: the same address over HTTP does. */
+/** A browser does not say why a WebSocket was refused: the same address over HTTP does. */
 const whyNot = (at) => send("HEAD", at.href).then(
   () => ({ reason: "the WebSocket was refused", isFinal: false, isRefused: true }), failed);
 
-function byStream(at, { opened, frame, ended }) {
+function byStream(at, opened, frame, ended) {
   const ending = new AbortController();
   const options = { headers: { Accept: "text/event-stream" }, signal: ending.signal };
   send("GET", at.href, options).then(async ({ body }) => {
@@ -64,6 +62,5 @@ function dataOf(event) {
   return lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n");
 }
 
-function failed({ status = 0, message }) {
-  return { code: status, reason: message, isFinal: status >= 400 && status < 500 && status !== 429 };
-}
+const failed = ({ status = 0, message }) =>
+  ({ code: status, reason: message, isFinal: status >= 400 && status < 500 && status !== 429 });

@@ -3,7 +3,7 @@
  */
 
 import { HOME, read } from "./api.js";
-import { ago, byId, counted, element, foreign, link, number, row, table, tag } from "./dom.js";
+import { ago, foreign, link, make, number, row, table, tag, the } from "./dom.js";
 import { childrenOf, mdOf, ofTerms, rootOf, textOf } from "./notification.js";
 import { token } from "./token.js";
 
@@ -13,7 +13,7 @@ const TIMES = ["at", "from", "until", "completed"];
 
 const here = new URL(location);
 here.searchParams.delete("access_token"); // it goes into no other address
-const problem = byId("problem");
+const problem = the.problem;
 
 function show(xml) {
   const root = rootOf(xml);
@@ -23,18 +23,16 @@ function show(xml) {
   document.title = `${name}: ${decodeURI(here.pathname)} – rsnotify`;
   document.querySelector("h1").textContent = name;
   problem.hidden = true;
-  const times = TIMES.filter((each) => md[each]).map((each) => element("p", {}, `${each} `,
-    element("code", { textContent: md[each] }), ` (${ago(md[each])})`));
+  const times = TIMES.filter((each) => md[each])
+    .map((each) => make.p({}, `${each} `, make.code({}, md[each]), ` (${ago(md[each])})`));
   const query = new URLSearchParams({ view: "validator", document: here.href.slice(HOME.href.length) });
   const raw = new URL(here);
   raw.searchParams.set("format", "xml");
-  byId("content").append(element("div", { className: "card" },
-    element("p", {}, element("code", { textContent: here.href })), ...times,
-    ...linksOf(root).map((each) => element("p", {}, ...each)),
-    element("p", {}, `${entries.length === 1 ? "1 entry" : `${number(entries.length)} entries`}`,
-      `${entries.length > ROWS ? `, the first ${number(ROWS)} are shown` : ""} · `,
-      element("a", { href: `${HOME.href}?${query}`, textContent: "Validate this" }), " · ",
-      element("a", { href: raw.href, textContent: "Raw XML" }))));
+  const count = entries.length === 1 ? "1 entry" : `${number(entries.length)} entries`;
+  the.content.append(make.div({ className: "card" }, make.p({}, make.code({}, here.href)), ...times,
+    ...linksOf(root).map((each) => make.p({}, ...each)),
+    make.p({}, `${count}${entries.length > ROWS ? `, the first ${number(ROWS)} are shown` : ""} · `,
+      make.a({ href: `${HOME.href}?${query}` }, "Validate this"), " · ", make.a({ href: raw.href }, "Raw XML"))));
   showEntries(entries.slice(0, ROWS).map(rowOf));
 }
 
@@ -44,8 +42,8 @@ const nameOf = (capability) => NAMES[capability] ?? (capability.replace(/(list|d
 const linksOf = (parent) => ofTerms(parent, "ln").map((ln) => [`${ln.getAttribute("rel")}: `, link(ln.getAttribute("href"))]);
 
 function showEntries(rows) {
-  const place = element("div", { className: "card" });
-  byId("content").append(place);
+  const place = make.div({ className: "card" });
+  the.content.append(place);
   const body = table(place, "Entries", "Address", "What", "When", "More");
   for (const at of [3, 2, 1]) { // a column in which nothing stands is left out
     if (rows.some(({ cells }) => cells[at].textContent)) continue;
@@ -58,9 +56,9 @@ function rowOf(entry) {
   const { change, capability, datetime, ...rest } = mdOf(entry);
   const when = datetime || rest.at || rest.from || textOf(entry, "lastmod");
   const what = change || capability;
-  const made = row([link(textOf(entry, "loc")), ...linksOf(entry).flatMap((each) => [element("br"), ...each])],
+  const made = row([link(textOf(entry, "loc")), ...linksOf(entry).flatMap((each) => [make.br(), ...each])],
     what ? tag(what) : "",
-    when ? element("time", { dateTime: when, title: when, textContent: `${when.slice(0, 19).replace("T", " ")} · ${ago(when)}` }) : "",
+    when ? make.time({ dateTime: when, title: when }, `${when.slice(0, 19).replace("T", " ")} · ${ago(when)}`) : "",
     foreign(Object.entries(rest).map(([name, value]) => `${name} ${value}`).join(", ")));
   made.cells[0].className = "loc";
   return made;

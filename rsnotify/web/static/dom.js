@@ -2,25 +2,26 @@
  * Elements. Text is only ever set as text, so what a stranger wrote never becomes markup.
  */
 
-export const byId = (id) => document.getElementById(id);
+/** The element with an id: `the.main`. */
+export const the = new Proxy({}, { get: (_, id) => document.getElementById(id) });
 
-/** An element with these properties, and with children that are elements or text. */
-export function element(tag, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
+/** A new element, its properties, its text and children: `make.a({ href }, "text")`. */
+export const make = new Proxy({}, { get: (_, name) => (properties, ...children) => {
+  const made = Object.assign(document.createElement(name), properties);
   made.append(...children);
   return made;
-}
+} });
 
 /** A stranger's text: its writing direction stays inside. */
-export const foreign = (text) => element("bdi", { textContent: text, title: text });
+export const foreign = (text) => make.bdi({ title: text }, text);
 
 /** A stranger's address, as a link if it leads to the web. */
 export const link = (address) => (/^https?:\/\//i.test(address)
-  ? element("a", { href: address, rel: "noopener noreferrer nofollow" }, foreign(address)) : foreign(address));
+  ? make.a({ href: address, rel: "noopener noreferrer nofollow" }, foreign(address)) : foreign(address));
 
 /** What happened, in its colour. */
-export const tag = (text) => element("span",
-  { className: `tag ${["created", "updated", "deleted"].includes(text) ? text : ""}` }, foreign(text));
+export const tag = (text) =>
+  make.span({ className: `tag ${["created", "updated", "deleted"].includes(text) ? text : ""}` }, foreign(text));
 
 export const number = (value) => value?.toLocaleString("en") ?? "–";
 
@@ -43,25 +44,33 @@ export function clock(datetime) {
   return `${day}${time.toLocaleTimeString("en-GB")}.${String(time.getMilliseconds()).padStart(3, "0")}`;
 }
 
-/** Cells that are text, or one or several elements. */
-export const row = (...cells) => element("tr", {}, ...cells.map((cell) => element("td", {}, ...[cell].flat())));
+/** Of cells that are text, an element, or several. */
+export const row = (...cells) => make.tr({}, ...cells.map((cell) => make.td({}, ...[cell].flat())));
 
-/** A table with these columns, which the keyboard scrolls, in the place of `place`; its body, which takes its id. */
+/** A table with these columns in the place of `place`, which the keyboard scrolls; its body, which takes the id. */
 export function table(place, ariaLabel, ...columns) {
-  const body = element("tbody", { id: place.id });
-  const heads = columns.map((textContent) => element("th", { scope: "col", textContent }));
-  place.replaceWith(element("div", { className: `scroll ${place.className}`, tabIndex: 0, role: "region", ariaLabel },
-    element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)));
+  const body = make.tbody({ id: place.id });
+  const head = make.thead({}, make.tr({}, ...columns.map((column) => make.th({ scope: "col" }, column))));
+  place.replaceWith(make.div({ className: `scroll ${place.className}`, tabIndex: 0, role: "region", ariaLabel },
+    make.table({}, head, body)));
   return body;
 }
 
-export const button = (textContent, name, onclick) =>
-  element("button", { type: "button", textContent, ariaLabel: `${textContent} ${name}`, onclick });
+/** What submitting a form does, instead of leaving the page. */
+export function submits(form, work) {
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    work(form.elements);
+  };
+}
+
+/** `name` is of what, for those who hear only the button. */
+export const button = (text, name, onclick) => make.button({ type: "button", ariaLabel: `${text} ${name}`, onclick }, text);
 
 /** Text to copy, with a button that does. */
 export function copyable(label, text) {
-  const code = element("code", { textContent: text });
-  return element("div", { className: "copyable" }, element("span", { className: "label", textContent: label }), code,
+  const code = make.code({}, text);
+  return make.div({ className: "copyable" }, make.span({ className: "label" }, label), code,
     button("Copy", label, ({ target }) => toClipboard(text, target, code)));
 }
 

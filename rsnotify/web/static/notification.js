@@ -24,10 +24,6 @@ export function parse(xml) {
   const root = rootOf(xml);
   const { from, until } = mdOf(root);
   if (!from) throw new Error("this is not a notification");
-  return { from, until, changes: childrenOf(root, "url").map(changeOf) };
-}
-
-function changeOf(entry) {
-  const { change = "", datetime = "" } = mdOf(entry);
-  return { loc: textOf(entry, "loc"), change, datetime };
+  const changes = childrenOf(root, "url").map((entry) => ({ change: "", datetime: "", ...mdOf(entry), loc: textOf(entry, "loc") }));
+  return { from, until, changes };
 }

@@ -2,24 +2,28 @@
  * All sets as a table. A row stays the same element while its numbers change, so that the focus stays too.
  */
 
-import { ago, byId, element, number, row, table, tell } from "./dom.js";
-import { readersOf, resources } from "./status.js";
+import { ago, make, number, row, table, tell, the } from "./dom.js";
+import { problem } from "./here.js";
+import { readersOf, resources, watch } from "./status.js";
 
-export const SHOWN = 50;
+const SHOWN = 50;
+const TYPING_MS = 200; // after the last key, until sets are looked for
 const rows = new Map();
-const body = table(byId("overview"), "Sets", "Set", "Resources", "Changes today", "Last change", "Readers now");
+const body = table(the.overview, "Sets", "Set", "Resources", "Changes today", "Last change", "Readers now");
+const find = the.find;
+let timer = 0;
 
-export function show({ sets, now, sets_total: total }) {
+function show({ sets, now, sets_total: total }) {
   const wanted = sets.slice(0, SHOWN).map((set) => filled(set, Date.parse(now)));
   for (const [name, each] of rows) if (!wanted.includes(each)) rows.delete(name);
   if (!wanted.length) {
-    wanted.push(row(byId("find").value ? "No set has this in its name."
+    wanted.push(row(find.value ? "No set has this in its name."
       : "There is no set that you may see: use a token, or add one under Admin."));
     wanted[0].cells[0].colSpan = 5;
   }
   for (const each of [...body.children]) if (!wanted.includes(each)) each.remove();
   wanted.forEach((each, at) => { if (body.children[at] !== each) body.insertBefore(each, body.children[at] ?? null); });
-  tell(byId("found"), total > SHOWN ? `the first ${SHOWN} of ${number(total)}` : `${number(total)} in all`);
+  tell(the.found, total > SHOWN ? `the first ${SHOWN} of ${number(total)}` : `${number(total)} in all`);
 }
 
 function filled(set, now) {
@@ -42,8 +46,18 @@ async function count(found, name, newest) {
 
 function made(name) {
   const found = row("", "", "", "", "");
-  found.cells[0].replaceWith(element("th", { scope: "row" },
-    element("a", { href: `?set=${encodeURIComponent(name)}`, textContent: name }), " ",
-    element("span", { className: "tag", textContent: "private" })));
+  found.cells[0].replaceWith(make.th({ scope: "row" },
+    make.a({ href: `?set=${encodeURIComponent(name)}` }, name), " ", make.span({ className: "tag" }, "private")));
   return found;
 }
+
+const look = () => watch(() => ({ limit: SHOWN + 1, search: find.value.trim() }), (status) => {
+  problem(status ? "" : "The hub does not answer; trying again.");
+  if (status) show(status);
+});
+
+find.oninput = () => {
+  clearTimeout(timer);
+  timer = setTimeout(look, TYPING_MS);
+};
+look();

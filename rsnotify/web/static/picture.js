@@ -1,11 +1,11 @@
 /**
- * See it work: the hub, and each change as a dot on its way. This page's own connection can be cut; what comes
- * meanwhile waits in the hub, and arrives when the connection is there again.
+ * See it work: each change is a dot on its way, and this page's own connection can be cut and joined again.
  */
 
 import { channelOf, HOME, send } from "./api.js";
-import { byId, counted, number, tell } from "./dom.js";
-import { history, PAST } from "./following.js";
+import { counted, number, tell, the } from "./dom.js";
+import * as following from "./following.js";
+import { set } from "./here.js";
 import { token } from "./token.js";
 
 const DOTS = 60; // under way at once, at most
@@ -14,101 +14,87 @@ const TRIED = ["created", "updated", "updated", "updated", "deleted"];
 const PAUSE_MS = 350; // between two of them
 const [SOURCE, HUB, OWN, ...OTHERS] = [[70, 86], [180, 86], [290, 28], [290, 86], [290, 144]];
 
-const [cut, work, dots, make] = ["cut", "work", "dots", "try"].map(byId);
-let following = null;
+const { work, dots, cut, waiting } = the;
 let isCut = false;
 let missed = 0; // changes that came while the connection was cut, as far as was asked
-let closing = null; // what comes again after a cut: `{from, until, head, count, isWhole}`
-
-export function show(chosen) {
-  [following, closing] = [chosen, null];
-  setCut(false);
-}
+let closing = null; // what comes after a cut: `{from, head, count, isBroken}`
 
 /** Changes have arrived here. */
-export function arrived(count, until) {
+export function arrived(count) {
   fly(count, [OWN, ...OTHERS]);
   if (!closing) return;
   closing.count += count;
-  closing.until = until;
   finish();
 }
 
 export function gap() {
-  if (closing) closing.isWhole = false;
+  if (closing) closing.isBroken = true;
 }
 
-/** What the hub says of the set. While the connection is cut, it is asked what came after the page's position. */
+/** What the hub says of the set. While the connection is cut, the hub is asked what waits for this page. */
 export async function seen(newest, readers) {
-  byId("others").textContent = readers > 1 ? `readers: ${number(readers - (isCut ? 0 : 1))}` : "readers";
+  the.others.textContent = readers > 1 ? `readers: ${number(readers - !isCut)}` : "readers";
   if (!isCut || !(newest > following.cursor)) return;
-  const { changes } = await history(following.set, { from: following.cursor }).catch(() => ({ changes: [] }));
-  if (!isCut || changes.length <= missed) return;
-  fly(changes.length - missed, OTHERS);
-  missed = changes.length;
-  byId("waiting").textContent = `${missed}${missed === PAST ? "+" : ""} wait`;
+  const { length } = await following.history({ from: following.cursor }).catch(() => []);
+  if (!isCut || length <= missed) return;
+  fly(length - missed, OTHERS);
+  missed = length;
+  waiting.textContent = `${missed}${missed === following.PAST ? "+" : ""} wait`;
 }
 
-function setCut(is) {
-  [isCut, missed] = [is, 0];
-  byId("waiting").textContent = "";
-  byId("picture").classList.toggle("cut", is);
-  cut.ariaPressed = is;
-  cut.textContent = is ? "Connect again" : "Cut this page's connection";
-}
-
-export function watch() {
-  cut.onclick = () => {
-    setCut(!isCut);
-    if (isCut) {
-      following.cut();
-      tell(work, "Cut. Changes go on without this page, and wait for it in the hub.");
-      return;
-    }
-    closing = { from: following.cursor, until: following.cursor, count: 0, isWhole: true };
-    following.join();
-    tell(work, `Connecting again, from ${following.cursor}…`);
-  };
-  make.onclick = tryIt;
-}
+cut.onclick = () => {
+  isCut = !isCut;
+  missed = 0;
+  waiting.textContent = "";
+  the.picture.classList.toggle("cut", isCut);
+  cut.textContent = isCut ? "Connect again" : "Cut this page's connection";
+  if (isCut) {
+    following.cut();
+    tell(work, "Cut. Changes go on without this page, and wait for it in the hub.");
+    return;
+  }
+  closing = { from: following.cursor, count: 0 };
+  following.join();
+  tell(work, `Connecting again, from ${closing.from}…`);
+};
 
 /** It is connected again: where does the channel stand now? */
 export async function joined() {
   const mine = closing;
   if (!mine) return;
-  const answer = await send("HEAD", channelOf(following.set)).catch(() => null);
-  mine.head = answer?.headers.get("rsnotify-from") ?? mine.until;
+  const answer = await send("HEAD", channelOf(set.name)).catch(() => null);
+  mine.head = answer?.headers.get("rsnotify-from") ?? following.cursor;
   if (mine === closing) finish();
 }
 
 function finish() {
-  if (!closing.head || closing.until < closing.head) return;
-  const { count, from, isWhole } = closing;
+  const { count, from, head, isBroken } = closing;
+  if (!head || following.cursor < head) return;
   closing = null;
-  if (!isWhole) tell(work, "The hub no longer keeps all that came meanwhile: see the Change Lists.", true);
+  if (isBroken) tell(work, "The hub no longer keeps all that came meanwhile: see the Change Lists.", true);
   else if (count) tell(work, `The gap is closed: ${counted(count, "change")} that came meanwhile arrived, in order, none missing and none twice, because this page went on from ${from}.`);
   else tell(work, "Connected again. Nothing had changed meanwhile.");
 }
 
 /** Five changes of one resource, made with the JavaScript client; in the end it is gone again. */
-async function tryIt() {
-  const [loc, { set }] = [`http://example.com/try-it/${Date.now()}`, following];
+the.try.onclick = async ({ target }) => {
+  const loc = `http://example.com/try-it/${Date.now()}`;
   const say = (text) => { if (!isCut) tell(work, text); };
-  make.disabled = true;
+  target.disabled = true;
   try {
     const { publish } = await import("./client/rsnotify.js");
     for (const change of TRIED) {
-      await publish(HOME.href, set, { loc, change }, { token: token(), giveUpSeconds: 10 });
+      await publish(HOME.href, set.name, { loc, change }, { token: token(), giveUpSeconds: 10 });
       say(`${change}: stored.`);
       await new Promise((then) => { setTimeout(then, PAUSE_MS); });
     }
     say("Five changes were made, of one resource: it was created, updated, and deleted again.");
-  } catch (error) {
-    tell(work, `Not made: ${error.message}`, true);
+  } catch ({ message }) {
+    tell(work, `Not made: ${message}`, true);
   } finally {
-    make.disabled = false;
+    target.disabled = false;
   }
-}
+};
 
 /** Some dots from the Sources to the hub, and on to who is connected. */
 function fly(count, ends) {
@@ -118,8 +104,8 @@ function fly(count, ends) {
 }
 
 function dot(delay, end) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", "circle");
-  made.setAttribute("r", 4.5);
+  const made = the.dot.cloneNode();
+  made.removeAttribute("id");
   dots.append(made);
   const path = [SOURCE, HUB, end].map(([x, y]) => ({ transform: `translate(${x}px, ${y}px)` }));
   made.animate(path, { duration: STEP_MS, delay, fill: "both" }).finished.finally(() => made.remove());

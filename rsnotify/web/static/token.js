@@ -9,10 +9,17 @@ const GIVEN = "#token=";
 export const token = () => sessionStorage.getItem(KEY) ?? "";
 
 /** Throws if it cannot be sent. */
-export function keep(secret) {
-  if (/[^!-~]/.test(secret)) throw new Error("this is no token: a token has no spaces and only plain characters");
+function keep(secret) {
+  if (/[^!-~]/.test(secret)) throw new Error("This is no token: a token has no spaces and only plain characters.");
   if (secret) sessionStorage.setItem(KEY, secret);
   else sessionStorage.removeItem(KEY);
+}
+
+/** Open the page anew with this token, or with none; there `why` is said. */
+export function change(secret, why = "") {
+  keep(secret);
+  history.replaceState(why, "");
+  location.reload();
 }
 
 /** Whether the address had a token, which is kept. */

@@ -1,0 +1,131 @@
+/**
+ * The figures of the operator; for the admin a set to edit, the tokens and the WebSub subscriptions.
+ */
+
+import { ask, get, setPath } from "./api.js";
+import { button, copyable, foreign, make, number, row, submits, table, tell, the } from "./dom.js";
+import { rights, set } from "./here.js";
+import { watch } from "./status.js";
+
+const ROWS = 100; // of a table
+
+const tokens = table(the.tokens, "Tokens", "id", "note", "may", "sets", "last used", "expires", "actions");
+const subscriptions = table(the.subscriptions, "WebSub subscriptions",
+  "callback", "channel", "behind", "last answer", "next attempt", "actions");
+const [answer, made] = [the["admin-answer"], the["made-token"]];
+const form = the["edit-set"].elements;
+let turn = 0; // an older answer changes nothing
+
+watch(() => ({ limit: 1 }), (status) => { if (status) showHub(status); });
+the.admin.hidden = !rights.admin;
+the["not-admin"].hidden = rights.admin;
+if (rights.admin) {
+  form.name.value = set?.name ?? "";
+  form.describedby.value = set?.describedby ?? "";
+  form.private.checked = set?.private;
+  show();
+}
+
+function showHub({ rates, store, following, processes = [], websub }) {
+  const figures = [
+    ["changes a second", rates.changes_per_second.toFixed(1)],
+    ["notifications to readers, a second", rates.notifications_per_second.toFixed(1)],
+    ["calls of WebSub callbacks, a second", rates.deliveries_per_second.toFixed(1)],
+    ["store", store.text],
+    ["last look for new changes", `${following.age_seconds.toFixed(1)} s ago`],
+    ...processes.map(({ name, ready, reason }) => [`process ${name}`, ready ? "ready" : reason]),
+  ];
+  if (websub) {
+    const places = Object.entries(websub.subscribers).filter(([, count]) => count);
+    const seconds = websub.oldest_undelivered_seconds;
+    figures.push(
+      ["WebSub subscribers", places.map(([place, count]) => `${number(count)} ${place}`).join(", ") || "none"],
+      ["oldest change not delivered", seconds ? `${seconds.toFixed(1)} s old` : "none"],
+    );
+  }
+  the.numbers.replaceChildren(...figures.flatMap(([name, value]) => [make.dt({}, name), make.dd({}, value)]));
+}
+
+async function show() {
+  turn += 1;
+  const mine = turn;
+  try {
+    const [those, subscribed] = await Promise.all([get("api/tokens"), get("api/subscriptions")]);
+    if (mine !== turn) return;
+    draw(tokens, those.map(tokenRow), "tokens");
+    draw(subscriptions, subscribed.map(subscriptionRow), "subscriptions");
+  } catch ({ message }) { // what was done is done: a token that was made is shown only once
+    if (mine === turn) tell(answer, `The tables could not be read: ${message}`, true);
+  }
+}
+
+/** So many rows at most; a command lists them all. */
+function draw(body, rows, command) {
+  body.replaceChildren(...rows.slice(0, ROWS));
+  const text = !rows.length ? "none"
+    : rows.length > ROWS && `${number(rows.length - ROWS)} more: \`rsnotify ${command} list\` lists all`;
+  if (text) body.append(make.tr({}, make.td({ colSpan: 7 }, text)));
+}
+
+/** Do it, say what became of it, and draw anew. */
+async function act(words, work, place = answer) {
+  try {
+    const done = await work();
+    tell(place, `${words}: done.`);
+    show();
+    return done;
+  } catch ({ message }) {
+    tell(place, `${words}: ${message}`, true);
+    return undefined;
+  }
+}
+
+/** A button that does this, if `question` is answered with yes. */
+const action = (text, name, work, question) =>
+  button(text, name, () => { if (!question || confirm(question)) act(`${text} ${name}`, work); });
+
+submits(the["edit-set"], ({ name, private: isPrivate, describedby }) => {
+  const options = { private: isPrivate.checked, describedby: describedby.value || null };
+  act(`Save ${name.value}`, async () => {
+    await ask("PUT", setPath(name.value), options);
+    await ask("PATCH", setPath(name.value), options);
+  });
+});
+the.remove.onclick = () => {
+  const name = form.name.value;
+  if (!form.name.reportValidity() || !confirm(`Remove the set ${name} and all its changes, for ever?`)) return;
+  act(`Remove ${name}`, () => ask("DELETE", setPath(name)));
+};
+
+function tokenRow({ id, note = "", rights: may = ["publish"], sets, used, expires }) {
+  const path = `api/tokens/${encodeURIComponent(id)}`;
+  return row(id, foreign(note), may.join(", "), sets.join(" "), day(used), day(expires), [
+    button("Replace", id, () => makeToken(`Replace ${id}`, () => ask("POST", `${path}/rotate`, {}))), " ",
+    action("Revoke", id, () => ask("DELETE", path), `Revoke the token ${id} (${note})?`)]);
+}
+
+submits(the["new-token"], async ({ sets, publish, read, note, expires }) => {
+  const content = {
+    sets: sets.value.split(/[\s,]+/).filter(Boolean),
+    rights: [publish, read].filter(({ checked }) => checked).map(({ name }) => name),
+    note: note.value,
+    expires_days: Number(expires.value) || null,
+  };
+  if (await makeToken("Make a token", () => ask("POST", "api/tokens", content))) the["new-token"].reset();
+});
+
+async function makeToken(words, work) {
+  const found = await act(words, work, made);
+  if (found) made.append(copyable("It is shown this once", found.token));
+  return found;
+}
+
+function subscriptionRow({ id, callback, set: name, kind, behind_seconds: behind, last_answer: last, failures, next_attempt: next }) {
+  const path = `api/subscriptions/${encodeURIComponent(id)}`;
+  return row(foreign(callback), `${name} ${kind}`, behind === null ? "the set is gone" : `${Math.round(behind)} s`,
+    foreign(`${last ?? "none yet"}${failures ? ` (${failures} failures)` : ""}`), next ? day(next) : "", [
+      action("Retry", callback, () => ask("POST", `${path}/retry`)), " ",
+      action("End", callback, () => ask("DELETE", path), `End the subscription of ${callback}?`)]);
+}
+
+const day = (datetime) => (datetime ? new Date(datetime).toLocaleString("sv") : "never");

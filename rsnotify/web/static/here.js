@@ -1,0 +1,47 @@
+/**
+ * What the address names, a view and a set, and what the token of this tab may do there.
+ */
+
+import { get } from "./api.js";
+import { the } from "./dom.js";
+import { change, token } from "./token.js";
+
+export const VIEWS = { overview: "Sets", set: "Set", debugger: "Debugger", validator: "Validator", admin: "Admin" };
+const RETRY_MS = 2000;
+
+export const asked = new URLSearchParams(location.search);
+
+export function problem(text) {
+  the.problem.textContent = text;
+  the.problem.hidden = !text;
+}
+
+/** Where the address names no set, it is the only one there is; of its views, the first. */
+async function look() {
+  const name = asked.get("set");
+  let view = asked.get("view") in VIEWS ? asked.get("view") : name ? "set" : "";
+  let set;
+  if (name) [set] = await get("api/sets", { name });
+  else if (!["overview", "admin"].includes(view)) {
+    const [first, second] = await get("api/sets", { limit: 2 });
+    if (view || !second) set = first;
+    if (!set && view !== "validator") view = "overview";
+  }
+  const rights = token() ? await get("api/rights", set ? { name: set.name } : {}) : {};
+  problem(name && !set ? `There is no set ${name}, or it is private and needs a token.` : "");
+  return { view: view || "set", set, rights };
+}
+
+async function found() {
+  for (;;) {
+    try {
+      return await look();
+    } catch (error) {
+      if (error.isOfToken) change("", error.message);
+      problem(error.message);
+      await new Promise((then) => { setTimeout(then, RETRY_MS); });
+    }
+  }
+}
+
+export const { view, set, rights } = await found();
