@@ -100,10 +100,9 @@ async def restarts(days: Long) -> None:
 
 
 async def refuses(days: Long) -> None:
-    name = days.chance.choice(sorted(REFUSALS))
-    days.redis.refusal = REFUSALS[name]
+    days.redis.refuse(days.chance.choice(REFUSALS))
     await asyncio.sleep(days.chance.random() * 4)
-    days.redis.refusal = None
+    days.redis.refuse(None)
 
 
 async def loses_answers(days: Long) -> None:

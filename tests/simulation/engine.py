@@ -38,14 +38,19 @@ NOT_REPLICATED = frozenset(
     )
 )
 MAY_PUBLISH = frozenset((b"EVAL", b"EVALSHA", b"PUBLISH", b"EXEC"))
-REFUSALS = {
+# What it answers to everything, where the server cannot be brought to it…
+SAID = {
     "busy": b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
     "loading": b"-LOADING Redis is loading the dataset in memory\r\n",
     "misconf": b"-MISCONF Errors writing to the AOF file: No space left on device\r\n",
-    "readonly": b"-READONLY You can't write against a read only replica.\r\n",
-    "noreplicas": b"-NOREPLICAS Not enough good replicas to write.\r\n",
-    "oom": b"-OOM command not allowed when used memory > 'maxmemory'.\r\n",
 }
+# …and what makes it refuse by itself, and what ends that.
+MADE = {
+    "noreplicas": (b"CONFIG SET min-replicas-to-write 1", b"CONFIG SET min-replicas-to-write 0"),
+    "oom": (b"CONFIG SET maxmemory 1", b"CONFIG SET maxmemory 0"),
+    "readonly": (b"REPLICAOF 127.0.0.1 1", b"REPLICAOF NO ONE"),
+}
+REFUSALS = sorted((*SAID, *MADE))
 
 
 def called(words: list[bytes]) -> str:
@@ -214,6 +219,7 @@ class Engine:
         self.chance = chance
         self.folder = Path(tempfile.mkdtemp(prefix="world-"))
         self.refusal: bytes | None = None  # what it answers instead of doing anything
+        self._refusing: str | None = None
         self.commands = 0
         self.clock_moved = 0.0
         self.lose_answer_of = 0.0  # of all answers are lost with their connection, once executed
@@ -280,6 +286,19 @@ class Engine:
     def replicated(self, connection: int, name: bytes, words: list[bytes]) -> None:
         if self._replica is not None and name not in NOT_REPLICATED:
             self._replica.feed(connection, words, self.now())
+
+    def refuse(self, name: str | None) -> None:
+        """In this way from now on; or in none."""
+        if self._refusing is not None and self._refusing in MADE:
+            self._tell(MADE[self._refusing][1])
+        self._refusing = name
+        self.refusal = SAID.get(name or "")
+        if name is not None and name in MADE:
+            self._tell(MADE[name][0])
+
+    def _tell(self, command: bytes) -> None:
+        answer = Asker(self.server).ask(*command.split())
+        assert answer == b"+OK\r\n", answer
 
     def restart(self) -> None:
         """The same data, another process."""

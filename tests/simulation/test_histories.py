@@ -34,6 +34,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     "seed",
     [
         pytest.param(("--first", "1"), id="fixed"),
+        pytest.param(("--first", "1", "--long"), id="long"),
         pytest.param((), marks=pytest.mark.much, id="new"),
     ],
 )
