@@ -17,7 +17,7 @@ from rsnotify.process.admin_token import admin_token
 from rsnotify.process.hub_process import run
 from rsnotify.process.logs import FloodFilter, JsonFormat, RepeatedWarningFilter, TextFormat
 from rsnotify.process.settings import WORKER, Settings
-from rsnotify.process.worker import end_with_parent
+from rsnotify.process.workers import end_with_parent
 
 commands = typer.Typer()
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.set_name import wrong_name
+from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
 
 HERE = EXAMPLE

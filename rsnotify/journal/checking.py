@@ -12,7 +12,7 @@ from math import ceil
 from time import monotonic
 
 from rsnotify.journal.bell import Bell
-from rsnotify.journal.feeds import Feeds
+from rsnotify.journal.feed import Feeds
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.recall import plan_recall

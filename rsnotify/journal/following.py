@@ -14,8 +14,7 @@ from rsnotify.journal.appends import Appended, Appends
 from rsnotify.journal.bell import TOKEN_ACTS, Bell
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.checking import Checking
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.feeds import Feeds, log_unreadable
+from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.repairing import Repairing

@@ -11,8 +11,7 @@ from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.checking import STALE_SECONDS, Checking
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.feeds import Feeds
+from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.following import Following, Shortcut
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.known_sets import KnownSets

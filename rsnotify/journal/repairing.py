@@ -17,8 +17,7 @@ from weakref import WeakKeyDictionary
 
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, Rejected, TryAgain
 from rsnotify.journal.appends import UNSEEN, Appended
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.feeds import Feeds, log_unreadable
+from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.healing import Repair, lost_rows, lost_until, plan_repair
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.repairs import Lineage, Repairs

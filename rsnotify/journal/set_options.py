@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind
-from rsnotify.resourcesync.set_name import wrong_name
+from rsnotify.resourcesync.notification import KINDS, ChannelName, Kind, wrong_name
 
 
 class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,7 +26,7 @@ from rsnotify.resourcesync.change_rules import (
     TEXT_CHARACTERS,
     URI_CHARACTERS,
 )
-from rsnotify.resourcesync.set_name import NAME
+from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.values import CHANGE_FREQUENCIES, CHANGE_TYPES, HASH_DIGITS, VALUES
 

@@ -1,4 +1,7 @@
-"""The route table: all addresses of the hub."""
+"""The route table: all addresses of the hub.
+
+`Stores` is everything that a hub process keeps in Redis, by subject. Nothing here connects yet.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,35 +12,89 @@ from starlette.types import ASGIApp
 
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.event_stream import Sse, wants_stream
+from rsnotify.documents.announcements import AnnouncedDescriptions, AnnouncedDocuments
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Discovery, Offers
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
+from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.http.routing import Application, Route, Routes, WebSocketRoute
+from rsnotify.journal import keys
+from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
 from rsnotify.journal.reading import History
+from rsnotify.journal.sets import Sets
 from rsnotify.journal.window import HOUR
+from rsnotify.journal.windows import Windows
 from rsnotify.openapi.document import Description
 from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration
 from rsnotify.process.logs import AccessLog
 from rsnotify.process.settings import Settings
-from rsnotify.process.stores import Stores
 from rsnotify.publishing.intake import Intake, SeveralSets
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_endpoint import Resources
+from rsnotify.publishing.loads.load_store import Loads
+from rsnotify.redis_client import connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.base_url import BaseUrl
 from rsnotify.registry.cors import Cors
+from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.browsers import ForBrowsers
 from rsnotify.web.page import FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
+from rsnotify.websub.subscription_store import Subscriptions
+
+
+class Stores:
+    """One object for each subject, on two connections."""
+
+    def __init__(self, settings: Settings, redis_url: str) -> None:
+        self._bells: list[Bell] = []
+        self._client = connect(redis_url, replicas=settings.replicas)
+        # Of its own: publishing never waits for readers.
+        self.publishing_client = connect(redis_url, replicas=settings.replicas)
+        self.journal = Journal(
+            self.publishing_client,
+            window_changes=settings.changelist_max,
+            window_hours=settings.changelist_hours,
+        )
+        self.tokens = Tokens(self.publishing_client)
+        self.sets = Sets(self._client)
+        self.windows = Windows(self._client)
+        self.snapshots = Snapshots(self._client)
+        self.loads = Loads(self._client)
+        self.announced_documents = AnnouncedDocuments(self._client)
+        self.announced = AnnouncedDescriptions(self._client)
+        self.subscriptions = Subscriptions(
+            self._client,
+            pending_per_host=settings.pending_per_host,
+            pending_per_asker=settings.pending_per_asker,
+            per_host=settings.subscriptions_per_host,
+            per_asker=settings.subscriptions_per_asker,
+        )
+
+    def bell(self, name: str = keys.BELL) -> Bell:
+        """A bell of its own for each listener."""
+        bell = Bell(self._client, name)
+        self._bells.append(bell)
+        return bell
+
+    async def doubt_bells(self) -> None:
+        """Redis is another one now: strokes may have gone elsewhere."""
+        for bell in self._bells:
+            bell.doubt()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self.publishing_client.aclose()
 
 
 def build_app(

@@ -34,9 +34,9 @@ from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
 from rsnotify.operation.process import Identity
 from rsnotify.process import app as endpoints
+from rsnotify.process.app import Stores
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
-from rsnotify.process.stores import Stores
 from rsnotify.publishing.intake import Intake, RefusedCounts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.registry.access import Access

@@ -9,15 +9,150 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Collection, Mapping, Sequence
 from signal import SIGHUP, SIGINT, SIGTERM
 from socket import socket
+from threading import Thread
 
+from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop
 from rsnotify.process import sd_notify
 from rsnotify.process.listening import BACKLOG, accept_the_last
 from rsnotify.process.settings import WORKER, Settings, for_worker
-from rsnotify.process.worker import Worker
+
+RESTART_SECONDS = 1.0
+
+
+def end_with_parent() -> None:
+    """End this worker at once if its parent was killed: the next hub must be alone."""
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1024):  # releases the GIL while it waits
+            pass
+        os._exit(1)
+
+    Thread(target=watch, name="watch the parent", daemon=True).start()
+
+
+class Child:
+    """One process: starting, serving, ended."""
+
+    def __init__(self, process: Process, ready: asyncio.Event, kill_seconds: float) -> None:
+        self.process = process
+        self.is_ready = False
+        self._ready = ready
+        self.started = asyncio.Event()  # ready, or dead before it was
+        self.replaced = asyncio.Event()  # or dead
+        self.ended = asyncio.create_task(self._watch(), name="watch a worker")
+        self._kill_seconds = kill_seconds
+
+    async def _watch(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101
+        async for line in self.process.stdout:
+            if line.startswith(b"rsnotify ready"):
+                self.is_ready = True
+                self._ready.set()
+                self.started.set()
+        await self.process.wait()
+        self.started.set()
+        self.replaced.set()
+
+    def end(self) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(SIGTERM)
+            asyncio.get_running_loop().call_later(self._kill_seconds, self._kill)
+
+    def _kill(self) -> None:
+        if self.process.returncode is None:
+            log.error("worker %d does not end; killing it", self.process.pid)
+            self.process.kill()
+
+
+class Worker:
+    """A place, and the process that serves there: another one when it has died or is replaced."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        ending: asyncio.Event,
+        kill_seconds: float,
+        inherited: Collection[int] = (),
+    ) -> None:
+        self.ready = asyncio.Event()  # a process has served here
+        self._command = command
+        self._environment = environment
+        self._ending = ending
+        self._kill_seconds = kill_seconds
+        self._inherited = inherited
+        self._children: set[Child] = set()
+        self._serving: Child
+        self._changing = asyncio.Lock()  # who serves here
+
+    @property
+    def pid(self) -> int:
+        """Of the process that serves here."""
+        return self._serving.process.pid
+
+    async def run(self) -> None:
+        """Keep a process here until the hub ends."""
+        self._serving = await self._start()
+        while not self._ending.is_set():
+            serving = self._serving
+            await serving.replaced.wait()
+            async with self._changing:
+                if serving is self._serving and not self._ending.is_set():
+                    await self._handle_exit(serving)
+                    self._serving = await self._start()
+        await asyncio.gather(*(child.ended for child in self._children))
+
+    async def replace(self) -> bool:
+        """Let another process serve here, then end this one; false if the other cannot start."""
+        async with self._changing:
+            successor = await self._start()
+            await successor.started.wait()
+            if not successor.is_ready:
+                log.error("%s did not become ready; the rest stay", _how_it_ended(successor))
+                return False
+            former, self._serving = self._serving, successor
+            former.replaced.set()
+        former.end()
+        await former.ended
+        return True
+
+    async def _start(self) -> Child:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=PIPE,  # it is closed when we end, even if we are killed
+            stdout=PIPE,
+            env=self._environment,
+            pass_fds=self._inherited,
+            start_new_session=True,  # Ctrl-C must reach the parent only
+        )
+        child = Child(process, self.ready, self._kill_seconds)
+        self._children.add(child)
+        child.ended.add_done_callback(lambda _: self._children.discard(child))
+        if self._ending.is_set():  # during the start
+            child.end()
+        return child
+
+    async def _handle_exit(self, child: Child) -> None:
+        """Return when another is to start; one that failed at first would fail again."""
+        message = _how_it_ended(child)
+        if not self.ready.is_set():
+            raise InvalidSettings([f"{message} before it was ready; see its message above"])
+        log.error("%s; starting another", message)
+        await asyncio.sleep(RESTART_SECONDS)
+
+    def end(self) -> None:
+        for child in self._children:
+            child.end()
+
+
+def _how_it_ended(child: Child) -> str:
+    return f"worker {child.process.pid} ended with status {child.process.returncode}"
+
 
 log = logging.getLogger(__name__)
 

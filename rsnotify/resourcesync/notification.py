@@ -1,9 +1,10 @@
-"""What travels on a channel: the channel's name, the interval, and the notification itself.
+"""What travels on a channel: the channel's name, what it may be, the interval, the notification.
 
 A notification is rendered once and never changes. It covers `(from_, until]`, and `until` is the
 position of its last change.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, Protocol, Self, TypeVar
@@ -190,3 +191,23 @@ def first_batch(rows: Sequence[Row]) -> Sequence[Row]:
         if size > NOTIFICATION_BYTES and number:
             return rows[:number]
     return rows[:NOTIFICATION_CHANGES]
+
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static"})
+
+
+def wrong_name(name: str) -> str | None:
+    """Why no set can have this name; None if one can.
+
+    >>> wrong_name("hub")
+    "the name 'hub' is reserved for the hub itself; choose another"
+    """
+    if NAME.fullmatch(name) is None:
+        return (
+            f"{name[:80]!r} is not a valid name for a set: use 1 to 64 of a-z 0-9 - _ . "
+            "beginning with a letter or digit"
+        )
+    if name in RESERVED:
+        return f"the name {name!r} is reserved for the hub itself; choose another"
+    return None

@@ -22,7 +22,7 @@ from rsnotify.http.messages import JsonResponse
 from rsnotify.http.request_parser import RequestReader
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
-from rsnotify.journal.feeds import Feeds
+from rsnotify.journal.feed import Feeds
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import SetOptions, Sets
 from rsnotify.journal.submission import Submission

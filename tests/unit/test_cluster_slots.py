@@ -13,8 +13,7 @@ from rsnotify.redis_client.cluster.nodes import (
     waited_in,
 )
 from rsnotify.redis_client.replicas import WAITED
-from rsnotify.resourcesync.notification import KINDS, ChannelName
-from rsnotify.resourcesync.set_name import RESERVED
+from rsnotify.resourcesync.notification import KINDS, RESERVED, ChannelName
 
 REGISTRY = (
     *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_REMOVED, keys.SETS_CHANGED),

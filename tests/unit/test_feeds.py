@@ -3,8 +3,7 @@
 import asyncio
 
 from rsnotify.journal.cache import Cache
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.feeds import Feeds
+from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 

@@ -12,9 +12,8 @@ from rsnotify import errors
 from rsnotify.errors import TryAgain
 from rsnotify.journal.query import CHANNEL, CHANNELS
 from rsnotify.journal.set_options import SetOptions
-from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, served
+from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
-from rsnotify.openapi.reference_page import page_of
 from rsnotify.operation.administration import NewToken
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.set_name import wrong_name
+from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_bridge.records import LocRule
 from rsnotify_bridge.rules import Intervals
 from rsnotify_client.address import without_tokens

@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 import msgspec
 
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.notification import ChannelName, Kind
-from rsnotify.resourcesync.set_name import wrong_name
+from rsnotify.resourcesync.notification import ChannelName, Kind, wrong_name
 from rsnotify_client.threads import GIVE_UP_SECONDS, notify_of_forks
 
 BATCH_CHANGES = 1_000
