@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
+from tests.support.forks import Spawned
 from tests.support.running import TOKEN, clean_environment
 
 
@@ -37,17 +38,11 @@ class HubProcess:
         self._ended()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "rsnotify", "serve", "--data", str(self._data)]
         sets = [word for name in self._sets for word in ("--set", name)]
+        words = ["serve", "--data", str(self._data), "--port", self._port, *sets]
+        environment = clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN}
         with self._data.with_suffix(".log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--port", self._port, *sets],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN},
-            )
-        assert self.process.stdout is not None
+            self.process = Spawned(words, environment, log.fileno())
         self.url = self.process.stdout.readline().split()[-1]
         self._port = self.url.rpartition(":")[2]
 
@@ -57,7 +52,6 @@ class HubProcess:
 
     def _ended(self) -> None:
         self.process.wait()
-        assert self.process.stdout is not None
         self.process.stdout.close()
 
     def add_set(self, name: str, **options: Any) -> None:

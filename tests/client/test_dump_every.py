@@ -10,17 +10,24 @@ import pytest
 from rsnotify.cli.dumping import seconds_of
 from rsnotify.errors import InvalidSettings
 from tests.client.test_dumps import state_of
+from tests.support.forks import run
 from tests.support.running import clean_environment
 from tests.support.sources import CAPABILITIES, Source
-
-COMMAND = (sys.executable, "-m", "rsnotify", "mirror")
 
 
 async def test_each_dump_has_what_the_mirror_has(source: Source, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("--dump-every", "1s", "--dump", f"{out} --base http://d.example/ --changes")
     running = await asyncio.create_subprocess_exec(
-        *(*COMMAND, source.url + CAPABILITIES, str(tmp_path / "copy"), *words),
+        *(
+            sys.executable,
+            "-m",
+            "rsnotify",
+            "mirror",
+            source.url + CAPABILITIES,
+            str(tmp_path / "copy"),
+            *words,
+        ),
         env=clean_environment(),
     )
     try:
@@ -57,11 +64,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
     ],
 )
 async def test_wrong_use_is_said_at_once(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
-    running = await asyncio.create_subprocess_exec(
-        *(*COMMAND, "http://127.0.0.1:9/", str(tmp_path / "copy"), *words),
-        env=clean_environment(),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, stderr = await running.communicate()
-    assert running.returncode == 2
-    assert said in stderr.decode()
+    command = ("mirror", "http://127.0.0.1:9/", str(tmp_path / "copy"), *words)
+    ended = await run(command, clean_environment())
+    assert ended.status == 2
+    assert said in ended.err

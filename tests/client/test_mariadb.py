@@ -22,7 +22,7 @@ def test_an_outbox_in_mariadb_is_published(database: str, proof: Callable[[str],
     proof(database)
 
 
-@pytest.mark.parametrize("orm", ["sqlalchemy", "django"])
+@pytest.mark.parametrize("orm", ["sqlalchemy", pytest.param("django", marks=pytest.mark.much)])
 def test_a_hub_holds_what_is_public_in_mariadb(
     real_hub: HubProcess, database: str, orm: str
 ) -> None:

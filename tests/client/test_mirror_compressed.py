@@ -262,7 +262,8 @@ async def test_a_long_gzip_that_the_list_means_is_stored_as_it_is(
     assert asked == ["gzip", "identity"]
 
 
-EMPTY = gzip.compress(b"", mtime=0)
+EMPTY = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff" + b"n" * 1000 + b"\0\x03\0" + bytes(8)
+"""A member of gzip that has a long name and no content."""
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ EMPTY = gzip.compress(b"", mtime=0)
         (LONG_PACKED, told_of(LONG[:-1]), f"more than {len(LONG) - 1} bytes"),
         (LONG_PACKED, told_of(LONG[::-1]), "sha-256 digest"),
         (bomb(2**28), told_of(LONG), f"more than {len(LONG)} bytes"),
-        (EMPTY * 300_000, told_of(LONG), "more bytes in gzip than without it"),
+        (EMPTY * 6_000, told_of(LONG), "more bytes in gzip than without it"),
     ],
     ids=["cut", "crc", "rest", "short", "long", "digest", "bomb", "nothing for ever"],
 )

@@ -1,9 +1,7 @@
 """Sources of every kind: after each round the copy is the Source, or it is said that it is not."""
 
-import asyncio
 import itertools
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -36,6 +34,7 @@ from tests.client.world import (
     ReferenceBuild,
     World,
 )
+from tests.support.forks import run
 from tests.support.reference import installed
 from tests.support.running import clean_environment
 from tests.support.sources import Source
@@ -175,6 +174,4 @@ async def test_the_commands_say_the_same(
 
 
 async def command(kind: Kind, copy: Path, name: str, *words: str) -> int:
-    line = [sys.executable, "-m", "rsnotify", name, kind.address, str(copy), *words]
-    ran = await asyncio.create_subprocess_exec(*line, env=clean_environment())
-    return await ran.wait()
+    return (await run((name, kind.address, str(copy), *words), clean_environment())).status

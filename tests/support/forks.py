@@ -93,6 +93,40 @@ async def fork(
     words: Sequence[str], environment: Mapping[str, str], stderr: int, stdin: bytes = b""
 ) -> Forked:
     """Start `rsnotify` with these words."""
+    stdout, told = _asked(words, environment, stderr, stdin)
+    of_waiter = await _opened(told)
+    return Forked(int(await of_waiter.reader.readline()), await _opened(stdout), of_waiter)
+
+
+class Spawned:
+    """The same without an event loop; what of `subprocess.Popen` the tests use."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], stderr: int) -> None:
+        stdout, told = _asked(words, environment, stderr)
+        self.stdout = os.fdopen(stdout)
+        self._told = os.fdopen(told)
+        self.pid = int(self._told.readline())
+        self.returncode: int | None = None
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            with self._told:
+                self.returncode = int(self._told.readline())
+        return self.returncode
+
+
+def _asked(
+    words: Sequence[str], environment: Mapping[str, str], stderr: int, stdin: bytes = b""
+) -> tuple[int, int]:
+    """Ask for such a process; where its output is read, and what is told of it."""
     stdin_of_child, our_stdin = os.pipe()
     stdout, stdout_of_child = os.pipe()
     told, told_by_child = os.pipe()
@@ -103,8 +137,7 @@ async def fork(
     socket.send_fds(_server(), [request], [*of_child[:2], stderr, told_by_child])
     for file in of_child:
         os.close(file)
-    of_waiter = await _opened(told)
-    return Forked(int(await of_waiter.reader.readline()), await _opened(stdout), of_waiter)
+    return stdout, told
 
 
 async def _opened(descriptor: int) -> Pipe:
