@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZIP_STORED
 
 import pytest
 from aiohttp import web
@@ -273,9 +274,11 @@ async def test_the_reference_client_reads_them(
 # Hostile packages -------------------------------------------------------------------------------
 
 
-def packed(*members: tuple[str, bytes], manifest: bytes, method: int = 0) -> bytes:
+def packed(
+    *members: tuple[str | zipfile.ZipInfo, bytes], manifest: bytes, method: int = ZIP_DEFLATED
+) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", method or zipfile.ZIP_DEFLATED) as package:
+    with zipfile.ZipFile(file, "w", method) as package:
         package.writestr("manifest.xml", manifest)
         for name, content in members:
             package.writestr(name, content)
@@ -285,9 +288,38 @@ def packed(*members: tuple[str, bytes], manifest: bytes, method: int = 0) -> byt
 Hostile = Callable[[Source], tuple[bytes, dict[str, bytes]]]
 
 
-def manifest(source: Source, *entries: tuple[str, str, int | None]) -> bytes:
+def linked(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name)
+    info.create_system, info.external_attr = 3, 0o120777 << 16
+    return info
+
+
+def overlapping(manifest: bytes) -> bytes:
+    """Each name of many leads to the one member that there is."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as package:
+        package.writestr("manifest.xml", manifest)
+        package.writestr("a", os.urandom(1_000))
+        (_, info) = package.infolist()
+        package.filelist += [info] * 100
+    return file.getvalue()
+
+
+def long_form(manifest: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as package:
+        for name, content in (("manifest.xml", manifest), ("a", b"1")):
+            with package.open(name, "w", force_zip64=True) as member:
+                member.write(content)
+    return file.getvalue()
+
+
+def manifest(
+    source: Source, *entries: tuple[str, str, int | None], md5_of: bytes | None = None
+) -> bytes:
+    digest = None if md5_of is None else f"md5:{hashlib.md5(md5_of).hexdigest()}"
     found = [
-        Entry(source.loc(name), str(source.at), md=Md(path=path, length=length))
+        Entry(source.loc(name), str(source.at), md=Md(path=path, length=length, hash=digest))
         for name, path, length in entries
     ]
     return rendered("resourcedump-manifest", found, at=str(source.at))
@@ -319,6 +351,44 @@ HOSTILE: dict[str, Hostile] = {
         packed(("a", b"1"), manifest=manifest(s, ("c", "/a", 1), ("d", "/a", 1))),
         {"c": b"1", "d": b"1"},
     ),
+    "an absolute path": lambda s: (
+        packed(("/etc/a", b"1"), manifest=manifest(s, ("a", "//etc/a", 1))),
+        {"a": b"1"},
+    ),
+    "backslashes that lead out": lambda s: (
+        packed(("..\\..\\evil", b"1"), manifest=manifest(s, ("a", "/..\\..\\evil", 1))),
+        {},
+    ),
+    "a backslash in a name": lambda s: (
+        packed(("a\\b", b"1"), manifest=manifest(s, ("a", "/a\\b", 1))),
+        {"a": b"1"},
+    ),
+    "a name that goes on after its end": lambda s: (
+        packed(("aXevil", b"1"), manifest=manifest(s, ("a", "/a", 1))).replace(b"aX", b"a\0"),
+        {"a": b"1"},
+    ),
+    "a symlink": lambda s: (
+        packed((linked("a"), b"/etc/passwd"), manifest=manifest(s, ("a", "/a", None))),
+        {"a": b"/etc/passwd"},
+    ),
+    "a checksum that lies": lambda s: (
+        packed(("a", b"12345"), manifest=manifest(s, ("a", "/a", 5)), method=ZIP_STORED).replace(
+            b"12345", b"12346"
+        ),
+        {},
+    ),
+    "the same name twice": lambda s: (
+        packed(
+            *(("a_1", b"1"), ("a_2", b"2")), manifest=manifest(s, ("a", "/a_1", 1), md5_of=b"1")
+        ).replace(b"a_2", b"a_1"),
+        {},
+    ),
+    "members that lie in each other": lambda s: (overlapping(manifest(s, ("a", "/a", None))), {}),
+    "a package in a package": lambda s: (
+        packed(("a", b"PK\x05\x06" + bytes(18)), manifest=manifest(s, ("a", "/a", 22))),
+        {"a": b"PK\x05\x06" + bytes(18)},
+    ),
+    "ZIP64 where nothing needs it": lambda s: (long_form(manifest(s, ("a", "/a", 1))), {"a": b"1"}),
     "no ZIP": lambda _: (b"PK\x03\x04" + b"\0" * 1_000, {}),
     "half a ZIP": lambda s: (packed(("a", b"1"), manifest=manifest(s, ("a", "/a", 1)))[:-30], {}),
 }
@@ -342,6 +412,7 @@ async def test_a_hostile_package_harms_nothing_and_is_said(
     assert copied == expected
     assert bool(problems(found)) == (not expected)
     assert not [path for path in tmp_path.rglob("*evil*") if "copy" not in str(path)]
+    assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
 
 
 def test_killed_with_the_mirror_and_its_destination_dumps_are_the_source() -> None:

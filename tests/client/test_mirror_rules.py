@@ -18,7 +18,7 @@ from rsnotify.resourcesync.validation.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import dumps as dump
 from rsnotify_client.documents import Unpacker
-from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, Package
+from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, NAMED, Package
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import origin_of, retry_after
 from rsnotify_mirror.audit import Audit, _files, judged
@@ -357,6 +357,14 @@ def test_what_a_package_does_not_hold_is_named() -> None:
     opened = Package(package({}, [entry("/a")]), "a.zip")
     assert list(opened.resources()) == []
     assert opened.refused == ["a.zip does not hold '/a'"]
+
+
+@pytest.mark.parametrize("more", [0, 1, 7])
+def test_so_many_refusals_are_named_and_the_others_counted(more: int) -> None:
+    opened = Package(package({}, [entry("/a")] * (NAMED + more)), "a.zip")
+    assert list(opened.resources()) == []
+    assert opened.refused[:NAMED] == ["a.zip does not hold '/a'"] * NAMED
+    assert opened.refused[NAMED:] == ([f"a.zip: {more} more are refused"] if more else [])
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(3, False), (2, True)])

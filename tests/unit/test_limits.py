@@ -246,6 +246,7 @@ LIMITS: dict[str, float] = {
     "notifications that are read of a channel": Bounds().payloads,
     "members of a ZIP package": dumps.MEMBERS,
     "bytes of the directory of a ZIP package": dumps.DIRECTORY_BYTES,
+    "faults that are named of a ZIP package": dumps.NAMED,
     "bytes that a member compressed with LZMA refers back": dumps.DICTIONARY_BYTES,
     "bytes of a component of a path": paths.COMPONENT_BYTES,
     "bytes of a path": paths.PATH_BYTES,

@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from io import SEEK_END
 from itertools import chain, islice
 from shutil import copyfileobj
 from tempfile import TemporaryFile
@@ -48,6 +49,7 @@ DICTIONARY_BYTES = 64 * 1024 * 1024  # what `xz -9` uses
 RATIO = 200  # text compresses ten times, the emptiest honest file a hundred times
 FREE_BYTES = 1024 * 1024
 PACKAGE_BYTES = 4 * 1024**3
+NAMED = 100  # of what is refused in a package
 AT_ONCE = 1_000
 PIECE_BYTES = 256 * 1024
 
@@ -73,11 +75,22 @@ class Package:
         self._file = file
         self.head = Head("urlset", Md())  # of the manifest, once its entries are read
         self.refused: list[str] = []
+        self._refusals = 0
         try:
             self._zip = zipfile.ZipFile(cast("BinaryIO", _Opening(file, where)))
             self._zip.fp = file
         except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
             raise Refused(f"{where} is no ZIP package: {error}") from None
+        if sum(each.compress_size for each in self._zip.infolist()) > file.seek(0, SEEK_END):
+            raise Refused(f"{where} has members that lie in each other, or are not there")
+
+    def _refuse(self, problem: str) -> None:
+        """So many are named; a manifest of a megabyte may have a million that are not."""
+        self._refusals += 1
+        more = self._refusals - NAMED
+        self.refused[NAMED:] = [
+            problem if more <= 0 else f"{self._where}: {more:,} more are refused"
+        ]
 
     def resources(self) -> Iterator[Packed]:
         """What the manifest describes and the package holds; what it may not is in `refused`."""
@@ -101,7 +114,8 @@ class Package:
             entries = self._read(stream, piece)
             self.head = stream.head if stream.has_head else self.head
             yield from filter(self._is_inside, entries)
-        self.refused += [f"{self._where}: {each}" for each in stream.skipped]
+        for each in stream.skipped:
+            self._refuse(f"{self._where}: {each}")
 
     def unnamed(self, entries: Iterable[Entry]) -> list[str]:
         """Members that no entry of the manifest names, and no link of one."""
@@ -118,7 +132,7 @@ class Package:
         path = entry.md.path if entry.md else None
         problem = None if path is None else _wrong_path(path)
         if path is not None and problem is not None:
-            self.refused.append(f"{self._where}: {path[:200]!r} {problem}")
+            self._refuse(f"{self._where}: {path[:200]!r} {problem}")
         return problem is None
 
     def _read(self, stream: DocumentStream, piece: bytes | None) -> list[Entry]:
@@ -132,7 +146,7 @@ class Package:
         if path is None:
             return
         if (name := names.get(path.lstrip("/"))) is None:
-            self.refused.append(f"{self._where} does not hold {path[:200]!r}")
+            self._refuse(f"{self._where} does not hold {path[:200]!r}")
         else:
             yield Packed(entry, name, path)
 
@@ -408,12 +422,12 @@ class ChangeDumps(ChangeLists):
         skipped: list[str] = []
         try:
             async with self._packages.open(wanted) as package:
-                for entries in package.batches():
+                batches = package.batches()
+                while entries := await asyncio.to_thread(next, batches, ()):
                     begin = before or beginning_of(package.head, cursor)
                     for received in stretches(entries, begin, cursor, skipped.append):
                         yield received
                         before = received.until
-                    await asyncio.sleep(0)
                 end = position_of(package.head.md.until)
                 if end is not None and (before is None or end > before):
                     yield Received(b"", before or end, end, ())

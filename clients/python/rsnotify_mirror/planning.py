@@ -284,7 +284,8 @@ class Baseline:
                 await self._packages.unpack(wanted, None)
             else:
                 async with self._packages.open(wanted) as package:
-                    for batch in package.batches():
+                    batches = package.batches()
+                    while batch := await asyncio.to_thread(next, batches, ()):
                         self._plan(batch, is_held_back=True)
                     for refused in package.refused:
                         self.skip(refused)
