@@ -16,6 +16,7 @@ from rsnotify.cli.mirror import (
     Rate,
     Timeout,
     Verbose,
+    check_address,
     log_more,
     network_of,
     until_ended,
@@ -59,6 +60,7 @@ def audit_copy(
 
     Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
     """
+    check_address(source, directory)
     log_more(verbose=verbose, file=log_file)
     network = network_of(header or [], cookies, rate, timeout)
     token = token_of_environment()

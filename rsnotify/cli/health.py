@@ -48,8 +48,9 @@ def why_not_ready(url: str) -> str | None:
             answer = connection.getresponse()
             body = answer.read(4096)
         except (OSError, HTTPException) as error:
-            why = getattr(error, "strerror", None) or error or type(error).__name__
-            return f"{url} does not answer: {why}; is the hub running?"
+            from rsnotify_client.answer import HubUnreachable, cause_of
+
+            return HubUnreachable(url, cause_of(error)).detail
     if answer.status == 200:
         return None
     is_hubs = answer.headers.get_content_type() == PROBLEM

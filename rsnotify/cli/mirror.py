@@ -193,7 +193,7 @@ def mirror(
     )
     token = token_of_environment()
     for source in sources:
-        _check_address(source, directory)
+        check_address(source, directory)
     if dry_run:
         planning = _show_plan(sources[0], directory, options, token=token, json=json)
         raise typer.Exit(until_ended(planning))
@@ -306,7 +306,7 @@ class MirrorRun(NamedTuple):
             raise InvalidSettings([error.detail]) from None
 
 
-def _check_address(url: str, directory: Path | None) -> None:
+def check_address(url: str, directory: Path | None) -> None:
     """Before anything is made in the directory."""
     if ADDRESS.match(url):
         if directory is not None and ADDRESS.match(str(directory)):

@@ -172,6 +172,14 @@ def publish(
             asyncio.run(publishing)
 
 
+def _check_loc(loc: str) -> None:
+    """What is likely to be meant as something else is no resource."""
+    if loc in CHANGE_TYPES:
+        raise typer.BadParameter(f"{loc!r} is no resource: say what happened with --change {loc}")
+    if "://" not in loc and len(loc) < 256 and Path(loc).is_file():
+        raise typer.BadParameter(f"{loc} is a file: publish the changes in it with --file {loc}")
+
+
 def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file: bool) -> None:
     if framework and not has_file and fields["capability"] is None:
         raise typer.BadParameter("--framework needs the --capability of the changed documents")
@@ -250,6 +258,8 @@ async def publish_all(
 
 def of_locs(locs: Sequence[str], **fields: Any) -> PublishInput:
     """What is named on the command line, all changed in the same way."""
+    for loc in locs:
+        _check_loc(loc)
     changes = [Change(loc, **fields) for loc in locs]
     return PublishInput(_each(_json_bodies(changes)), len(changes))
 

@@ -12,7 +12,7 @@ from urllib.parse import quote as percent_encoded
 
 import typer
 
-from rsnotify.cli.target import ADMIN_FILE
+from rsnotify.cli.target import ADMIN_FILE, checked_name
 from rsnotify.process.admin_token import admin_token
 from rsnotify.process.hub_process import run
 from rsnotify.process.logs import FloodFilter, JsonFormat, RepeatedWarningFilter, TextFormat
@@ -61,6 +61,8 @@ def serve(
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
     """
+    for name in sets or []:
+        checked_name(name)
     chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
     chosen |= {"public_url": public_url, "workers": workers}
     settings = Settings.from_env(os.environ, **chosen)

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.hub_request import Connection, ask, with_token
-from rsnotify.cli.output import print_done, print_table
+from rsnotify.cli.output import counted, print_done, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import Rejected
 
@@ -139,7 +139,9 @@ def remove_set(
 ) -> None:
     """Remove a set and everything that was ever published to it."""
     if not yes:
-        typer.confirm(f"Remove {name} and all its changes?", abort=True)
+        known = ask(url, data, "GET", path_of_set(name) + "/resources")["resources"]
+        question = f"Remove {name}, with {counted(known, 'resource')} and all its changes?"
+        typer.confirm(question, abort=True)
     ask(url, data, "DELETE", path_of_set(name))
     print_done({"removed": name}, f"{name} and all its changes are removed", json=json)
 

@@ -41,8 +41,9 @@ NONE = Credential(None, "none was sent: set RSNOTIFY_TOKEN")
 def checked_address(url: str) -> str:
     """The hub's address, or what is wrong with it."""
     wrong = wrong_address(url)
-    if wrong is None:
+    if wrong is None and not (parts := urlsplit(url)).query and not parts.fragment:
         return url
+    wrong = wrong or f"give it without {url.partition(parts.path or parts.netloc)[2]}"
     name = "RSNOTIFY_URL=" if os.environ.get("RSNOTIFY_URL") == url else "--url "
     raise InvalidSettings([f"{name}{url}: {wrong}"])
 
@@ -53,7 +54,9 @@ def checked_name(set_name: str) -> str:
     if "://" in set_name:
         raise InvalidSettings([f"{set_name[:80]!r} is an address: name the set, such as dataset1"])
     if (wrong := wrong_name(set_name)) is not None:
-        raise InvalidSettings([wrong])
+        meant = set_name.lower().strip("/")
+        question = "" if wrong_name(meant) else f"; did you mean {meant}?"
+        raise InvalidSettings([wrong + question])
     return set_name
 
 

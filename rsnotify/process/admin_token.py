@@ -24,6 +24,8 @@ def admin_token(settings: Settings) -> str:
         settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             _write_atomically(path, f"rsn_{secrets.token_urlsafe(32)}\n")
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidSettings([f"--data {settings.data} is no directory"]) from None
     except OSError as error:
         problem = f"cannot write the admin token to {path}: {error}; or set RSNOTIFY_ADMIN_TOKEN"
         raise InvalidSettings([problem]) from None

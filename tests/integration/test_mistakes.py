@@ -25,6 +25,10 @@ MISTAKES = [
     ("publish dataset1 LOC --change changed", USE, "one of created, updated, deleted"),
     ("publish dataset1 LOC --lastmod yesterday", NO, "such as 2026-11-20T21:34:00Z"),
     ("publish dataset1 LOC/é", NO, "publish 'http://example.com/a/%C3%A9'"),
+    ("publish dataset1 updated LOC", USE, "say what happened with --change updated"),
+    ("publish dataset1 DIR/text", USE, "is a file: publish the changes in it with --file"),
+    ("publish DataSet1/ LOC", USE, "did you mean dataset1?"),
+    ("publish dataset1 LOC --url HUB?a=b", USE, "give it without ?a=b"),
     ("publish dataset1 --file DIR/none.json", USE, "none.json: No such file"),
     ("publish dataset1 --file DIR/misspelt.json", NO, "`chnge`: did you mean change?"),
     ("publish dataset1 --file DIR/unknown.json", NO, "known are loc, change, lastmod"),
@@ -50,6 +54,7 @@ MISTAKES = [
     ("sets ad museum", USE, "Did you mean 'add'?"),
     ("sets add MySet", USE, "a-z 0-9"),
     ("sets add hub", USE, "reserved for the hub itself"),
+    ("sets remove datset1", USE, "did you mean dataset1?"),
     ("sets remove datset1 --yes", USE, "did you mean dataset1?"),
     ("sets edit dataset1", USE, "say what to edit"),
     ("sets edit dataset1 --topic here", NO, "http:// https://"),
@@ -66,13 +71,17 @@ MISTAKES = [
     ("validate none.xml", USE, "cannot read none.xml"),
     ("validate DIR/text", NO, "not well-formed XML"),
     ("validate --site localhost:8080", USE, "http"),
+    ("audit DIR/none HUB", USE, "the address comes first, then the directory"),
+    ("serve --set MySet", USE, "did you mean myset?"),
+    ("serve --data DIR/text", USE, "text is no directory"),
     ("backup", USE, "missing argument 'FILE'"),
     ("restore none", USE, "name one that `rsnotify backup` has written"),
     ("check --port 99999", USE, "a whole number from 0 to 65535"),
     ("relay", USE, "--database"),
     ("relay --database sqlite:///none.db", USE, "--create-table"),
     ("status --url HUB/x", USE, "look at --url"),
-    ("health --url http://127.0.0.1:9", NO, "Connection refused; is the hub running?"),
+    ("health --url TLS", NO, "it does not speak TLS: is it an http:// address?"),
+    ("health --url http://127.0.0.1:9", NO, "connection refused; is the hub running?"),
 ]
 
 
@@ -86,10 +95,15 @@ async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path
     (tmp_path / "unknown.json").write_text('{"loc": "http://e.com/a", "zzzzzzz": "updated"}')
     (tmp_path / "empty.json").write_text("\n")
     (tmp_path / "text").write_text("hello")
-    words = {"HUB": hub.url, "LOC": "http://example.com/a", "DIR": str(tmp_path)}
+    words = {
+        "HUB": hub.url,
+        "TLS": hub.url.replace("http:", "https:"),
+        "LOC": "http://example.com/a",
+        "DIR": str(tmp_path),
+    }
     wrong = []
     for mistake, status, mend in MISTAKES:
-        line = re.sub("HUB|LOC|DIR", lambda found: words[found[0]], mistake)
+        line = re.sub("HUB|TLS|LOC|DIR", lambda found: words[found[0]], mistake)
         ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
         said = ended.out + ended.err
         if ended.status != status or mend not in said or "Traceback" in said:

@@ -32,7 +32,7 @@ async def test_status_shows_the_whole_and_health_answers_for_a_container(
     await hub.stop()
     status, out, err = await rsnotify("health", "--url", hub.url)
     assert (status, out) == (1, "")
-    assert "does not answer: Connection refused; is the hub running?" in err
+    assert "cannot be reached: connection refused; is the hub running?" in err
 
 
 def test_status_says_how_many_sets_it_does_not_show(capsys: pytest.CaptureFixture[str]) -> None:
