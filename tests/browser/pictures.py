@@ -63,7 +63,7 @@ async def _fill(hub: RunningHub) -> None:
     for name, some in (("museum", changes), ("photographs", changes[:310])):
         status, _ = await hub.ask("POST", f"/api/sets/{name}/changes", json=some)
         assert status == 201
-        token = {"sets": [name], "note": f"the {name}' database", "expires_days": 90}
+        token = {"sets": [name], "note": f"the database of {name}", "expires_days": 90}
         await hub.ask("POST", "/api/tokens", json=token)
 
 
