@@ -121,171 +121,64 @@ def _networks(text: str) -> tuple[Network, ...]:
         raise ValueError(f"must be addresses such as 10.0.0.0/8, ::1: {error}") from None
 
 
-def _setting(
-    default: Any, read: Callable[[str], Any], about: str, *, is_secret: bool = False
-) -> Any:
-    about_it = {"read": read, "about": about, "is_secret": is_secret}
-    return field(default=default, metadata=about_it)
+def _setting(default: Any, read: Callable[[str], Any], *, is_secret: bool = False) -> Any:
+    return field(default=default, metadata={"read": read, "is_secret": is_secret})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator may choose."""
+    """What the operator may choose; `docs/reference/settings.md` says what each means."""
 
-    host: str = _setting("127.0.0.1", str, "address to listen on")
-    port: int = _setting(8080, _whole(0, 65535), "port to listen on; 0 takes a free one")
-    data: Path = _setting(Path("data"), Path, "directory of the embedded Redis and the admin token")
-    redis_url: str | None = _setting(
-        None,
-        str,
-        "a Redis of your own, such as redis://localhost:6379/0; else one is embedded",
-        is_secret=True,
-    )
-    redis_password: str | None = _setting(
-        None, str, "the password of that Redis, to keep it out of its address", is_secret=True
-    )
-    replicas: int = _setting(
-        0, _whole(0, 100), "replicas of Redis that must have what the hub says it has stored"
-    )
-    public_url: str | None = _setting(
-        None, _web_address, "the address others reach the hub by; stands in every document"
-    )
-    admin_token: str | None = _setting(
-        None,
-        str,
-        "the token that may do everything; else one is made and kept in the data directory",
-        is_secret=True,
-    )
-    workers: int = _setting(1, _whole(1, 64), "number of hub processes that share the port")
-    allowed_origins: tuple[str, ...] | None = _setting(
-        None,
-        _origins,
-        "origins whose pages may read, such as https://a.example, or *; "
-        "else all may read public sets, none private ones",
-    )
-    jwt_key: str | None = _setting(
-        None,
-        _key,
-        "a secret or public key in PEM: JWTs signed with it (HS256, RS256, ES256, EdDSA) count",
-        is_secret=True,
-    )
-    jwks: str | None = _setting(
-        None, _key_set, "the address or file of a JWKS whose keys sign JWTs, read again and again"
-    )
-    jwks_seconds: int = _setting(60, _whole(1, 86_400), "seconds between two readings of the JWKS")
-    jwt_audience: str | None = _setting(
-        None, str, "what the aud of a JWT must have; else a JWT with an aud is refused"
-    )
-    jwt_skew_seconds: int = _setting(
-        10, _whole(0, 300), "seconds by which the clocks of those who make JWTs may be ahead"
-    )
-    page: str = _setting("on", _one_of("on", "off"), "whether people get a page at /")
-    validate_urls: str = _setting(
-        "admin",
-        _one_of("admin", "everybody"),
-        "who may have the hub fetch a document to validate it, from where callbacks may be",
-    )
-    send_timeout_seconds: int = _setting(
-        60, _whole(1, 86_400), "seconds after which a reader that reads nothing is disconnected"
-    )
-    channel_compression: str = _setting(
-        "on", _one_of("on", "off"), "whether channels are compressed for readers that offer it"
-    )
-    drain_seconds: int = _setting(
-        5, _whole(0, 3_600), "seconds over which readers are disconnected at shutdown"
-    )
-    changelist_max: int = _setting(10_000, _whole(1, 50_000), "changes that one Change List holds")
-    page_size: int = _setting(
-        50_000, _whole(1, 50_000), "changes after a ?from=, and entries of a page, at most"
-    )
-    callback_private: str = _setting(
-        "refuse",
-        _one_of("refuse", "allow"),
-        "whether WebSub callbacks on loopback and private networks may be called",
-    )
-    proxy: str | None = _setting(
-        None,
-        _proxy_address,
-        "the proxy by which WebSub callbacks are called, and documents fetched for /api/validate",
-        is_secret=True,
-    )
-    deliveries: int = _setting(100, _whole(1, 10_000), "WebSub requests under way at once")
-    deliveries_per_host: int = _setting(4, _whole(1, 1_000), "of these to one host and port")
-    pending_per_host: int = _setting(
-        250, _whole(1, 100_000), "verifications that may be pending for one callback host"
-    )
-    pending_per_asker: int = _setting(
-        500, _whole(1, 100_000), "verifications that may be pending for one address that asks"
-    )
-    subscriptions_per_host: int = _setting(
-        1_000, _whole(1, 1_000_000), "confirmed subscriptions that one callback host may have"
-    )
-    subscriptions_per_asker: int = _setting(
-        1_000, _whole(1, 1_000_000), "confirmed subscriptions that one address may have asked for"
-    )
-    signature: str = _setting(
-        "sha256",
-        _one_of("sha256", "sha1", "sha384", "sha512"),
-        "algorithm of X-Hub-Signature; sha1 only for receivers that know no other",
-    )
-    lease_seconds: int = _setting(
-        864_000, _whole(1, 31 * 24 * 3600), "lease of a subscription that asks for none"
-    )
-    changelist_hours: int = _setting(
-        24, _whole(1, 744), "hours between the edges of the UTC grid on which Change Lists close"
-    )
-    changelist_days: int = _setting(
-        30, _whole(1, 3650), "days a closed Change List stays in the index, before the archive"
-    )
-    retention_days: int = _setting(
-        365, _whole(1, 36_500), "days a closed Change List can be pulled; then it is gone"
-    )
-    resourcelist_minutes: int = _setting(
-        60, _whole(1, 525_600), "minutes between two Resource Lists of a set that changes"
-    )
-    resourcelist_archive: int = _setting(
-        10, _whole(0, 10_000), "replaced Resource Lists of a set that can still be pulled"
-    )
-    resourcelist_archive_days: int = _setting(
-        30, _whole(1, 3650), "days that a replaced Resource List can be pulled; then it is gone"
-    )
-    describedby: str | None = _setting(
-        None, _web_address, "a document that describes this Source; in the Source Description"
-    )
-    cache_mb: int = _setting(
-        256,
-        _whole(64, 1_048_576),
-        "MiB of memory, of each hub process, for what it keeps of the journals",
-    )
-    connections: int = _setting(
-        50_000, _whole(1, 1_000_000), "connections that a hub process takes in all"
-    )
-    connections_per_address: int = _setting(
-        20_000, _whole(1, 1_000_000), "connections from one address, and channels that it reads"
-    )
-    readers_per_channel: int = _setting(
-        50_000, _whole(1, 1_000_000), "readers of one channel in a hub process"
-    )
-    cold_pulls: int = _setting(
-        32, _whole(1, 10_000), "readers at once of changes that are no longer in the stream"
-    )
-    publishes_per_second: int = _setting(
-        10_000, _whole(1, 1_000_000), "requests to publish that a token may send in a second"
-    )
-    log: str = _setting("text", _one_of("text", "json"), "how each line of the log is written")
-    log_level: str = _setting(
-        "info", _one_of("debug", "info", "warning", "error"), "what is logged: this and worse"
-    )
-    access_log: str = _setting("off", _one_of("on", "off"), "whether each request is logged")
-    metrics_token: str | None = _setting(
-        None,
-        _header_text,
-        "the token that /metrics wants; else everybody may read it, without private sets",
-        is_secret=True,
-    )
-    trusted_proxies: tuple[Network, ...] = _setting(
-        (), _networks, "addresses or networks, with commas, whose X-Forwarded headers count"
-    )
+    host: str = _setting("127.0.0.1", str)
+    port: int = _setting(8080, _whole(0, 65535))
+    data: Path = _setting(Path("data"), Path)
+    redis_url: str | None = _setting(None, str, is_secret=True)
+    redis_password: str | None = _setting(None, str, is_secret=True)
+    replicas: int = _setting(0, _whole(0, 100))
+    public_url: str | None = _setting(None, _web_address)
+    admin_token: str | None = _setting(None, str, is_secret=True)
+    workers: int = _setting(1, _whole(1, 64))
+    allowed_origins: tuple[str, ...] | None = _setting(None, _origins)
+    jwt_key: str | None = _setting(None, _key, is_secret=True)
+    jwks: str | None = _setting(None, _key_set)
+    jwks_seconds: int = _setting(60, _whole(1, 86_400))
+    jwt_audience: str | None = _setting(None, str)
+    jwt_skew_seconds: int = _setting(10, _whole(0, 300))
+    page: str = _setting("on", _one_of("on", "off"))
+    validate_urls: str = _setting("admin", _one_of("admin", "everybody"))
+    send_timeout_seconds: int = _setting(60, _whole(1, 86_400))
+    channel_compression: str = _setting("on", _one_of("on", "off"))
+    drain_seconds: int = _setting(5, _whole(0, 3_600))
+    changelist_max: int = _setting(10_000, _whole(1, 50_000))
+    page_size: int = _setting(50_000, _whole(1, 50_000))
+    callback_private: str = _setting("refuse", _one_of("refuse", "allow"))
+    proxy: str | None = _setting(None, _proxy_address, is_secret=True)
+    deliveries: int = _setting(100, _whole(1, 10_000))
+    deliveries_per_host: int = _setting(4, _whole(1, 1_000))
+    pending_per_host: int = _setting(250, _whole(1, 100_000))
+    pending_per_asker: int = _setting(500, _whole(1, 100_000))
+    subscriptions_per_host: int = _setting(1_000, _whole(1, 1_000_000))
+    subscriptions_per_asker: int = _setting(1_000, _whole(1, 1_000_000))
+    signature: str = _setting("sha256", _one_of("sha256", "sha1", "sha384", "sha512"))
+    lease_seconds: int = _setting(864_000, _whole(1, 31 * 24 * 3600))
+    changelist_hours: int = _setting(24, _whole(1, 744))
+    changelist_days: int = _setting(30, _whole(1, 3650))
+    retention_days: int = _setting(365, _whole(1, 36_500))
+    resourcelist_minutes: int = _setting(60, _whole(1, 525_600))
+    resourcelist_archive: int = _setting(10, _whole(0, 10_000))
+    resourcelist_archive_days: int = _setting(30, _whole(1, 3650))
+    describedby: str | None = _setting(None, _web_address)
+    cache_mb: int = _setting(256, _whole(64, 1_048_576))
+    connections: int = _setting(50_000, _whole(1, 1_000_000))
+    connections_per_address: int = _setting(20_000, _whole(1, 1_000_000))
+    readers_per_channel: int = _setting(50_000, _whole(1, 1_000_000))
+    cold_pulls: int = _setting(32, _whole(1, 10_000))
+    publishes_per_second: int = _setting(10_000, _whole(1, 1_000_000))
+    log: str = _setting("text", _one_of("text", "json"))
+    log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"))
+    access_log: str = _setting("off", _one_of("on", "off"))
+    metrics_token: str | None = _setting(None, _header_text, is_secret=True)
+    trusted_proxies: tuple[Network, ...] = _setting((), _networks)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **chosen: object) -> Self:
