@@ -6,19 +6,21 @@ it for one that he has. What is kept on the way is in an unnamed file, never in 
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Entry, Md, render_entries
 from rsnotify_client.resource import SourceResource
-from rsnotify_mirror.dumping.copy_reader import CopyReader
+from rsnotify_mirror.dumping.copy_reader import Content
 from rsnotify_mirror.dumping.package_index import Mark, PackageIndex
-from rsnotify_mirror.dumping.package_writer import XML, ZIP, MadePackage, OldPackage, PackageWriter
+from rsnotify_mirror.dumping.package_writer import Held, MadePackage, OldPackage, PackageWriter
 from rsnotify_mirror.dumping.parts import Limits
 
 CACHE_KIB = 8 * 1024
 OPEN_PACKAGES = 64
+Find = Callable[[str], Held | Content | None]
+"""Where the content of a resource is; None if it has been deleted since."""
 _TABLE = "CREATE TABLE change (loc TEXT PRIMARY KEY, time INTEGER, change TEXT) WITHOUT ROWID"
 
 
@@ -65,62 +67,31 @@ class Changes:
     # Packages -----------------------------------------------------------------------------------
 
     def packages(
-        self,
-        folder: Path,
-        run: str,
-        up: str,
-        limits: Limits,
-        index: PackageIndex,
-        made: Mapping[str, MadePackage],
+        self, folder: Path, run: str, up: str, limits: Limits, find: Find
     ) -> Iterator[MadePackage]:
         """Each with the changes of a time of its own, oldest first."""
-        files: dict[str, OldPackage] = {}
         after, time, number = self.after, int(self.after), 1
-        writer = self._writer(folder, f"{run}-changes-{number:04}", up, limits, after)
+        writer = self._writer(folder, f"{run}-{number:04}", up, limits, after)
         try:
             for loc, when, change in self:
-                if change == "deleted":
-                    entry = _deleted(loc, when)
-                    size = Mark(loc, 1, 0, len(entry))
-                else:
-                    name, end = index.place(loc)
-                    old = _opened(files, folder, made[name])
-                    begin = index.begin(loc, old.made.start)
-                    entry = _told(b"".join(old.entries(begin, end)), when, change)
-                    size = end.since(begin)._replace(manifest=len(entry))
-                if not writer.has_room(size):
+                found = None if change == "deleted" else find(loc)
+                entry = _entry(loc, when, change, found)
+                size = Mark(loc, 1) if found is None else found.size
+                if not writer.has_room(size._replace(manifest=len(entry))):
                     yield writer.close(str(Position(time)))
                     after, number = Position(time), number + 1
-                    writer = self._writer(folder, f"{run}-changes-{number:04}", up, limits, after)
-                if change == "deleted":
-                    writer.tell(loc, entry)
+                    writer = self._writer(folder, f"{run}-{number:04}", up, limits, after)
+                if isinstance(found, Held):
+                    writer.copy(*found, entry)
+                elif found is not None:
+                    writer.add(found._replace(entry=entry))
                 else:
-                    writer.copy(old, begin, end, entry)
+                    writer.tell(loc, entry)
                 time = when
             yield writer.close(str(self._until))
         except BaseException:
             writer.abandon()
             raise
-        finally:
-            for file in files.values():
-                file.close()
-
-    def into_one(self, zipped: Path, copy: CopyReader) -> None:
-        """One package, for whoever asks for it; what is in it is read from the copy."""
-        folder, name = zipped.parent, zipped.name.removesuffix(ZIP)
-        writer = self._writer(folder, name, copy.source, Limits(), self.after)
-        try:
-            for loc, when, change in self:
-                content = None if change == "deleted" else copy.read(copy.row(loc))
-                if content is None:
-                    writer.tell(loc, _deleted(loc, when))
-                else:
-                    writer.add(content._replace(entry=_told(content.entry, when, change)))
-            writer.close()
-        except BaseException:
-            writer.abandon()
-            raise
-        (folder / f"{name}{XML}").unlink()
 
     def _writer(
         self, folder: Path, name: str, up: str, limits: Limits, after: Position
@@ -129,20 +100,33 @@ class Changes:
         return PackageWriter(folder, name, md, up, limits)
 
 
-def _deleted(loc: str, time: int) -> bytes:
-    md = Md(change="deleted", datetime=str(Position(time)))
-    return render_entries("urlset", [Entry(loc, md=md)])
-
-
-def _told(entry: bytes, time: int, change: str) -> bytes:
+def _entry(loc: str, time: int, change: str, found: Held | Content | None) -> bytes:
     """What a manifest says of a resource, and that it changed."""
+    if found is None:
+        md = Md(change="deleted", datetime=str(Position(time)))
+        return render_entries("urlset", [Entry(loc, md=md)])
     told = f'<rs:md change="{change}" datetime="{Position(time)}"'
-    return entry.replace(b"<rs:md", told.encode(), 1)
+    return found.entry.replace(b"<rs:md", told.encode(), 1)
 
 
-def _opened(files: dict[str, OldPackage], folder: Path, made: MadePackage) -> OldPackage:
-    if made.name not in files:
-        if len(files) >= OPEN_PACKAGES:
-            files.pop(next(iter(files))).close()
-        files[made.name] = OldPackage(folder, made)
-    return files[made.name]
+class Finding:
+    """The members of packages that were just made; so many of those are open."""
+
+    def __init__(self, folder: Path, index: PackageIndex, made: Iterable[MadePackage]) -> None:
+        self._folder = folder
+        self._index = index
+        self._made = {each.name: each for each in made}
+        self._open: dict[str, OldPackage] = {}
+
+    def __call__(self, loc: str) -> Held:
+        name, end = self._index.place(loc)
+        if name not in self._open:
+            if len(self._open) >= OPEN_PACKAGES:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[name] = OldPackage(self._folder, self._made[name])
+        old = self._open[name]
+        return Held(old, self._index.begin(loc, old.made.start), end)
+
+    def close(self) -> None:
+        for each in self._open.values():
+            each.close()

@@ -23,7 +23,7 @@ from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_mirror.disk import Disk
-from rsnotify_mirror.dumping.package_index import AFTER_ALL, Mark, attach
+from rsnotify_mirror.dumping.package_index import AFTER_ALL, SEEN, Mark, attach
 from rsnotify_mirror.dumping.zip_records import ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
@@ -35,7 +35,7 @@ PIECE_BYTES = 256 * 1024
 READINGS = 10  # of a resource that is not as it is recorded; what a mirror has done it notes soon
 READING_SECONDS = 0.3
 _ROWS = "SELECT loc, path, wanted, have FROM resource"
-_HELD = "have IS NOT NULL AND path IS NOT NULL"
+_HELD = "(have IS NOT NULL AND path IS NOT NULL)"
 _wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
 
@@ -47,15 +47,6 @@ class HeldRow(NamedTuple):
     path: str
     wanted: str
     have: str
-
-    @property
-    def seen(self) -> tuple[str, str, str]:
-        """All that is known of it: what is the same has not changed."""
-        return self[1:]
-
-    @property
-    def states_digest(self) -> bool:
-        return '"hash":' in self.have
 
     def described(self) -> tuple[SourceResource, Have]:
         """What the Source says of it, and what the copy has."""
@@ -90,22 +81,19 @@ class _Differs(Exception):
     """What is read is not what is recorded."""
 
 
-_DIFFERENCES = """
-CREATE TEMP TABLE difference (
-  loc TEXT PRIMARY KEY, is_held INTEGER, was_held INTEGER, bytes INTEGER
-) WITHOUT ROWID;
-INSERT INTO difference SELECT resource.loc, 1, old.loc IS NOT NULL,
-  coalesce(json_extract(resource.have, '$.length'), 0)
-  - coalesce(json_extract(old.have, '$.length'), 0)
-FROM resource LEFT JOIN old.member AS old ON old.loc = resource.loc
-WHERE resource.have IS NOT NULL AND resource.path IS NOT NULL AND (
-  old.loc IS NULL OR old.path <> resource.path OR old.wanted <> resource.wanted
-  OR old.have <> resource.have
-);
-INSERT INTO difference SELECT old.loc, 0, 1, -coalesce(json_extract(old.have, '$.length'), 0)
-FROM old.member AS old LEFT JOIN resource ON resource.loc = old.loc
-WHERE resource.have IS NULL OR resource.path IS NULL;
-"""
+_SEEN = SEEN.format(path="resource.path", wanted="wanted", have="have")
+_DIFFERENCES = (
+    "CREATE TEMP TABLE difference (loc TEXT PRIMARY KEY, is_held INTEGER, was_held INTEGER,"
+    " bytes INTEGER) WITHOUT ROWID",
+    "INSERT INTO difference SELECT resource.loc, 1, old.loc IS NOT NULL,"  # noqa: S608
+    " CASE WHEN old.loc IS NULL THEN json_extract(have, '$.length') END"
+    " FROM resource LEFT JOIN old.member AS old ON old.loc = resource.loc"
+    f" WHERE {_HELD} AND (old.seen IS NOT {_SEEN}"
+    " OR json_extract(wanted, '$.position') > :after)",
+    "INSERT INTO difference SELECT old.loc, 0, 1, NULL"  # noqa: S608
+    " FROM old.member AS old LEFT JOIN resource ON resource.loc = old.loc"
+    f" WHERE NOT {_HELD}",
+)
 
 
 class CopyReader:
@@ -163,17 +151,21 @@ class CopyReader:
         """Resources that the mirror could not fetch, and why."""
         return self._state.problems(limit=1_000)
 
-    def compare(self, index: Path | None) -> None:
-        """Hold what is held now against the index of the last dump."""
-        attach(self._state.database, index)
-        for statement in _DIFFERENCES.split(";")[:-1]:  # a script would end the transaction
-            self._state.database.execute(statement)
+    def compare(self, index: Path | None, after: Position | None) -> None:
+        """Hold what is held now against the index of the last dump.
 
-    def extent(self, first: str, before: str | None) -> tuple[int, int, int]:
-        """How many differences there are; so many more resources are held, and bytes of them."""
-        found: tuple[int, int, int] = self._state.database.execute(
-            "SELECT count(*), CAST(total(is_held - was_held) AS INTEGER),"
-            " CAST(total(bytes) AS INTEGER) FROM difference WHERE loc >= ? AND loc < ?",
+        What was told after a moment differs, be it the same.
+        """
+        attach(self._state.database, index)
+        for statement in _DIFFERENCES:  # a script would end the transaction
+            self._state.database.execute(statement, {"after": after and int(after)})
+
+    def extent(self, first: str, before: str | None) -> tuple[int, int, int, int]:
+        """How many differences there are, how many are new or gone, and bytes of the new."""
+        found: tuple[int, int, int, int] = self._state.database.execute(
+            "SELECT count(*), count(*) FILTER (WHERE NOT was_held),"
+            " count(*) FILTER (WHERE NOT is_held), coalesce(sum(bytes), 0)"
+            " FROM difference WHERE loc >= ? AND loc < ?",
             (first, AFTER_ALL if before is None else before),
         ).fetchone()
         return found
@@ -209,10 +201,10 @@ class CopyReader:
         )
         return map(HeldRow._make, found)
 
-    def row(self, loc: str) -> HeldRow:
-        """One that is held."""
+    def content(self, loc: str) -> Content | None:
+        """Of one that is held; None if it has been deleted meanwhile."""
         found = self._state.database.execute(f"{_ROWS} WHERE loc = ?", (loc,)).fetchone()
-        return HeldRow._make(found)
+        return self.read(HeldRow._make(found))
 
     def gone(self, after: Position, until: Position) -> Iterator[tuple[str, Position]]:
         """What was deleted within this time, as far as its change said when."""

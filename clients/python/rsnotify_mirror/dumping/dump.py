@@ -4,7 +4,10 @@ Rules that hold here: a dump whose state cannot be told, or that would leave som
 made; what stands stays as it is. Each generation is of a later moment than the one before.
 """
 
+import os
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import time
 from typing import NamedTuple
 
@@ -12,11 +15,12 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
-from rsnotify_mirror.dumping.changes import Changes
+from rsnotify_mirror.dumping.changes import Changes, Finding
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.package_index import PackageIndex
+from rsnotify_mirror.dumping.package_writer import ZIP
 from rsnotify_mirror.dumping.packing import Packing, Progress
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
 from rsnotify_mirror.state import GONE_SECONDS
@@ -68,10 +72,10 @@ def _made(
             return Dumped(None, tuple(failed))
         folder.sweep(folder.kept)  # what a killed run left
         old = folder.last_index() if last is not None and last.up == up else None
-        reader.compare(old)
         changes = None
         if options.tells_changes and last is not None and goes_on and old is not None:
             changes = Changes(Position.parse(last.at), at)
+        reader.compare(old, None if changes is None else changes.after)
         run, told = _name(folder), None
         with PackageIndex(folder.index, old) as index:
             packing = Packing(
@@ -89,10 +93,9 @@ def _made(
                 for loc, position in reader.gone(changes.after, at):
                     changes.deleted(loc, position)
                 if len(changes):
-                    made = {each.name: each for each in packages}
-                    told = tuple(
-                        changes.packages(folder.packages, run, up, options.limits, index, made)
-                    )
+                    place = (folder.packages, f"{run}-changes", up, options.limits)
+                    with closing(Finding(folder.packages, index, packages)) as find:
+                        told = tuple(changes.packages(*place, find))
                 changes.close()
             problems = (*failed, *packing.problems)
             if last is not None and goes_on and packages == last.packages and not told:
@@ -146,7 +149,12 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
             changes.changed(row.described()[0], "updated")
         if len(changes) > MAX_ENTRIES:
             raise NotWhole(f"{len(changes)} changes since {after} are too many for one package")
+        with TemporaryDirectory(prefix=".", dir=zipped.parent) as folder:
+            place = (Path(folder), "changes", reader.source, Limits())
+            made = list(changes.packages(*place, reader.content))
+            if len(made) > 1:
+                raise NotWhole(f"what has changed since {after} is too long for one package")
+            os.replace(f"{folder}/{made[0].name}{ZIP}", zipped)
         count = len(changes)
-        changes.into_one(zipped, reader)
         changes.close()
     return count

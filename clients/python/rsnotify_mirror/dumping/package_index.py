@@ -15,9 +15,17 @@ from typing import NamedTuple, Self
 _TABLE = """
 CREATE TABLE {0}.member (
   loc TEXT PRIMARY KEY, package TEXT, n INTEGER, zip INTEGER, manifest INTEGER, directory INTEGER,
-  path, wanted, have
+  seen TEXT
 ) WITHOUT ROWID
 """
+SEEN = """(
+  {path} || json_extract({wanted}, '$.type', '$.links') || CASE
+  WHEN json_extract({have}, '$.hash') IS NULL THEN {have}
+  ELSE json_extract({have}, '$.lastmod', '$.length', '$.hash') END
+)"""  # all that a package has or says of a resource; without a digest, all that is known of it
+_ADD = f"INSERT INTO member VALUES (?, ?, ?, ?, ?, ?, {SEEN})".format(  # noqa: S608
+    path="?7", wanted="?8", have="?9"
+)
 _MARK = "loc, n, zip, manifest, directory"
 AT_ONCE = 500
 AFTER_ALL = b""  # to SQLite, any text is less
@@ -102,9 +110,9 @@ class PackageIndex:
         self._database.execute("COMMIT")
         return digest_of(self.path)
 
-    def add(self, package: str, mark: Mark, seen: tuple[str, str, str]) -> None:
-        """A member, which ends there; and what is known of it: place, wish, and what is held."""
-        self._added.append((mark.loc, package, *mark[1:], *seen))
+    def add(self, package: str, mark: Mark, path: str, wanted: str, have: str) -> None:
+        """A member, which ends there; and what the mirror knows of it."""
+        self._added.append((mark.loc, package, *mark[1:], path, wanted, have))
         if len(self._added) >= AT_ONCE:
             self._flush()
 
@@ -112,21 +120,15 @@ class PackageIndex:
         """Members that are in another package now, at another place; `at` is where they begin."""
         self._flush()
         self._write(
-            "INSERT INTO member SELECT loc, ?, n + ?, zip + ?, manifest + ?, directory + ?, path,"
-            " wanted, have FROM old.member WHERE loc >= ? AND loc <= ? AND n > ?",
+            "INSERT INTO member SELECT loc, ?, n + ?, zip + ?, manifest + ?, directory + ?, seen"
+            " FROM old.member WHERE loc >= ? AND loc <= ? AND n > ?",
             [(package, *at.since(begin)[1:], begin.loc, end.loc, begin.n)],
         )
-
-    def note(self, loc: str, seen: tuple[str, str, str]) -> None:
-        """More is known of a member that is as it was."""
-        self._flush()
-        query = "UPDATE member SET path = ?, wanted = ?, have = ? WHERE loc = ?"
-        self._write(query, [(*seen, loc)])
 
     def _flush(self) -> None:
         if self._added:
             rows, self._added = self._added, []
-            self._write("INSERT INTO member VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            self._write(_ADD, rows)
 
     def _write(self, query: str, rows: list[tuple[object, ...]]) -> None:
         self._wait()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -73,6 +73,22 @@ class OldPackage:
                 raise EOFError(f"{self.made.name}{ZIP} is shorter than it was")
             begin += len(piece)
             yield piece
+
+
+class Held(NamedTuple):
+    """Members that lie together in a package."""
+
+    old: OldPackage
+    begin: Mark
+    end: Mark
+
+    @property
+    def size(self) -> Mark:
+        return self.end.since(self.begin)
+
+    @property
+    def entry(self) -> bytes:
+        return b"".join(self.old.entries(self.begin, self.end))
 
 
 class PackageWriter:

@@ -12,9 +12,9 @@ from pathlib import Path
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Md
 from rsnotify_mirror.dumping.changes import Changes
-from rsnotify_mirror.dumping.copy_reader import CopyReader, HeldRow, NotAsFetched, entry_of
+from rsnotify_mirror.dumping.copy_reader import CopyReader, HeldRow, NotAsFetched
 from rsnotify_mirror.dumping.package_index import AFTER_ALL, Mark, PackageIndex
-from rsnotify_mirror.dumping.package_writer import MadePackage, OldPackage, PackageWriter
+from rsnotify_mirror.dumping.package_writer import Held, MadePackage, OldPackage, PackageWriter
 from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
 
 STATED_BYTES = 500  # about so many are said of a resource in headers and manifest
@@ -84,66 +84,34 @@ class Packing:
         ]
 
     def _range(self, first: str, before: str | None, package: MadePackage | None) -> Range:
-        differences, entries, size = self._copy.extent(first, before)
-        if package is not None:
-            if not differences or self._is_as_it_was(first, before, package):
-                return Range(first, package.entries, package.length, package.name)
-            entries, size = package.entries + entries, package.length + size
-        return Range(first, entries, max(0, size + entries * STATED_BYTES))
-
-    def _is_as_it_was(self, first: str, before: str | None, package: MadePackage) -> bool:
-        """Whether what differs is only what is known."""
-        old = OldPackage(self._folder, package)
-        try:
-            return all(
-                row is not None and was_held and not self._was_told(row) and self._is_same(row, old)
-                for _, was_held, row in self._copy.differences(first, before)
-            )
-        finally:
-            old.close()
-
-    def _was_told(self, row: HeldRow) -> bool:
-        """Whether the Source has told a change of it since, be it to the same content."""
-        position = row.described()[0].position
-        return self._changes is not None and self._changes.covers(position)
-
-    def _is_same(self, row: HeldRow, old: OldPackage) -> bool:
-        if not row.states_digest:
-            return False  # it is read again, to see
-        return entry_of(row, *row.described()) == self._entry(row.loc, old)
-
-    def _entry(self, loc: str, old: OldPackage) -> bytes:
-        begin = self._index.before(loc, old.made.start)
-        return b"".join(old.entries(begin, self._index.at(loc)))
+        differences, new, gone, size = self._copy.extent(first, before)
+        size += new * STATED_BYTES
+        if package is None:
+            return Range(first, new, size)
+        if not differences:
+            return Range(first, package.entries, package.length, package.name)
+        stays = package.entries - gone
+        return Range(first, stays + new, package.length * stays // package.entries + size)
 
     # Writing ------------------------------------------------------------------------------------
 
     def _put(self, part: DumpPart) -> None:
         """The packages of one part."""
-        within = [
-            each
-            for each in self._ranges()
-            if part.first <= each[0] and (part.before is None or each[0] < part.before)
-        ]
         self._limits_now = Limits(part.bytes, part.entries)
-        for first, before, package in within:
-            if part.kept is not None and package is not None:
-                self._keep(first, before, package)
-            elif package is None:
+        for first, before, package in self._ranges():
+            if first < part.first or (part.before is not None and first >= part.before):
+                continue
+            if package is None:
                 for _, _, row in self._copy.differences(first, before):
                     self._read(row)
-            else:
+            elif part.kept is None:
                 self._put_anew(first, before, package)
+            else:
+                last = self._index.before(before or AFTER_ALL, package.start)
+                self._index.copy(package.start, last, package.name, package.start)
+                self._made.append(package)
+                self._report(package.entries)
         self._end_package()
-
-    def _keep(self, first: str, before: str | None, package: MadePackage) -> None:
-        self._made.append(package)
-        last = self._index.before(before or AFTER_ALL, package.start)
-        self._index.copy(package.start, last, package.name, package.start)
-        for loc, _, row in self._copy.differences(first, before):
-            if row is not None:
-                self._index.note(loc, row.seen)
-        self._report(package.entries)
 
     def _put_anew(self, first: str, before: str | None, package: MadePackage) -> None:
         old, done = OldPackage(self._folder, package), package.start
@@ -152,24 +120,11 @@ class Packing:
                 begin = self._index.before(loc, package.start)
                 self._copy_on(old, done, begin)
                 done = self._index.at(loc) if was_held else begin
-                if not was_held:
-                    self._read(row)
-                elif row is not None:
-                    self._put_again(row, old, begin, done)
+                if not self._read(row, Held(old, begin, done).entry):
+                    self._copy_on(old, begin, done)  # what the last dump has
             self._copy_on(old, done, self._index.before(before or AFTER_ALL, package.start))
         finally:
             old.close()
-
-    def _put_again(self, row: HeldRow, old: OldPackage, begin: Mark, end: Mark) -> None:
-        """A resource that the last dump has, and of which something else is known now."""
-        said = b"".join(old.entries(begin, end))
-        is_same = row.states_digest and entry_of(row, *row.described()) == said
-        if not is_same and self._read(row, said):
-            return
-        self._copy_on(old, begin, end)
-        if is_same:
-            self._index.note(row.loc, row.seen)
-            self._tell(row, said, said)
 
     def _copy_on(self, old: OldPackage, begin: Mark, end: Mark) -> None:
         """What is as it was; it may fill packages."""
@@ -188,8 +143,8 @@ class Packing:
             self._report(fits.n - begin.n)
             begin = fits
 
-    def _read(self, row: HeldRow | None, said: bytes | None = None) -> bool:
-        """Pack what the copy has; `said` is what the last dump says of it."""
+    def _read(self, row: HeldRow | None, said: bytes = b"") -> bool:
+        """Pack what the copy has; `said` is what the last dump says of it, if it has it."""
         if row is None:
             return True
         try:
@@ -205,8 +160,12 @@ class Packing:
             self._end_package()
         writer = self._writer or self._begun()
         writer.add(content)
-        self._index.add(writer.name, writer.mark, content.row.seen)
-        self._tell(content.row, content.entry, said)
+        self._index.add(writer.name, writer.mark, *content.row[1:])
+        wanted = content.row.described()[0]
+        if self._changes is not None and (
+            content.entry != said or self._changes.covers(wanted.position)
+        ):
+            self._changes.changed(wanted, "updated" if said else "created")
         self._report(1)
         return True
 
@@ -220,11 +179,6 @@ class Packing:
         if self._writer is not None:
             self._made.append(self._writer.close())
             self._writer = None
-
-    def _tell(self, row: HeldRow, entry: bytes, said: bytes | None) -> None:
-        if self._changes is not None and (entry != said or self._was_told(row)):
-            change = "created" if said is None else "updated"
-            self._changes.changed(row.described()[0], change)
 
     def _report(self, done: int) -> None:
         self._done += done
