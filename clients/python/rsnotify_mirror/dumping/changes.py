@@ -14,12 +14,12 @@ from rsnotify.resourcesync.xml_writer import Entry, Md, render_entries
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.copy_reader import Content
 from rsnotify_mirror.dumping.package_index import Mark, PackageIndex
-from rsnotify_mirror.dumping.package_writer import Held, MadePackage, OldPackage, PackageWriter
+from rsnotify_mirror.dumping.package_writer import MadePackage, OldPackage, PackageWriter, PackedRun
 from rsnotify_mirror.dumping.parts import Limits
 
 CACHE_KIB = 8 * 1024
 OPEN_PACKAGES = 64
-Find = Callable[[str], Held | Content | None]
+Find = Callable[[str], PackedRun | Content | None]
 """Where the content of a resource is; None if it has been deleted since."""
 _TABLE = "CREATE TABLE change (loc TEXT PRIMARY KEY, time INTEGER, change TEXT) WITHOUT ROWID"
 
@@ -81,7 +81,7 @@ class Changes:
                     yield writer.close(str(Position(time)))
                     after, number = Position(time), number + 1
                     writer = self._writer(folder, f"{run}-{number:04}", up, limits, after)
-                if isinstance(found, Held):
+                if isinstance(found, PackedRun):
                     writer.copy(*found, entry)
                 elif found is not None:
                     writer.add(found._replace(entry=entry))
@@ -100,7 +100,7 @@ class Changes:
         return PackageWriter(folder, name, md, up, limits)
 
 
-def _entry(loc: str, time: int, change: str, found: Held | Content | None) -> bytes:
+def _entry(loc: str, time: int, change: str, found: PackedRun | Content | None) -> bytes:
     """What a manifest says of a resource, and that it changed."""
     if found is None:
         md = Md(change="deleted", datetime=str(Position(time)))
@@ -109,7 +109,7 @@ def _entry(loc: str, time: int, change: str, found: Held | Content | None) -> by
     return found.entry.replace(b"<rs:md", told.encode(), 1)
 
 
-class Finding:
+class Members:
     """The members of packages that were just made; so many of those are open."""
 
     def __init__(self, folder: Path, index: PackageIndex, made: Iterable[MadePackage]) -> None:
@@ -118,14 +118,14 @@ class Finding:
         self._made = {each.name: each for each in made}
         self._open: dict[str, OldPackage] = {}
 
-    def __call__(self, loc: str) -> Held:
+    def __call__(self, loc: str) -> PackedRun:
         name, end = self._index.place(loc)
         if name not in self._open:
             if len(self._open) >= OPEN_PACKAGES:
                 self._open.pop(next(iter(self._open))).close()
             self._open[name] = OldPackage(self._folder, self._made[name])
         old = self._open[name]
-        return Held(old, self._index.begin(loc, old.made.start), end)
+        return PackedRun(old, self._index.begin(loc, old.made.start), end)
 
     def close(self) -> None:
         for each in self._open.values():

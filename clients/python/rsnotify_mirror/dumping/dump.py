@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
-from rsnotify_mirror.dumping.changes import Changes, Finding
+from rsnotify_mirror.dumping.changes import Changes, Members
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
@@ -94,7 +94,7 @@ def _made(
                     changes.deleted(loc, position)
                 if len(changes):
                     place = (folder.packages, f"{run}-changes", up, options.limits)
-                    with closing(Finding(folder.packages, index, packages)) as find:
+                    with closing(Members(folder.packages, index, packages)) as find:
                         told = tuple(changes.packages(*place, find))
                 changes.close()
             problems = (*failed, *packing.problems)

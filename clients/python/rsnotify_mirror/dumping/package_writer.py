@@ -75,7 +75,7 @@ class OldPackage:
             yield piece
 
 
-class Held(NamedTuple):
+class PackedRun(NamedTuple):
     """Members that lie together in a package."""
 
     old: OldPackage

@@ -14,7 +14,7 @@ from rsnotify.resourcesync.xml_writer import Md
 from rsnotify_mirror.dumping.changes import Changes
 from rsnotify_mirror.dumping.copy_reader import CopyReader, HeldRow, NotAsFetched
 from rsnotify_mirror.dumping.package_index import AFTER_ALL, Mark, PackageIndex
-from rsnotify_mirror.dumping.package_writer import Held, MadePackage, OldPackage, PackageWriter
+from rsnotify_mirror.dumping.package_writer import MadePackage, OldPackage, PackageWriter, PackedRun
 from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
 
 STATED_BYTES = 500  # about so many are said of a resource in headers and manifest
@@ -120,7 +120,7 @@ class Packing:
                 begin = self._index.before(loc, package.start)
                 self._copy_on(old, done, begin)
                 done = self._index.at(loc) if was_held else begin
-                if not self._read(row, Held(old, begin, done).entry):
+                if not self._read(row, PackedRun(old, begin, done).entry):
                     self._copy_on(old, begin, done)  # what the last dump has
             self._copy_on(old, done, self._index.before(before or AFTER_ALL, package.start))
         finally:
