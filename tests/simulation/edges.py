@@ -528,3 +528,29 @@ async def unanswered_renewal(world: World, redis: Engine) -> None:
     await hubs_ready(world, "c", callback_private="allow")
     await source.publish(source.new(), "c")
     await Judge(world, ["c"], [source], [], [receiver]).judge(within=60)
+
+
+@scenario
+async def listed_after_a_loss(world: World, redis: Engine) -> None:
+    """A Resource List is made before what Redis has lost is put back: it does not claim to have
+    what comes back behind it."""
+    chance = world.chance
+    source, readers = await followed(world, readers=1)
+    await source.publish(source.new(), "a")
+    await asyncio.sleep(0.3)
+    redis.keep()
+    redis.deaf.add("b")
+    for _ in range(chance.randrange(1, 4)):
+        await source.publish(source.new(2), "a")
+    late = chance.random() * 0.3
+    redis.late = lambda host, _: late if host == "a" else 0.0
+    redis.fail_over()
+    redis.deaf.clear()
+    if chance.random() < 0.5:
+        await source.publish(source.new(), "b")
+    await asyncio.sleep(chance.random() ** 2 * 1.5)
+    taken = await ask("b", "POST", "/api/sets/dataset1/snapshot")
+    world.note("b", f"makes a Resource List: {taken.status} {taken.body!r}")
+    await asyncio.sleep(2)
+    redis.late = lambda _, __: 0.0
+    await Judge(world, ["a", "b"], [source], readers, may_lose=True).judge()

@@ -119,29 +119,32 @@ class Judge:
         return found
 
     async def _wrong_resources(self) -> list[str]:
-        """The Resource List as it was found, and as it is made now, of what is listed."""
-        hub = self._hubs[-1]
+        """Why no Resource List can be had. One that is wrong is wrong for good: its readers follow
+        from there. It is read as it was found, and as it is made now."""
         try:
-            found = await self._faults_of(hub)
+            await self._check_resources(self._hubs[-1])
             taken = await ask(self._hubs[0], "POST", "/api/sets/dataset1/snapshot")
             if taken.status != 201:
                 return [f"no Resource List can be made: {taken.status} {taken.body!r}"]
             for each in self._hubs:
-                found += await self._faults_of(each, taken.json()["at"])
+                await self._check_resources(each, taken.json()["at"])
         except Unreachable as error:
             return [f"no Resource List can be had: {error}"]
-        return found
+        return []
 
-    async def _faults_of(self, hub: str, at: str = "") -> list[str]:
+    async def _check_resources(self, hub: str, at: str = "") -> None:
         changes = zip(*await listed(hub, after=self._after), strict=True)
         try:
             found = await resources(hub)
-        except Unreachable as error:
-            return [f"{hub} has no Resource List: {error}"] if at else []
+        except Unreachable:
+            if not at:
+                return  # there is none yet
+            raise
         faults = found.faults(changes)
         if found.at < at:
-            faults.append(f"{hub} has the Resource List of {found.at}, though that of {at} is made")
-        return [f"{hub}: {fault}" for fault in faults]
+            faults.append(f"it is of {found.at}, though that of {at} is made")
+        if faults:
+            raise Wrong("\n".join(f"{hub}'s Resource List: {fault}" for fault in faults))
 
     def _answers(
         self, source: Source, lists: Sequence[tuple[str, list[str], list[str]]]

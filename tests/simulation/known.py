@@ -220,6 +220,13 @@ FAULTS = {
         "        resources = await self._write_parts()\n"
         "        at, *_ = await self._snapshots.begin(self._set_name)\n",
     ),
+    # A Resource List stands where the clock does, not behind the newest change that is known.
+    "listed_by_the_clock": Fault(
+        "listed_after_a_loss",
+        "local at = tonumber(record[1])\nif record[1] == record[2] then\n  at = at + 1\n"
+        "  redis.call('HSET', KEYS[1], 'last', string.format('%.0f', at))\nend\n",
+        "local t = redis.call('TIME')\nlocal at = t[1] * 1000000 + t[2]\n",
+    ),
     # A bell that is not heard any more is not connected with again.
     "deaf_bell": Fault(
         "half_open_redis",
