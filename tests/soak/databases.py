@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from rsnotify_client import Outbox, Relay
-from rsnotify_client.outbox import OutboxTable
+from rsnotify_client.outbox import LOOSEN, OutboxTable, with_marks
 from rsnotify_client.relay import database_of, table_of
 from tests.client.hubs import accept, eventually, scripted_hub
 
@@ -60,6 +60,36 @@ def late_commits(url: str) -> None:
         eventually(lambda: len(posted) == 2)
         relay.flush(10)
     assert [request.locs for request in posted] == [["quick"], ["slow 100%"]]
+    slow.close()
+    quick.close()
+
+
+def slow_transactions(url: str) -> None:
+    """What a relay does neither waits for the rows of a transaction nor stops other writers."""
+
+    def impatient() -> Any:
+        connections.append(_connect(url))
+        if database_of(url) == "mysql":
+            connections[-1].cursor().execute("SET SESSION innodb_lock_wait_timeout = 1")
+        return connections[-1]
+
+    connections: list[Any] = []
+    table, slow, quick = table_of(impatient), impatient(), impatient()
+    Outbox().created(slow, "a", "slow")
+    for number in range(20):
+        Outbox().created(quick, "a", f"quick {number}")
+    quick.commit()
+    batch = table.take((), 20)
+    assert batch is not None
+    assert len(batch.ids) == 20
+    of_table = connections[-1]
+    of_table.cursor().execute(with_marks(LOOSEN, "format"), (batch.key,))
+    Outbox().created(quick, "a", "while the relay has looked at all")
+    quick.commit()
+    of_table.rollback()
+    assert table.remove(batch, batch.ids) == 20
+    slow.commit()
+    table.close()
     slow.close()
     quick.close()
 
@@ -123,7 +153,14 @@ def dropped_set(url: str) -> None:
     table.close()
 
 
-PROOFS = (late_commits, one_of_two_relays_works, writers_at_once, lost_connection, dropped_set)
+PROOFS = (
+    late_commits,
+    slow_transactions,
+    one_of_two_relays_works,
+    writers_at_once,
+    lost_connection,
+    dropped_set,
+)
 
 
 def _sever(table: OutboxTable) -> None:

@@ -1,6 +1,7 @@
 """MariaDB's server from the machine's packages, with an empty database of its own."""
 
 import getpass
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -22,11 +23,12 @@ def running(folder: Path) -> Iterator[str]:
     server, port = need(*SERVER), free_port()
     place = [f"--datadir={folder / 'mariadb'}", f"--user={getpass.getuser()}"]
     make = [need("mariadb-install-db"), "--no-defaults", *place]
-    subprocess.run(make, check=True, capture_output=True)
+    own = os.environ | {"TMPDIR": str(folder)}  # a server that starts removes all `#sql…` there
+    subprocess.run(make, check=True, capture_output=True, env=own)
     ways = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder / 'mariadb.sock'}"]
     command = [server, "--no-defaults", *place, *ways, ANYBODY]
     with (folder / "mariadb.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=own)
 
     def answers() -> bool:
         try:

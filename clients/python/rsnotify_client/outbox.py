@@ -202,6 +202,11 @@ LEAD = {
 }
 """Held by the connection until it ends."""
 
+APART = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+"""Else InnoDB locks the gaps between rows too: a writer may end in a deadlock."""
+BY_ID = f"DELETE one {_TABLE} AS one FORCE INDEX (PRIMARY) WHERE batch_key = ? AND id IN (:ids)"
+"""Else InnoDB looks at all rows, and waits for those that a transaction has not committed yet."""
+
 LET_GO_SECONDS = 10.0
 """How long a fork, or the end, waits for the one that uses the connection."""
 
@@ -241,6 +246,7 @@ class OutboxTable:
         self._connection: Any = None
         self._leads = False
         self._must_close = False
+        self._is_mysql = False
         notify_of_forks(self)
 
     def create(self, database: Database) -> None:
@@ -271,7 +277,8 @@ class OutboxTable:
 
     def remove(self, batch: Batch, ids: Collection[int]) -> int:
         with self._transaction() as execute:
-            gone = execute.count(_of(DELETE, ids), (batch.key,)) if ids else 0
+            delete = BY_ID if self._is_mysql else DELETE
+            gone = execute.count(_of(delete, ids), (batch.key,)) if ids else 0
             execute(LOOSEN, (batch.key,))
             return gone
 
@@ -353,7 +360,7 @@ class OutboxTable:
             self._give_way()
             try:
                 if self._connection is None:
-                    self._connection = self._connect()
+                    self._connection = self._connected()
                 execute = Execute(self._connection)
                 try:
                     if writes:
@@ -367,6 +374,15 @@ class OutboxTable:
                 if isinstance(error, OutboxError) or not isinstance(error, Exception):
                     raise
                 raise self._failure(error) from error
+
+    def _connected(self) -> Any:
+        connection = self._connect()
+        self._is_mysql = "mysql" in map(_DATABASES.get, packages_of(connection))
+        if self._is_mysql:
+            execute = Execute(connection)
+            execute(APART)
+            execute.close()
+        return connection
 
     def _give_way(self) -> None:
         """A fork, or the end, goes before those that wait, however many they are."""
