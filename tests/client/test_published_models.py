@@ -13,11 +13,14 @@ import pytest
 from django.core.checks import run_checks
 from django.core.management import call_command
 from django.db import connections
-from django.db.models import F
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import Case, F, Value, When
 from sqlalchemy import create_engine, delete, insert, select, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from rsnotify_client import Outbox, Publisher
+from rsnotify_client.integrations import django as integration
+from rsnotify_client.integrations.django import update_published
 from rsnotify_client.integrations.models import PublishedModel, steps
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from rsnotify_client.outbox import with_marks
@@ -311,6 +314,58 @@ def test_a_proxy_of_djangos_writes_the_same_papers(database: Path) -> None:
     PaperProxy.objects.all().delete()
     papers.close()
     assert told(database) == [("created", "one"), *MOVED, ("deleted", "two")]
+
+
+def hide_all() -> int:
+    return update_published(DjangoPaper.objects.filter(slug__startswith="o"), is_public=False)
+
+
+def edit_all() -> int:
+    return update_published(PaperProxy.objects.order_by("slug"), edition=F("edition") + 1)
+
+
+def show_all() -> int:
+    return update_published(DjangoPaper.objects.all(), is_public=True)
+
+
+def hand_on() -> int:
+    names = {"one": "other", "other": "three"}
+    to = Case(*(When(slug=old, then=Value(new)) for old, new in names.items()))
+    return update_published(DjangoPaper.objects.filter(slug__in=names), slug=to)
+
+
+@pytest.mark.parametrize(
+    ("act", "found", "expected"),
+    [
+        (hide_all, 2, [("deleted", "one"), ("deleted", "other")]),
+        (edit_all, 3, [("updated", "one"), ("updated", "other")]),
+        (show_all, 3, [("updated", "one"), ("updated", "other"), ("created", "hidden")]),
+        (hand_on, 2, [("deleted", "one"), ("updated", "other"), ("created", "three")]),
+    ],
+    ids=lambda each: getattr(each, "__name__", None),
+)
+def test_an_update_of_many_of_djangos_publishes_each_that_is_public(
+    database: Path, act: Callable[[], int], found: int, expected: list[tuple[str, str]]
+) -> None:
+    use_in_django(f"sqlite:///{database}")
+    papers = OfDjango()
+    papers.add("one")
+    papers.add("other")
+    papers.add("hidden", is_public=False)
+    told(database)
+    with patch.object(integration, "AT_ONCE", 2):
+        with suppress(RuntimeError), papers.transaction():
+            act()
+            raise RuntimeError
+        assert told(database) == []
+        assert act() == found
+    papers.close()
+    assert told(database) == expected
+
+
+def test_an_update_of_what_is_not_published_is_refused() -> None:
+    with pytest.raises(ValueError, match="Migration is not published: call publish_model"):
+        update_published(MigrationRecorder.Migration.objects.all(), name="")
 
 
 # What a model says of itself ----------------------------------------------------------------------

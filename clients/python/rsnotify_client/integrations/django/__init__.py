@@ -10,7 +10,8 @@ Rules that hold here: what is rolled back is never published; saving never waits
 change that is not taken after the commit is logged as lost. Settings that cannot be meant are never
 passed over: `manage.py check` names all that is wrong at once. Before an object is written its row
 is read, in a transaction also locked: the address of that row is the one that goes.
-`QuerySet.update()` and the bulk methods send no signals, so they publish nothing.
+`QuerySet.update()` and the bulk methods send no signals, so they publish nothing;
+`update_published` is an update that does.
 """
 
 import logging
@@ -26,6 +27,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Advice
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, router, transaction
+from django.db.models import QuerySet
 from django.db.models.signals import post_delete, post_save, pre_delete, pre_save
 from django.utils.timezone import get_default_timezone
 
@@ -50,6 +52,7 @@ log = logging.getLogger(__name__)
 IN_DATABASE = "database"
 APP = "rsnotify_client.integrations.django"
 TABLE = "rsnotify_outbox"
+AT_ONCE = 500  # keys in one statement: each database has a limit
 
 SETTINGS = ("URL", "TOKEN", "BASE_URL", "OUTBOX", "ENABLED")
 SHOWN = 'settings.RSNOTIFY: "{}"'
@@ -61,7 +64,7 @@ IMMEDIATE = (
     'each other; without it they fail with "database is locked"'
 )
 
-published_models: set[type[Any]] = set()
+published_models: dict[type[Any], list["_Receivers"]] = {}
 need_base_url: set[type[Any]] = set()
 """Those whose objects' addresses begin with `BASE_URL`."""
 
@@ -135,11 +138,39 @@ def publish_model(
     if naive is None and not settings.USE_TZ:
         naive = get_default_timezone()
     published = PublishedModel(model, set_name, loc or _absolute_url, fields, when, naive)
-    published_models.add(model)
     if loc is None:
         need_base_url.add(model)
+    receivers = _Receivers(published)
+    receivers.connect(model)
+    published_models.setdefault(model, []).append(receivers)
 
-    _Receivers(published).connect(model)
+
+def update_published(objects: QuerySet[Any], /, **values: Any) -> int:
+    """`objects.update(**values)`, and publish what it changes; how many rows it found.
+
+    All of them are in memory meanwhile: take many in pieces.
+    """
+    model = objects.model
+    mine = [
+        receivers
+        for published, all_of_it in published_models.items()
+        if published._meta.concrete_model is model._meta.concrete_model
+        for receivers in all_of_it
+    ]
+    if not mine:
+        raise ValueError(f"{model.__name__} is not published: call publish_model for it first")
+    using = objects._db or router.db_for_write(model)
+    with transaction.atomic(using=using):
+        before = list(_locked(objects.using(using), using))
+        rows = model._base_manager.using(using)
+        keys = [row.pk for row in before]
+        pieces = [keys[first : first + AT_ONCE] for first in range(0, len(keys), AT_ONCE)]
+        count: int = sum(rows.filter(pk__in=piece).update(**values) for piece in pieces)
+        if is_enabled():
+            now = [row for piece in pieces for row in rows.filter(pk__in=piece).order_by("pk")]
+            for each in mine:
+                each.updated(before, now, using)
+    return count
 
 
 class _Receivers:
@@ -173,6 +204,14 @@ class _Receivers:
     def deleted(self, instance: Any, using: str, **_: Any) -> None:
         if is_enabled():
             self._publish_change(instance, using, self._before(instance, None), None)
+
+    def updated(self, before: list[Any], now: list[Any], using: str) -> None:
+        """Many at once, as they were before and are now."""
+        address, change = self._published.address, self._published.change
+        was = [loc for each in before if (loc := address(each))]
+        living = {loc: each for each in now if (loc := address(each))}
+        for loc, kind in steps(was, living):
+            publish(self._published.set_name, change(loc, kind, living.get(loc)), using)
 
     def _before(self, instance: Any, otherwise: str | None) -> str | None:
         """`otherwise` is where it was, if nobody said that it would be written."""
@@ -211,9 +250,14 @@ def _row_of(instance: Any, using: str) -> Any:
     if instance.pk is None:
         return None
     rows = type(instance)._base_manager.using(using).filter(pk=instance.pk)
-    if (connection := connections[using]).in_atomic_block:
-        rows = rows.select_for_update(no_key=connection.features.has_select_for_no_key_update)
-    return rows.first()
+    return _locked(rows, using).first()
+
+
+def _locked(rows: QuerySet[Any], using: str) -> QuerySet[Any]:
+    connection = connections[using]
+    if not connection.in_atomic_block:
+        return rows
+    return rows.select_for_update(no_key=connection.features.has_select_for_no_key_update)
 
 
 def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
