@@ -271,9 +271,10 @@ async def test_everyone_is_told_who_asks() -> None:
     assert agent == f"rsnotify/{__version__} (mailto:it@example.org)"
 
 
-def test_no_error_shows_the_password_of_an_address() -> None:
-    said = "https://me:p@a.example/x?access_token=b fails; http://you@b/ too"
-    shown = "https://a.example/x?access_token=… fails; http://b/ too"
+def test_no_error_shows_the_password_of_an_address_but_that_of_an_example() -> None:
+    advice = "give them as in https://user:password@example.org/"
+    said = f"https://me:p@a.example/x?access_token=b fails; http://you@b/ too; {advice}"
+    shown = f"https://a.example/x?access_token=… fails; http://b/ too; {advice}"
     assert without_tokens(said) == shown
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 EXAMPLE = "http://127.0.0.1:8080"
 _TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
-_SHOWN_LOGIN = re.compile(r"(?<=://)[^/\s@]+@")
+_SHOWN_LOGIN = re.compile(r"(?<=://)(?!user:password@)[^/\s@]+@")  # but in an example
 _SHOWN_TOKEN = re.compile(r"(?<=[?&]access_token=)[^&#\s]+?(?=[:;,]?(?:[&#\s]|$))")
 
 

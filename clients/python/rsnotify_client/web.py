@@ -255,7 +255,7 @@ def refused(
     """What an answer means, and what to do."""
     advice = {
         401: _wanted(challenge),
-        403: "the token may not read it: give one that may (to a command, in RSNOTIFY_TOKEN)",
+        403: "it may not be read: give a token that may read it (to a command, in RSNOTIFY_TOKEN)",
         404: "there is nothing at this address: look whether it is right",
         407: f"the proxy refuses: {WANTS_PASSWORD}",
         410: "it is there no longer",
