@@ -33,6 +33,7 @@ MAX_PAGES = 200_000
 EMPTY_PAGES = 100
 TRIES = 5
 WAIT_SECONDS = 300.0
+SEND_SECONDS = 0.001
 _TOKEN = re.compile(rb"<(?:\w+:)?resumptionToken\b[^>]*>([^<]{1,8192})</(?:\w+:)?resumptionToken>")
 
 
@@ -253,7 +254,7 @@ class Harvest:
                 if (early := early_token(data)) is not None and early not in tokens:
                     url = self._request.url(self.verb, resumptionToken=early)
                     coming = asyncio.create_task(self._fetched(url))
-                    await asyncio.sleep(0)  # it is asked for before this one is read
+                    await asyncio.sleep(SEND_SECONDS)  # a thread sends it; reading holds that up
                 page = page_of(asked, data, has_metadata=self._has_metadata)
                 is_refused = is_first and page.error == "badArgument"
                 if is_refused and from_ and self.granularity != DAY:
