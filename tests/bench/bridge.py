@@ -4,24 +4,25 @@ import asyncio
 import multiprocessing
 import resource
 import statistics
+import sys
 import tempfile
 import time
+from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 from aiohttp import web
+from websockets.asyncio.client import ClientConnection, connect
 
-from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.memory import BridgeStore
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_client.network import Network
-from rsnotify_client.publisher import Publisher
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub, clean_environment
 from tests.support.sources import Source
 
 ENTRIES = 1_000_000
@@ -107,31 +108,47 @@ async def many(folder: Path, hub: RunningHub, source: Source) -> None:
           f"interval; well: {is_well}", flush=True)  # fmt: skip
 
 
-async def chain(folder: Path, hub: RunningHub) -> None:
-    """From one set to another by a bridge, and what that adds to the publish."""
-    first, second = "dataset1", "edge"
-    await hub.ask("PUT", f"/api/sets/{second}")
-    async with bridging(folder, hub, hub.channel(first), set=second, robots=False) as bridges:
-        keeping = asyncio.create_task(bridges.keep())
-        state = bridges.bridges[0].state
-        while not state.facts.is_loaded or (state.facts.interval == 0 and state.facts.looks == 0):
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(1)
+async def chain(folder: Path, first: RunningHub, _: Source) -> None:
+    """Two hubs and the bridge between them, each a process; when a reader of each has a change."""
+    async with AsyncExitStack() as opened:
+        second = await opened.enter_async_context(RunningHub(folder / "second", sets=("edge",)))
+        words = (first.channel(), "edge", "--no-robots", "--interval", "1", "--url", second.url)
+        bridge = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", "bridge", *words),
+            cwd=folder, env=clean_environment() | {"RSNOTIFY_TOKEN": TOKEN}, stdout=DEVNULL,
+        )  # fmt: skip
+        opened.callback(bridge.kill)
+        near, far = [await opened.enter_async_context(connect(each, proxy=None))
+                     for each in (first.channel(), second.channel("edge"))]  # fmt: skip
+        async with asyncio.timeout(60):
+            while not await arrives(first, far, "warm"):  # the bridge may not follow it yet
+                pass
+        await read_until(near, "warm")
         times = []
-        with Publisher(hub.url, TOKEN) as publisher:
-            for number in range(CHANGES):
-                change = Change(f"http://a.example/{number}", "created")
-                wanted = state.facts.published + 1
-                await asyncio.to_thread(publisher.publish, first, [change])
-                began = time.perf_counter()
-                while state.facts.published < wanted:
-                    await asyncio.sleep(0.0002)  # a loop without a pause would hold up the threads
-                times.append(1_000 * (time.perf_counter() - began))
-        keeping.cancel()
-        await asyncio.gather(keeping, return_exceptions=True)
+        for number in range(CHANGES):
+            await first.publish(f"http://a.example/{number}-")
+            near_at, far_at = await asyncio.gather(
+                *(read_until(each, f"/{number}-") for each in (near, far))
+            )
+            times.append(1_000 * (far_at - near_at))
     middle, slow = statistics.median(times), sorted(times)[-3]
-    print(f"a chain of two adds, after the receipt of the first: p50 {middle:.1f} ms, p99 "
-          f"{slow:.1f} ms", flush=True)  # fmt: skip
+    print(f"a chain of two hubs, {CHANGES} changes one after the other: a reader of the second one "
+          f"has them later by p50 {middle:.1f} ms, p99 {slow:.1f} ms", flush=True)  # fmt: skip
+
+
+async def arrives(hub: RunningHub, reader: ClientConnection, name: str) -> bool:
+    await hub.publish(f"http://a.example/{name}")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(1):
+            return bool(await read_until(reader, name))
+    return False
+
+
+async def read_until(reader: ClientConnection, name: str) -> float:
+    """When a notification with this name came."""
+    while name not in await reader.recv(decode=True):
+        pass
+    return time.perf_counter()
 
 
 HEAD = (
@@ -172,7 +189,7 @@ def serve_repository(said: Any) -> None:
     asyncio.run(serve())
 
 
-async def harvest(folder: Path, hub: RunningHub) -> None:
+async def harvest(folder: Path, hub: RunningHub, _: Source) -> None:
     """All pages of a repository, asked for one after the other; and bridged."""
     heard, said = multiprocessing.Pipe(duplex=False)
     spawning = multiprocessing.get_context("spawn")
@@ -185,13 +202,7 @@ async def harvest(folder: Path, hub: RunningHub) -> None:
 
 
 async def _harvest(folder: Path, hub: RunningHub, url: str) -> None:
-    began = time.monotonic()
-    async with aiohttp.ClientSession() as session:
-        for begin in range(0, RECORDS, PAGE):
-            address = f"{url}?verb=ListIdentifiers&resumptionToken={begin}"
-            async with session.get(address) as answer:
-                await answer.read()
-    alone = time.monotonic() - began
+    before = await all_pages(url)
     async with bridging(folder, hub, f"oai:{url}", set="records") as bridges:
         await hub.ask("PUT", "/api/sets/records")
         (bridge,) = bridges.bridges
@@ -199,21 +210,31 @@ async def _harvest(folder: Path, hub: RunningHub, url: str) -> None:
         is_well = await bridge.once()
         took = time.monotonic() - began
         harvested = (bridge.state.facts.compared_at or 0.0) - since
+    alone = (before + await all_pages(url)) / 2
     print(f"OAI-PMH, {RECORDS} records in pages of {PAGE}, 50 ms each: the server gives "
           f"{RECORDS / alone:.0f} a second, the bridge harvests and records "
           f"{RECORDS / harvested:.0f}: {alone / harvested:.2f} of it; with its load into the hub "
           f"{alone / took:.2f}; well: {is_well}", flush=True)  # fmt: skip
 
 
+async def all_pages(url: str) -> float:
+    """How long they take a client that does nothing with them, one after the other."""
+    began = time.monotonic()
+    async with aiohttp.ClientSession() as session:
+        for begin in range(0, RECORDS, PAGE):
+            address = f"{url}?verb=ListIdentifiers&resumptionToken={begin}"
+            async with session.get(address) as answer:
+                await answer.read()
+    return time.monotonic() - began
+
+
 async def measure() -> None:
     with tempfile.TemporaryDirectory() as name:
-        for number, part_ in enumerate((chain, many, harvest, compare)):
-            folder = Path(name, str(number))
+        for part_ in (chain, many, harvest, compare):
+            folder = Path(name, part_.__name__)
             folder.mkdir()
             async with Source() as source, RunningHub(folder / "data") as hub:
-                await (
-                    part_(folder, hub, source) if part_ in (many, compare) else part_(folder, hub)
-                )
+                await part_(folder, hub, source)
 
 
 def main() -> None:
