@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from rsnotify_client.oaipmh import OVERLAP_SECONDS
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess
-from tests.support.repositories import Repository
+from tests.support.repositories import Record, Repository
 from tests.support.sources import Source
 
 BY_ELEMENT = {"loc-from": "dc:identifier"}
@@ -109,6 +110,21 @@ async def test_stamps_by_a_clock_that_is_hours_behind_lose_nothing(
     stamps["oai:a:2"] = stamp(5)
     facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
     assert (facts.error, bridging.told()) == (None, [("created", "2")])
+
+
+async def test_what_was_stored_a_minute_after_its_stamp_is_found_and_later_by_harvesting_all(
+    repository: Repository, bridging: Bridging
+) -> None:
+    await bridging.once(address(repository), **BY_TEMPLATE)
+    newest = max(each.stamp for each in repository.records.values())
+    for number, seconds in ((60, OVERLAP_SECONDS), (61, OVERLAP_SECONDS + 1)):
+        stamp = newest - timedelta(seconds=seconds)
+        repository.records[number] = Record(number, stamp, False, "stored late")
+    await bridging.once(address(repository), **BY_TEMPLATE)
+    assert bridging.told() == [("created", "60")]
+    bridging.forget_comparison()
+    await bridging.once(address(repository), **BY_TEMPLATE)
+    assert bridging.told() == [("created", "60"), ("created", "61")]
 
 
 async def test_deletions_that_a_repository_forgets_are_found_by_harvesting_all(
