@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -109,8 +110,8 @@ BRIDGE = """Publish the changes of a Source that somebody else runs.
 `rsnotify bridge https://repository.example/ dataset1`
 
 The whole state is loaded once, then every difference is published. It runs until SIGTERM or
-Ctrl-C; killed, it goes on where it was. Exit status of --once: 0 all is published, 1 something
-failed, was skipped or is held back, 2 wrong use.
+Ctrl-C; killed, it goes on where it was. Exit status: 0 all is published, 1 something failed, was
+skipped or is held back, 2 wrong use, 130 interrupted.
 """
 
 
@@ -198,29 +199,30 @@ class Running:
                 if once:
                     raise
                 typer.echo(f"{error.detail}; it will be tried until it succeeds", err=True)
-            if once:
-                return await self._once(bridges)
-            typer.echo(f"rsnotify bridge ready, {len(bridges.bridges)} bridges")
-            notify(READY)
-            await asyncio.gather(bridges.keep(), self._keep_reporting())
+            is_well = await self._work(bridges, once=once)
         finally:
             self._report()
             await bridges.close()
-        return 0
-
-    async def _once(self, bridges: Bridges) -> int:
-        with progress(f"reading {counted(len(bridges.bridges), 'Source')}") as say:
-            showing = asyncio.create_task(_keep_showing(bridges, say))
-            try:
-                is_well = await bridges.once()
-            finally:
-                showing.cancel()
         for each in bridges.bridges:
             facts = each.state.facts
             typer.echo(f"{each.name}: {each.state.known} resources, {facts.published} published")
             for said in filter(None, (facts.error, facts.held, facts.skipped)):
                 typer.echo(f"{each.name}: {said}", err=True)
         return 0 if is_well else 1
+
+    async def _work(self, bridges: Bridges, *, once: bool) -> bool:
+        """Whether all went well, where there is an end."""
+        with progress(f"reading {counted(len(bridges.bridges), 'Source')}") as say:
+            showing = asyncio.create_task(_keep_showing(bridges, say))
+            try:
+                if once:
+                    return await bridges.once()
+                typer.echo(f"rsnotify bridge ready, {counted(len(bridges.bridges), 'bridge')}")
+                notify(READY)
+                await asyncio.gather(bridges.keep(), self._keep_reporting())
+            finally:
+                showing.cancel()
+        raise AssertionError
 
     async def _keep_reporting(self) -> None:
         while True:
@@ -236,10 +238,13 @@ class Running:
 
 
 async def _keep_showing(bridges: Bridges, say: Say) -> None:
-    while True:
-        states = [each.state for each in bridges.bridges]
+    """Nothing is counted where nobody looks."""
+    states = [each.state for each in bridges.bridges] if sys.stderr.isatty() else []
+    while states:
         published = sum(each.facts.published for each in states)
-        say(f"{sum(each.known for each in states):,} resources known, {published:,} published")
+        failing = sum(each.facts.failures > 0 for each in states)
+        known = sum(each.known for each in states)
+        say(f"{known:,} resources known, {published:,} published, {failing} failing")
         await asyncio.sleep(SHOWN_SECONDS)
 
 

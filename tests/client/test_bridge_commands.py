@@ -1,6 +1,8 @@
 """`rsnotify bridge` as a command; and the tutorial of docs/bridge.md, run as it stands."""
 
 import asyncio
+import os
+import pty
 import re
 import sys
 from asyncio.subprocess import PIPE, STDOUT
@@ -11,6 +13,7 @@ import pytest
 from rsnotify.errors import InvalidSettings
 from rsnotify_bridge.options import MAX_BRIDGES, BridgeOptions, check_options, read_bridges
 from tests.client.hubs import HubProcess
+from tests.client.test_commands import read_until
 from tests.support.repositories import Repository
 from tests.support.running import TOKEN, clean_environment
 from tests.support.sources import Source
@@ -18,6 +21,8 @@ from tests.support.sources import Source
 PAGE = (Path(__file__).parents[2] / "docs/bridge.md").read_text()
 TUTORIAL = PAGE.partition("## Push for a repository")[2].partition("\n## ")[0]
 COMMANDS = [*"".join(re.findall(r"```sh\n(.*?)```", TUTORIAL, re.DOTALL)).splitlines()]
+
+MAP = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">%s</urlset>'
 
 
 async def shell(line: str, folder: Path, url: str, token: str = TOKEN) -> tuple[int, str]:
@@ -59,12 +64,11 @@ async def test_the_tutorial_gives_push_to_a_repository_that_has_only_oai_pmh(
 async def test_what_is_held_back_is_shown_and_let_through(
     real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
 ) -> None:
-    empty = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">%s</urlset>'
-    source.documents["/map.xml"] = empty % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
     once = f"rsnotify bridge {source.loc('map.xml')} {set_name} --once"
     assert (await shell(once, tmp_path, real_hub.url))[0] == 0
     assert (await shell("rsnotify bridge --status", tmp_path, real_hub.url))[0] == 0
-    source.documents["/map.xml"] = empty % b""
+    source.documents["/map.xml"] = MAP % b""
     assert (await shell(once, tmp_path, real_hub.url))[0] == 1
     status, said = await shell("rsnotify bridge --status", tmp_path, real_hub.url)
     assert (status, "held back: 1 of 1 resources" in said) == (1, True)
@@ -79,9 +83,7 @@ async def test_what_is_held_back_is_shown_and_let_through(
 async def test_a_bridge_that_fails_does_not_hold_up_the_others(
     real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
 ) -> None:
-    entry = f"<url><loc>{source.loc('a')}</loc></url>"
-    text = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{entry}</urlset>'
-    source.documents["/map.xml"] = text.encode()
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
     (tmp_path / "bridges.toml").write_text(
         f'[[bridge]]\nfrom = "{source.loc("nothing.xml")}"\nset = "dataset1"\n'
         f'[[bridge]]\nfrom = "{source.loc("map.xml")}"\nset = "{set_name}"\n'
@@ -89,6 +91,25 @@ async def test_a_bridge_that_fails_does_not_hold_up_the_others(
     line = "rsnotify bridge --config bridges.toml --once"
     status, said = await shell(line, tmp_path, real_hub.url)
     assert (status, f"to {set_name}: 1 resources" in said) == (1, True), said
+
+
+async def test_on_a_terminal_a_bridge_shows_what_it_knows_until_it_is_interrupted(
+    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+) -> None:
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    ours, theirs = pty.openpty()
+    bridge = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", "bridge", source.loc("map.xml"), set_name),
+        cwd=tmp_path, stdout=PIPE, stderr=theirs,
+        env=clean_environment()
+        | {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    await asyncio.to_thread(read_until, ours, "1 resources known, 0 published, 0 failing")
+    bridge.terminate()
+    said, _ = await bridge.communicate()
+    os.close(ours)
+    assert (said, bridge.returncode) == (b"rsnotify bridge ready, 1 bridge\n", 130)
 
 
 @pytest.mark.parametrize(
