@@ -1,5 +1,6 @@
 """Sources that are broken or hostile, bridged: each is a clear line, and nothing is deleted."""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ async def test_a_feed_that_leads_nowhere_is_said(
     source.documents[f"/{path}"] = body.encode()
     facts = await Bridging(real_hub, "dataset1", tmp_path / "bridge.db").once(source.loc(path))
     assert problem in (facts.error or "")
+
+
+async def test_a_sitemap_in_gzip_is_followed_and_half_of_it_is_not(
+    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+) -> None:
+    bridging = Bridging(real_hub, set_name, tmp_path / "bridge.db")
+    whole = gzip.compress(GOOD.encode())
+    source.documents["/map.xml.gz"] = whole
+    facts = await bridging.once(source.loc("map.xml.gz"), **{"max-delete": 100})
+    assert (facts.error, bridging.count()) == (None, 1)
+    spaces = gzip.compress(f"<urlset {NS}>{' ' * 60 * 1024 * 1024}</urlset>".encode())
+    for body in (whole[:-10], gzip.compress(GOOD[:-12].encode()), spaces, gzip.compress(spaces)):
+        source.documents["/map.xml.gz"] = body
+        facts = await bridging.once(source.loc("map.xml.gz"), **{"max-delete": 100})
+        assert facts.error is not None
+    assert (bridging.told(), bridging.count()) == ([], 1)
 
 
 async def test_what_robots_txt_closes_is_not_asked_for(

@@ -8,7 +8,9 @@ besides is another set. What is found is decided by pure functions; `discover` o
 
 import logging
 import re
+import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,7 +19,8 @@ from rsnotify.errors import PROBLEM, Rejected, TryAgain
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, without_tokens
-from rsnotify_client.web import FetchedPage, Refused, Web, detail_of, refused
+from rsnotify_client.unpacker import PIECE_BYTES, Unpacker
+from rsnotify_client.web import PAGE_BYTES, FetchedPage, Refused, Web, detail_of, refused
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,7 @@ OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelis
 NAMED_SETS = 20
 MAX_SETS = 1_000  # of a Source, where all are asked for
 MAX_SETS_ASKED = 100  # of a hub, for the one that has a topic
+BEGINNING_PIECES = PAGE_BYTES // PIECE_BYTES  # are read of a document that is compressed
 SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
 
@@ -288,10 +292,12 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
 
 def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
     """The page as a ResourceSync document, or None."""
-    stream = DocumentStream()
+    stream, entries = DocumentStream(), list[Entry]()
     try:
-        entries = [*stream.feed(page.body), *stream.close()]
-    except Rejected:
+        for piece in islice(Unpacker().feed(page.body), BEGINNING_PIECES):
+            entries += stream.feed(piece)
+        entries += stream.close()
+    except (Rejected, zlib.error):
         if not stream.has_head or stream.head.md.capability in ("capabilitylist", *DESCRIPTIONS):
             return None
         entries = []  # a long list, of which the beginning says enough

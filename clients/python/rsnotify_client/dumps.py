@@ -35,9 +35,10 @@ from rsnotify_client.changelists import (
     stretches,
 )
 from rsnotify_client.discovery import Source
-from rsnotify_client.documents import Malformed, RemoteDocument, Unpacker
+from rsnotify_client.documents import Malformed, RemoteDocument
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import Check, SourceResource
+from rsnotify_client.unpacker import Unpacker
 from rsnotify_client.web import Refused, Tag, Web, check_status
 
 MANIFEST = "manifest.xml"
