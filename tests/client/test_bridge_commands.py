@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify_bridge.options import MAX_BRIDGES, BridgeOptions, check_options, read_bridges
+from rsnotify_bridge.options import MAX_BRIDGES, read_bridges
 from tests.client.hubs import HubProcess
 from tests.client.test_commands import read_until
 from tests.support.repositories import Repository
@@ -123,6 +123,14 @@ async def test_on_a_terminal_a_bridge_shows_what_it_knows_until_it_is_interrupte
         ('[[bridge]]\nfrom = "http://a/"\nset = "a"\ninterval = 9\nmax-interval = 5', "longest"),
         ("[[bridge]]\nfrom = 'http://a/'\nset = 'a'\n" * 2, "stands twice"),
         ("no toml", "Expected"),
+        ("a = " + "[" * 5_000, "recursion"),
+        ('[[bridge]]\nfrom = "http://a:99999/"\nset = "a"', "bridge 1: http://a:99999/: Port out"),
+        ('[[bridge]]\nfrom = "http://u:secret@[x/"\nset = "a"', "bridge 1: http://[x/: "),
+        ('[[bridge]]\nfrom = "oai:ftp://a/"\nset = "a"', "must be an address such as"),
+        (f'[[bridge]]\nfrom = "http://a/{"x" * 4_096}"\nset = "a"', "of length <= 4096"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\nmax-interval = inf', "`float` <= 31622400"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\ncompare = nan', "`float` >= 1.0"),
+        ('[[bridge]]\nfrom = "oai:http://a/"\nset = "a"\nloc = "{x}"', "bridge 1: --loc: {x}"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_bridges_is_said(
@@ -134,8 +142,12 @@ def test_what_is_wrong_in_a_file_of_bridges_is_said(
     assert problem in " ".join(refused.value.problems)
 
 
-def test_a_file_has_ten_thousand_bridges_at_most() -> None:
-    options = [BridgeOptions(f"http://a.example/{each}", "a") for each in range(MAX_BRIDGES)]
-    check_options(options)
-    with pytest.raises(InvalidSettings):
-        check_options([*options, BridgeOptions("http://b.example/", "a")])
+@pytest.mark.parametrize("count", [0, 1, MAX_BRIDGES, MAX_BRIDGES + 1])
+def test_a_file_has_one_to_ten_thousand_bridges(tmp_path: Path, count: int) -> None:
+    tables = (f'[[bridge]]\nfrom = "http://a.example/{each}"\nset = "a"\n' for each in range(count))
+    (tmp_path / "bridges.toml").write_text("".join(tables) or "bridge = []")
+    if 1 <= count <= MAX_BRIDGES:
+        assert len(read_bridges(tmp_path / "bridges.toml")) == count
+        return
+    with pytest.raises(InvalidSettings, match="Expected `array` of length"):
+        read_bridges(tmp_path / "bridges.toml")

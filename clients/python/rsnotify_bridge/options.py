@@ -15,19 +15,20 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_bridge.records import LocRule
 from rsnotify_bridge.rules import Intervals
-from rsnotify_client.address import without_tokens
-from rsnotify_client.oaipmh import PREFIX, OaiRequest
+from rsnotify_client.address import without_tokens, wrong_address
+from rsnotify_client.discovery import http_twin
+from rsnotify_client.oaipmh import PREFIX
 
 MAX_BRIDGES = 10_000
 ADDRESSES = ("http://", "https://", "ws://", "wss://", PREFIX)
 
-Seconds = Annotated[float, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=1, le=366 * 86_400)]
 
 
 class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """One bridge, as `[[bridge]]` in a file has it, or as the command line says it."""
 
-    source: str = msgspec.field(name="from")
+    source: Annotated[str, msgspec.Meta(max_length=4_096)] = msgspec.field(name="from")
     set_name: str = msgspec.field(name="set")
     interval: Seconds = Intervals().least
     max_interval: Seconds = Intervals().most
@@ -44,6 +45,8 @@ class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
         if not self.source.startswith(ADDRESSES):
             known = ", ".join(ADDRESSES)
             yield f"{self.source[:200]!r} is no address of a Source: it begins with one of {known}"
+        elif (wrong := wrong_address(http_twin(self.source.removeprefix(PREFIX)))) is not None:
+            yield without_tokens(f"{self.source}: {wrong}")
         if (wrong := wrong_name(self.set_name)) is not None:
             yield wrong
         if self.max_interval < self.interval:
@@ -51,6 +54,10 @@ class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
         has_rule = self.loc_from or self.loc or self.loc_by
         if has_rule and not self.source.startswith(PREFIX):
             yield "--loc-from, --loc and --loc-by are for OAI-PMH: write oai: before the address"
+        try:
+            _ = self.rule
+        except InvalidSettings as error:
+            yield from error.problems
 
     @property
     def name(self) -> str:
@@ -70,16 +77,18 @@ class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
         if self.token_file is None:
             return None
         try:
-            return Path(self.token_file).read_text().strip()
+            if token := Path(self.token_file).read_text().strip():
+                return token
+            why = "it is empty"
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
-            raise InvalidSettings([f"token-file {self.token_file}: {why}"]) from None
+        raise InvalidSettings([f"token-file {self.token_file}: {why}"])
 
 
 class BridgeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`bridges.toml`."""
 
-    bridge: list[BridgeOptions]
+    bridge: Annotated[list[BridgeOptions], msgspec.Meta(min_length=1, max_length=MAX_BRIDGES)]
 
 
 def read_bridges(path: Path) -> list[BridgeOptions]:
@@ -88,7 +97,7 @@ def read_bridges(path: Path) -> list[BridgeOptions]:
         found = msgspec.convert(tomllib.loads(path.read_text()), BridgeFile).bridge
     except OSError as error:
         raise InvalidSettings([f"{path}: {error.strerror}"]) from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, or of an option
         raise InvalidSettings([f"{path}: {error}"]) from None
     check_options(found, str(path))
     return found
@@ -103,11 +112,5 @@ def check_options(options: Sequence[BridgeOptions], where: str | None = None) ->
     ]
     pairs = Counter((each.source, each.set_name) for each in options)
     problems += [f"{where}: {pair[0]} stands twice" for pair, count in pairs.items() if count > 1]
-    if len(options) > MAX_BRIDGES:
-        problems.append(f"{where}: it has more than {MAX_BRIDGES:,} bridges")
     if problems:
         raise InvalidSettings(problems)
-    for each in options:
-        _ = each.rule
-        if each.source.startswith(PREFIX):
-            OaiRequest.of(each.source)
