@@ -161,7 +161,7 @@ def bridge(
     bridges = read_bridges(config) if config else [_options(source, set_name or "", given)]
     credential = credential_for(url, data)
     hub = HubAddress(url, credential.token)
-    with refusals_of(credential, url), closing(BridgeStore(state)) as memory:
+    with refusals_of(credential, url), closing(BridgeStore(state)) as memory, memory.checked():
         running = Running(memory, metrics)
         try:
             work = running.run(bridges, hub, network, once=once)
@@ -173,7 +173,10 @@ def bridge(
 def _options(source: str | None, set_name: str, given: Mapping[str, object]) -> BridgeOptions:
     if source is None:
         raise typer.BadParameter("give the address of a Source")
-    options = msgspec.convert({"from": source, "set": set_name, **given}, BridgeOptions)
+    try:
+        options = msgspec.convert({"from": source, "set": set_name, **given}, BridgeOptions)
+    except msgspec.ValidationError as error:
+        raise InvalidSettings([str(error)]) from None
     check_options([options])
     return options
 
@@ -279,7 +282,7 @@ def _shown(found: SourceAdapter, options: BridgeOptions) -> list[str]:
 
 def show_status(state: Path, *, json: bool, max_behind: float) -> int:
     """Print how each bridge is; the exit status."""
-    with closing(BridgeStore(state, is_writer=False)) as memory:
+    with closing(BridgeStore(state, is_writer=False)) as memory, memory.checked():
         found = [BridgeStatus.of(each, time.time()) for each in memory.all()]
     is_well = bool(found) and all(each.is_fresh(max_behind) for each in found)
     if json:
@@ -294,7 +297,7 @@ def show_status(state: Path, *, json: bool, max_behind: float) -> int:
 
 def let_through(state: Path, source: str | None, set_name: str | None) -> int:
     """Say that what is held back is meant; a bridge does it at its next look."""
-    with closing(BridgeStore(state, is_writer=False)) as memory:
+    with closing(BridgeStore(state, is_writer=False)) as memory, memory.checked():
         found = [each for each in memory.all() if _is_meant(each, source, set_name)]
         held = [each for each in found if each.facts.held is not None]
         for each in held:

@@ -31,7 +31,7 @@ class BridgeStatus(Facts, kw_only=True):
             set=bridge.set_name,
             resources=bridge.known,
             waiting=waiting,
-            in_step=facts.is_in_step and not waiting,
+            in_step=facts.is_well and not waiting,
             behind_seconds=facts.read_at and round(max(0.0, now - facts.read_at), 1),
         )
 
@@ -91,5 +91,5 @@ def metrics_of(bridges: Iterable[BridgeMemory]) -> str:
 def _values(facts: Facts) -> tuple[float, ...]:
     times = (facts.read_at, facts.looked_at, facts.changed_at, facts.lag_seconds)
     counts = (facts.published, facts.refused, facts.looks, facts.failed)
-    first = (float(facts.is_in_step), *(each or 0.0 for each in times))
+    first = (float(facts.is_well), *(each or 0.0 for each in times))
     return (*first, facts.failures, float(facts.held is not None), *counts)

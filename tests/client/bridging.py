@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -31,10 +31,13 @@ class Bridging:
             return bridges.bridges[0].state.facts
 
     @asynccontextmanager
-    async def running(self, *sources: str, **options: Any) -> AsyncIterator[Bridges]:
+    async def running(
+        self, *sources: str, store: BridgeStore | None = None, **options: Any
+    ) -> AsyncIterator[Bridges]:
         given = {"set": self.set_name, "interval": 1.0, "max-interval": 1.0, **options}
         chosen = [msgspec.convert({"from": each, **given}, BridgeOptions) for each in sources]
-        with closing(BridgeStore(self.state)) as memory:
+        opened = nullcontext(store) if store else closing(BridgeStore(self.state))
+        with opened as memory, memory.checked():
             address = HubAddress(self.hub.url, TOKEN)
             bridges = Bridges(chosen, address, memory, Network())
             try:

@@ -1,16 +1,21 @@
 """Sources that are broken or hostile, bridged: each is a clear line, and nothing is deleted."""
 
 import gzip
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rsnotify.errors import InvalidSettings
+from rsnotify_bridge.memory import BridgeStore
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.support.sources import Source
 
 NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 GOOD = f"<urlset {NS}><url><loc>http://a.example/a</loc></url></urlset>"
+CHANGED = GOOD.replace("</url>", "<lastmod>2026-11-20</lastmod></url>")
 
 BAD = {
     "a login page": ("<html><form>password</form></html>", "login"),
@@ -75,6 +80,63 @@ async def test_a_sitemap_in_gzip_is_followed_and_half_of_it_is_not(
         facts = await bridging.once(source.loc("map.xml.gz"), **{"max-delete": 100})
         assert facts.error is not None
     assert (bridging.told(), bridging.count()) == ([], 1)
+
+
+DAMAGE = {
+    "other bytes": (None, "file is not a database"),
+    "another version": ("PRAGMA user_version = 99", "was written by another version"),
+    "another program": ("PRAGMA user_version = 0", "no bridge has written it"),
+    "its facts": ("UPDATE bridge SET facts = x'00'", "a field of it is damaged"),
+    "its parts": ("UPDATE bridge SET parts = x'00'", "a field of it is damaged"),
+    "an entry": ("UPDATE entry SET body = x'00'", "a field of it is damaged"),
+    "a batch": ("INSERT INTO waiting VALUES (1, 1, x'00')", "a field of it is damaged"),
+    "a table": ("DROP TABLE waiting", "no such table"),
+}
+
+
+async def test_a_state_file_that_is_damaged_is_said_and_nothing_is_published(
+    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+) -> None:
+    """By the bridge that begins with it, or at its look."""
+    for name, (statement, problem) in DAMAGE.items():
+        bridging = Bridging(real_hub, set_name, tmp_path / f"{name}.db")
+        source.documents["/map.xml"] = GOOD.encode()
+        assert (await bridging.once(source.loc("map.xml"))).error is None
+        if statement is None:
+            bridging.state.write_bytes(b"x" * 8_192)
+        else:
+            with closing(sqlite3.connect(bridging.state)) as database, database:
+                database.execute(statement)
+        source.documents["/map.xml"] = CHANGED.encode()
+        try:
+            said = (await bridging.once(source.loc("map.xml"))).error or ""
+        except InvalidSettings as error:
+            said = str(error)
+        assert problem in said, (name, said)
+        assert str(bridging.state) in said, (name, said)
+    assert (bridging.told(), bridging.count()) == ([], 1)
+
+
+async def test_a_disk_that_is_full_is_said_and_when_it_has_room_the_bridge_goes_on(
+    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+) -> None:
+    bridging = Bridging(real_hub, set_name, tmp_path / "bridge.db")
+    source.documents["/map.xml"] = GOOD.encode()
+    with closing(BridgeStore(bridging.state)) as store:
+        async with bridging.running(source.loc("map.xml"), store=store) as bridges:
+            assert await bridges.once()
+            many = "".join(
+                f"<url><loc>http://a.example/{each}</loc></url>" for each in range(2_000)
+            )
+            source.documents["/map.xml"] = GOOD.replace("</urlset>", f"{many}</urlset>").encode()
+            store.database.execute("PRAGMA max_page_count = 1")  # no more than there are
+            assert not await bridges.once()
+            error = bridges.bridges[0].state.facts.error or ""
+            assert "bridge.db cannot be used: database or disk is full" in error
+            assert bridging.count() == 1
+            store.database.execute("PRAGMA max_page_count = 1000000")
+            assert await bridges.once()
+    assert bridging.count() == 2_001
 
 
 async def test_what_robots_txt_closes_is_not_asked_for(

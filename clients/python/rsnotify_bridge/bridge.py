@@ -7,6 +7,7 @@ its own; what the hub refuses for good is said and passed over, what it cannot t
 import asyncio
 import logging
 import random
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, closing
@@ -92,6 +93,8 @@ class Bridge:
         except (Rejected, TryAgain) as error:
             pause = getattr(error, "retry_after_seconds", 0.0)
             self._fail(error.detail)
+        except sqlite3.Error as error:
+            self._fail(self._memory.problem(error))
         except Exception as error:  # a bug, or what a Source has found: the others go on
             log.exception("%s", self.name)
             self._fail(f"{type(error).__name__}: {error}")
@@ -101,7 +104,10 @@ class Bridge:
             is_changed=facts.changed_at != before,
             failures=facts.failures,
         )
-        self.state.save()
+        try:
+            self.state.save()
+        except sqlite3.Error as error:  # of a disk that is full, which may have room again
+            self._fail(self._memory.problem(error))
         self._on_look(self)
         is_live = self._adapter is not None and self._adapter.is_live
         return pause if is_live and not facts.failures else max(facts.interval, pause)
@@ -198,7 +204,7 @@ class Bridge:
                 cursor = await self._overlay(adapter, overlay, cursor)
             await self._settle(adapter, comparison)
         self.state.keep_parts({} if adapter.skipped_count else adapter.parts)
-        facts.cursor, facts.at, facts.is_read = cursor, adapter.at, True
+        facts.cursor, facts.is_read = cursor, True
         facts.compared_at = time.time()
         facts.is_loaded |= self._is_shared
         self.state.save()
@@ -294,7 +300,7 @@ class Bridge:
     # Changes ----------------------------------------------------------------------------------
 
     async def _follow(self, adapter: SourceAdapter) -> None:
-        self._begin_counting()
+        self._deleted, self._known = 0, None
         try:
             async with aclosing(adapter.changes(self.state.facts.cursor)) as pieces:
                 async for piece in pieces:
@@ -311,7 +317,7 @@ class Bridge:
                     try:
                         async with aclosing(adapter.live(self.state.facts.cursor)) as pieces:
                             async for piece in pieces:
-                                self._begin_counting()
+                                self._deleted, self._known = 0, None
                                 await self._take(piece)
                     except SourceGap as gap:
                         await self._close_gap(adapter, gap)
@@ -342,9 +348,6 @@ class Bridge:
         adapter.begin()
         await self._compare(adapter, gap)
         await self._publish()
-
-    def _begin_counting(self) -> None:
-        self._deleted, self._known = 0, None
 
     async def _take(self, piece: Piece) -> None:
         self.state.facts.via = self._adapter.via if self._adapter else ""

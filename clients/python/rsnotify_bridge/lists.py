@@ -51,7 +51,7 @@ class ListedSource(SourceAdapter):
     # The whole state --------------------------------------------------------------------------
 
     async def state(self) -> Pieces:
-        self.unchanged, self.cursor, self.at = set(), None, None
+        self.unchanged, self.cursor = set(), None
         self.is_whole = self.source.resourcelist is not None
         if self.source.resourcelist is None:
             return
@@ -61,8 +61,8 @@ class ListedSource(SourceAdapter):
                 yield self._piece(document, entries, part)
         if reader.is_unchanged:
             raise Unchanged
-        self.parts, self.unchanged, self.at = reader.parts, reader.unchanged, reader.at
-        self.cursor = self.at if position_of(self.at) else None
+        self.parts, self.unchanged = reader.parts, reader.unchanged
+        self.cursor = reader.at if position_of(reader.at) else None
 
     def _piece(self, document: RemoteDocument, entries: list[Entry], part: int) -> Piece:
         up = document.head.link("up")

@@ -8,10 +8,10 @@ process at a time holds the file; any other may read how the bridges are.
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from rsnotify_client.listreader import Parts
 from rsnotify_client.locks import lock_beside
 
 FORMAT = 2
+ANEW = "if it is a bridge's, move it away: the bridge then begins anew, and deletes nothing"
 BATCH = 1_000
 LOOKED_UP = 500
 CACHE_KIB = 16 * 1024
@@ -53,12 +54,27 @@ AND entry.id IN (
 """
 
 
+Read = TypeVar("Read")
+
+
 def batched(all_: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     return (all_[at : at + size] for at in range(0, len(all_), size))
 
 
+def reader(decoded: Callable[[bytes], Read]) -> Callable[[bytes], Read]:
+    """What reads a field of the file: what it cannot read is damaged, as SQLite says it."""
+
+    def read(field: bytes) -> Read:
+        try:
+            return decoded(field)
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
+            raise sqlite3.DatabaseError(f"a field of it is damaged: {error}") from None
+
+    return read
+
+
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Change).decode
+decode = reader(msgspec.msgpack.Decoder(Change).decode)
 
 
 class Facts(msgspec.Struct):
@@ -69,7 +85,6 @@ class Facts(msgspec.Struct):
     cursor: str | None = None
     is_read: bool = False  # the whole state was read once
     is_loaded: bool = False  # and the hub has it
-    at: str | None = None  # what the Source's whole state was as of
     interval: float = 0.0
     looked_at: float | None = None
     read_at: float | None = None  # when all was read that the Source said
@@ -90,15 +105,12 @@ class Facts(msgspec.Struct):
     @property
     def is_well(self) -> bool:
         """Whether all was read that the Source said when it was looked at last, and believed."""
-        return self.error is None and self.held is None and self.skipped is None
-
-    @property
-    def is_in_step(self) -> bool:
-        return self.is_well and self.read_at is not None
+        return self.read_at is not None and not (self.error or self.held or self.skipped)
 
 
-read_facts = msgspec.json.Decoder(Facts).decode
-read_parts = msgspec.msgpack.Decoder(Parts).decode
+read_facts = reader(msgspec.json.Decoder(Facts).decode)
+read_parts = reader(msgspec.msgpack.Decoder(Parts).decode)
+read_batch = reader(msgspec.json.Decoder(list[Change]).decode)
 
 
 class Known(NamedTuple):
@@ -122,24 +134,38 @@ class BridgeStore:
         self._lock = lock_beside(path, "bridge") if is_writer else None
         if not is_writer and not path.exists():
             raise InvalidSettings([f"{path} is not there: no bridge has run with it yet"])
-        try:
+        with self.checked():
             self.database = sqlite3.connect(path, isolation_level=None, timeout=30)
             self._prepare(is_writer=is_writer)
-        except sqlite3.DatabaseError as error:
-            raise InvalidSettings([f"{path} is no file of a bridge: {error}"]) from None
 
     def _prepare(self, *, is_writer: bool) -> None:
         run = self.database.execute
         run(f"PRAGMA cache_size = -{CACHE_KIB}")
         run("PRAGMA temp_store = FILE")
         (version,) = run("PRAGMA user_version").fetchone()
+        (tables,) = run("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if version not in (0, FORMAT):
             raise InvalidSettings([f"{self.path} was written by another version of rsnotify"])
+        if version == 0 and (tables or not is_writer):
+            raise sqlite3.DatabaseError("no bridge has written it")
         if is_writer:
             run("PRAGMA journal_mode = WAL")
             run("PRAGMA synchronous = NORMAL")
             if version == 0:
-                self.database.executescript(f"{SCHEMA}PRAGMA user_version = {FORMAT};")
+                whole = f"BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"
+                self.database.executescript(whole)
+
+    def problem(self, error: sqlite3.Error) -> str:
+        """What is wrong with the file, and what to do."""
+        advice = "" if isinstance(error, sqlite3.OperationalError) else f"; {ANEW}"
+        return f"{self.path} cannot be used: {error}{advice}"
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise InvalidSettings([self.problem(error)]) from None
 
     def close(self) -> None:
         self.database.close()
@@ -163,16 +189,14 @@ class BridgeStore:
             " VALUES (?, ?, ?, ?, ?)",
             (source, hub, set_name, secrets.token_hex(8), msgspec.json.encode(Facts())),
         )
-        names = {"source": source, "hub": hub, "set_name": set_name}
-        (found,) = self._found("source = :source AND hub = :hub AND set_name = :set_name", names)
-        return found
+        return self._found("(source, hub, set_name) = (?, ?, ?)", source, hub, set_name)[0]
 
     def all(self) -> list["BridgeMemory"]:
-        return self._found("true ORDER BY id", {})
+        return self._found("true ORDER BY id")
 
-    def _found(self, where: str, names: Mapping[str, str]) -> list["BridgeMemory"]:
+    def _found(self, where: str, *values: str) -> list["BridgeMemory"]:
         fields = "id, source, hub, set_name, epoch, facts"
-        rows = self.database.execute(f"SELECT {fields} FROM bridge WHERE {where}", names)  # noqa: S608
+        rows = self.database.execute(f"SELECT {fields} FROM bridge WHERE {where}", values)  # noqa: S608
         return [BridgeMemory(self, *row) for row in rows.fetchall()]
 
 
@@ -325,18 +349,14 @@ class BridgeMemory:
 
     def states(self) -> Iterator[Change]:
         """All that the Source has, each address once; by a connection of its own, in any thread."""
-        database = sqlite3.connect(self._memory.path)
-        try:
-            rows = database.execute("SELECT key, body FROM entry WHERE bridge = ?", (self.id,))
-            seen: set[str] | None = set() if self._aliases else None
-            for _, body in rows:
-                change = decode(body)
-                if seen is None or change.loc not in seen:
+        with closing(sqlite3.connect(self._memory.path)) as database:
+            seen = set[str]()  # where each has its own address they need no memory
+            for row in database.execute("SELECT body FROM entry WHERE bridge = ?", (self.id,)):
+                change = decode(row[0])
+                if change.loc not in seen:
                     yield change
-                if seen is not None:
+                if self._aliases:
                     seen.add(change.loc)
-        finally:
-            database.close()
 
     def begin_again(self) -> None:
         """Of a first reading that broke off, or may not be loaded, nothing was published."""
@@ -370,7 +390,7 @@ class BridgeMemory:
         row = self._run(
             "SELECT number, body FROM waiting WHERE bridge = ? ORDER BY number LIMIT 1", (self.id,)
         ).fetchone()
-        return row and (*row, msgspec.json.decode(row[1], type=list[Change]))
+        return row and (*row, read_batch(row[1]))
 
     def forget_batch(self, number: int) -> None:
         with self._memory.transaction():
@@ -399,7 +419,5 @@ class BridgeMemory:
         self._run("UPDATE bridge SET released = 1 WHERE id = ?", (self.id,))
 
     def take_release(self) -> bool:
-        found = self._run(
-            "UPDATE bridge SET released = 0 WHERE id = ? AND released RETURNING id", (self.id,)
-        )
-        return found.fetchone() is not None
+        taken = "UPDATE bridge SET released = 0 WHERE id = ? AND released"
+        return self._run(taken, (self.id,)).rowcount > 0

@@ -7,16 +7,8 @@ from contextlib import aclosing
 
 from rsnotify_bridge.records import LocRule, changes_of
 from rsnotify_bridge.sources import Piece, Pieces, SourceAdapter
-from rsnotify_client.markup import PAGE_BYTES
-from rsnotify_client.oaipmh import (
-    DAY,
-    Harvest,
-    OaiIdentity,
-    OaiRequest,
-    identity_of,
-)
+from rsnotify_client.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_client.polite import PoliteWeb
-from rsnotify_client.web import refused
 
 COMPARE_SECONDS = {"no": 86_400.0}
 LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
@@ -34,8 +26,7 @@ class OaiSource(SourceAdapter):
     ) -> None:
         super().__init__(web)
         self._request, self._rule, self._said = request, rule, said
-        has_metadata = rule.needs_metadata
-        self._harvest = Harvest(web, request, said.granularity, has_metadata=has_metadata)
+        self._harvest = Harvest(web, request, said.granularity, has_metadata=rule.needs_metadata)
         self.via = request.base
         self.compare_seconds = COMPARE_SECONDS.get(said.deleted, LONG_SECONDS)
         if said.deleted != "persistent":
@@ -47,11 +38,7 @@ class OaiSource(SourceAdapter):
     @classmethod
     async def find(cls, web: PoliteWeb, address: str, rule: LocRule) -> "OaiSource":
         request = OaiRequest.of(address)
-        url = request.url("Identify")
-        page = await web.page(url, cap=PAGE_BYTES)
-        if page.status != 200:
-            raise refused(url, page.status, challenge=page.challenge)
-        return cls(web, request, rule, identity_of(url, page.body))
+        return cls(web, request, rule, await identify(web, request))
 
     def how(self) -> str:
         said, request = self._said, self._request
@@ -67,7 +54,6 @@ class OaiSource(SourceAdapter):
             async for piece in pieces:
                 entries = [entry for entry in piece.entries if entry[1].change != "deleted"]
                 yield Piece(entries)
-        self.at = self.cursor
 
     async def changes(self, cursor: str | None) -> Pieces:
         async with aclosing(self._harvested(cursor)) as pieces:

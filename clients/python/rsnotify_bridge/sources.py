@@ -51,7 +51,6 @@ class SourceAdapter:
         self.skipped_count = 0
         self.remarks: list[str] = []  # for --show
         self.cursor: str | None = None  # after a whole state: where changes go on
-        self.at: str | None = None
         self.parts: Parts = {}
         self.unchanged: set[int] = set()  # parts that were not read again
         self.compare_seconds: float | None = None  # how often all is compared besides

@@ -24,7 +24,7 @@ NDJSON = "application/x-ndjson"
 PIECE = 1_000
 SEND_SECONDS, LOAD_SECONDS = 120.0, 3_600.0
 ASK_SECONDS = 0.5
-_LISTED = ("loc", "lastmod", "hash", "length", "type", "encoding", "changefreq", "priority")
+_LISTED = sorted({*Change.__struct_fields__} - {"change", "datetime", "capability", "index"})
 
 
 CONFLICT, REFUSES = 409, "this would delete"
@@ -61,7 +61,6 @@ class HubTarget:
     async def homes(self) -> frozenset[str]:
         """How the set's Capability List is called: by us, and by the hub itself."""
         name = f"/{self.set_name}/capabilitylist.xml"
-        found = {self.url + name}
         stream = DocumentStream()
         try:
             async with Web(self._token, self.url) as web:
@@ -69,7 +68,8 @@ class HubTarget:
             entries = [*stream.feed(page.body), *stream.close()]
         except (Rejected, TryAgain):
             entries = []
-        return frozenset(found | {entry.loc for entry in entries if entry.loc.endswith(name)})
+        found = {each.loc for each in entries if each.loc.endswith(name)}
+        return frozenset({self.url + name} | found)
 
     async def knows(self, change: Change) -> bool:
         """Whether the set says of this resource already what the change says."""
@@ -114,9 +114,8 @@ def _lines(states: Iterator[Change]) -> Iterator[bytes]:
     """Resources in NDJSON, in pieces that are worth sending."""
     piece = bytearray()
     for change in states:
-        fields = {name: value for name in _LISTED if (value := getattr(change, name)) is not None}
-        if change.links:
-            fields["links"] = change.links
+        said = ((name, getattr(change, name)) for name in _LISTED)
+        fields = {name: value for name, value in said if value not in (None, ())}
         piece += msgspec.json.encode(fields) + b"\n"
         if len(piece) > PIECE * 64:
             yield bytes(piece)

@@ -121,6 +121,15 @@ def identity_of(url: str, data: bytes) -> OaiIdentity:
     )
 
 
+async def identify(web: Web, request: OaiRequest) -> OaiIdentity:
+    """What the repository answers when it is asked what it is."""
+    url = request.url("Identify")
+    page = await web.page(url, cap=PAGE_BYTES)
+    if page.status != 200:
+        raise refused(url, page.status, challenge=page.challenge)
+    return identity_of(url, page.body)
+
+
 def page_of(url: str, data: bytes, *, has_metadata: bool) -> OaiPage:
     """One page of a list; raises `Rejected` for what is no answer of OAI-PMH."""
     markup = read_markup(url, data)
