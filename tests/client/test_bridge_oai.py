@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from rsnotify_client.oaipmh import OVERLAP_SECONDS
+from rsnotify_client.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.support.repositories import Record, Repository
@@ -165,6 +165,25 @@ async def test_a_harvest_whose_token_expires_begins_again(
     repository.expire_after = 2
     facts = await bridging.once(address(repository), **BY_TEMPLATE)
     assert (facts.error, bridging.count(), repository.expired) == (None, 35, 1)
+
+
+async def test_a_repository_is_waited_for_as_long_as_it_asks_but_not_for_more_than_minutes(
+    repository: Repository, bridging: Bridging, source: Source
+) -> None:
+    """What asks for longer is asked again at the next look: its token would not live so long."""
+
+    async def handler(request: web.Request) -> web.Response:
+        if "resumptionToken" in request.query and (asked := next(waits, None)) is not None:
+            return web.Response(status=503, headers={"Retry-After": asked})
+        return await repository.handler(request)
+
+    source.handlers["/oai"] = handler
+    waits = iter([str(int(WAIT_SECONDS) + 1)])
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert "cannot be served now (503)" in (facts.error or "")
+    waits = iter(["1"])
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert (facts.error, bridging.count()) == (None, 35)
 
 
 async def test_tokens_that_go_in_a_circle_end_the_harvest(

@@ -323,14 +323,16 @@ class Harvest:
         return not any(each.get("status") == "deleted" for each in root.all())
 
     async def _fetched(self, url: str) -> bytes:
-        """A page; where the repository asks to wait, its token is not lost."""
+        """A page; where the repository asks to wait for minutes, its token is not lost."""
         for left in reversed(range(TRIES)):
             try:
                 return await self._page(url)
             except TryAgain as error:
-                if not left:
+                wait = error.retry_after_seconds or 1.0
+                if not left or wait > WAIT_SECONDS:
                     raise
-                await asyncio.sleep(min(WAIT_SECONDS, error.retry_after_seconds or 1.0))
+                log.info("%s: it is asked again in %d s", error.detail, wait)
+                await asyncio.sleep(wait)
         raise AssertionError
 
     async def _page(self, url: str) -> bytes:
