@@ -271,12 +271,13 @@ async def _show(options: BridgeOptions, network: Network, *, json: bool) -> int:
 
 
 def _shown(found: SourceAdapter, options: BridgeOptions) -> list[str]:
-    interval = f"every {options.interval:g} to {options.max_interval:g} s"
+    interval = f"looked at every {options.interval:g} to {options.max_interval:g} s"
     every = options.compare or found.compare_seconds
-    when = "as it changes" if found.is_live else interval
-    lines = [f"{found.kind}: {found.how()}", f"followed {when}"]
+    lines = [f"{found.kind}: {found.how()}", "followed live" if found.is_live else interval]
     if every is not None:
-        lines.append(f"all of it is compared every {every:g} s")
+        days, seconds = divmod(every, 86_400)
+        often = f"{every:g} s" if seconds else counted(int(days), "day")
+        lines.append(f"all of it is compared every {often}")
     return lines + [without_tokens(each) for each in found.remarks]
 
 

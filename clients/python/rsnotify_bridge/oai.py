@@ -46,7 +46,7 @@ class OaiSource(SourceAdapter):
         unit = "days" if self._harvest.granularity == DAY else "seconds"
         return (
             f"{self._harvest.verb} of {said.name or request.base} with {request.prefix}{set_}; "
-            f"from in {unit}; deleted: {said.deleted}"
+            f"datestamps in {unit}; deleted records: {said.deleted}"
         )
 
     async def state(self) -> Pieces:
