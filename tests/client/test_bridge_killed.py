@@ -1,6 +1,7 @@
 """Bridges that are killed, and whose hubs and Source are: `make soak SOAK_ARGS=bridge`, shorter."""
 
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,49 @@ async def test_killed_between_any_two_statements_it_goes_on_where_it_was(
             assert (sorted(found), bridging.count()) == (sorted(wanted), 6)
         number += EACH
     assert number > 20
+
+
+class FullDisk(DyingConnection):
+    """A connection whose disk is full at one write, and has room again at the next."""
+
+    def execute(self, *words: Any) -> Any:
+        if words[0].startswith(("COMMIT", "UPDATE bridge SET facts")):
+            self._left -= 1
+            if self._left == -1:
+                raise sqlite3.OperationalError("database or disk is full")
+        return self._connection.execute(*words)
+
+    def fill(self, left: int) -> None:
+        self._left = left
+
+
+async def test_a_disk_that_was_full_at_any_write_has_lost_nothing(
+    real_hub: HubProcess, tmp_path: Path
+) -> None:
+    """The process goes on with what it has in memory."""
+    number, has_failed = 0, True
+    while has_failed:
+        async with Source() as source:
+            for name in "abc":
+                source.add(name, b"first")
+            source.list_resources()
+            real_hub.add_set(name := f"full-{number}")
+            bridging = Bridging(real_hub, name, tmp_path / f"{number}.db")
+            with closing(BridgeStore(bridging.state)) as store:
+                disk = FullDisk(store.database, 10**6)
+                store.database = disk  # type: ignore[assignment]
+                address = source.url + CAPABILITIES
+                async with bridging.running(address, store=store) as bridges:
+                    assert await bridges.once()
+                    source.change("a", b"second")
+                    source.change("d", b"new")
+                    disk.fill(number)
+                    has_failed = not await bridges.once()
+                    disk.fill(10**6)
+                    assert await bridges.once()
+            assert bridging.told() == [("updated", "a"), ("created", "d")]
+        number += 1
+    assert number > 3
 
 
 def _map(source: Source) -> None:

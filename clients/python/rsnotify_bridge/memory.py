@@ -177,11 +177,11 @@ class BridgeStore:
         self.database.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self.database.execute("COMMIT")
         except BaseException:
             with suppress(sqlite3.Error):
                 self.database.execute("ROLLBACK")
             raise
-        self.database.execute("COMMIT")
 
     def bridge(self, source: str, hub: str, set_name: str) -> "BridgeMemory":
         self.database.execute(
@@ -215,10 +215,9 @@ class BridgeMemory:
         found: int = self._run(f"SELECT COUNT(*) FROM {what}", (self.id,)).fetchone()[0]  # noqa: S608
         return found
 
-    def save(self) -> None:
-        self._run(
-            "UPDATE bridge SET facts = ? WHERE id = ?", (msgspec.json.encode(self.facts), self.id)
-        )
+    def save(self, facts: Facts | None = None) -> None:
+        encoded = msgspec.json.encode(facts or self.facts)
+        self._run("UPDATE bridge SET facts = ? WHERE id = ?", (encoded, self.id))
 
     # What the Source has ----------------------------------------------------------------------
 
@@ -280,9 +279,9 @@ class BridgeMemory:
                     changes += self._apply(key, change, piece.part, found)
             for batch in batched(changes, BATCH):
                 self._wait(batch)
-            if piece.cursor is not None:
-                self.facts.cursor = piece.cursor
-                self.save()
+            cursor = piece.cursor or self.facts.cursor
+            self.save(replace(self.facts, cursor=cursor))
+        self.facts.cursor = cursor  # not before the file has it: a disk may be full
         return len(changes)
 
     def _apply(
