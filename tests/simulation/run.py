@@ -189,7 +189,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     gc.freeze()
     if given.seed is not None:
-        return _show(*results(iter([(names[0], given.seed)]), binary, 1))
+        (result,) = results(iter([(names[0], given.seed)]), binary, 1)
+        return _show(result, given.fault)
     first = Random().randrange(10**9) if given.first is None else given.first
     began = virtual.real_monotonic()
     until = began + (given.seconds if given.histories is None else inf)
@@ -219,7 +220,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{progress.done} histories, {len(failed)} failed, first seed {first}")
     if failed:
         print(f"first failed: {failed[0].scenario} {failed[0].seed}; the shortest that failed:")
-        _show(min(failed, key=lambda result: len(result.story)))
+        _show(min(failed, key=lambda result: len(result.story)), given.fault)
     return int(bool(failed))
 
 
@@ -271,13 +272,16 @@ def shortened(story: Sequence[Line], most: int = STORY_LINES) -> list[Line]:
     return lines
 
 
-def _show(result: Result) -> int:
+def _show(result: Result, fault: str | None) -> int:
     print(f"{'seconds':>10}  {'who':12} what")
     for when, who, what in shortened(result.story):
         print(f"{when:10.6f}  {who:12} {what}")
     print(f"{result.seconds:.2f} s for {result.virtual_seconds:.1f} s, {result.steps} commands")
     print(result.failure or "all is well")
-    print(f"again: make simulate SCENARIO={result.scenario} SEED={result.seed}")
+    again = f"make simulate SCENARIO={result.scenario} SEED={result.seed}"
+    if fault is not None:
+        again = f".venv/bin/python -m tests.simulation --fault {fault} --seed {result.seed}"
+    print(f"again: {again}")
     return int(result.failure is not None)
 
 

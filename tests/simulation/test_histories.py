@@ -73,5 +73,5 @@ def test_a_planted_fault_is_found(name: str) -> None:
     """It ends with the first; which one that is depends on the addresses of the machine."""
     done = simulate("--fault", name, "--first", "1", "--count", "100")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "again: make simulate" in done.stdout
+    assert f"again: .venv/bin/python -m tests.simulation --fault {name} --seed" in done.stdout
     assert "AttributeError" not in done.stdout  # the world lacks something that the hub asks of it
