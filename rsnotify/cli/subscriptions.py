@@ -8,6 +8,7 @@ import typer
 from rsnotify.cli.hub_request import ask
 from rsnotify.cli.output import print_done, print_fields, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url
+from rsnotify.errors import InvalidSettings
 
 commands = typer.Typer()
 subscriptions = typer.Typer(no_args_is_help=True, help="Manage WebSub subscriptions.")
@@ -19,6 +20,9 @@ Subscription = Annotated[
 
 
 def _subscription(id_: str) -> str:
+    if "://" in id_:
+        advice = "name its ID, which `rsnotify subscriptions list` shows"
+        raise InvalidSettings([f"{id_!r} is the callback of a subscription: {advice}"])
     return f"/api/subscriptions/{quote(id_, safe='')}"
 
 

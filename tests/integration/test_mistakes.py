@@ -74,6 +74,7 @@ MISTAKES = [
     ("audit DIR/none HUB", USE, "the address comes first, then the directory"),
     ("serve --set MySet", USE, "did you mean myset?"),
     ("serve --data DIR/text", USE, "text is no directory"),
+    ("subscriptions retry LOC", USE, "name its ID, which `rsnotify subscriptions list` shows"),
     ("backup", USE, "missing argument 'FILE'"),
     ("restore none", USE, "name one that `rsnotify backup` has written"),
     ("check --port 99999", USE, "a whole number from 0 to 65535"),
