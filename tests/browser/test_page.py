@@ -90,6 +90,18 @@ async def test_the_focus_is_where_the_token_was_given_when_it_is_in_use(page: Pa
     await expect(page.locator("#key")).to_have_text("Token in use")
 
 
+async def test_a_keyboard_need_not_pass_every_change(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    await page_hub.publish(*(f"http://example.com/{n}" for n in range(50)), set_name=set_name)
+    await expect(latest(page)).to_have_count(50)
+    await page.focus("#lookup button")
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await page.keyboard.press("Tab")
+    await expect(page.locator("#may-not button")).to_be_focused()
+
+
 async def test_without_a_token_the_page_leads_to_its_field_and_shows_no_form(page: Page) -> None:
     await expect(page.locator("#may-not")).to_contain_text("Making changes needs a token.")
     await expect(page.locator("#publishing")).to_be_hidden()
