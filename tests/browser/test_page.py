@@ -326,6 +326,8 @@ async def test_a_set_that_is_not_there_is_said_to_be_missing(
     chromium: Browser, page_hub: RunningHub, set_name: str
 ) -> None:
     async with opened(chromium, page_hub, set_name) as page:
+        await page.goto(f"{page_hub.url}/?view=toString&set={set_name}")
+        await expect(page.locator("h1.set-name")).to_have_text(set_name)
         await page.goto(f"{page_hub.url}/?set=no-{set_name}")
         await expect(page.locator("#problem")).to_contain_text(f"There is no set no-{set_name}")
 

@@ -19,7 +19,7 @@ export function problem(text) {
 /** Where the address names no set, it is the only one there is; of its views, the first. */
 async function look() {
   const name = asked.get("set");
-  let view = asked.get("view") in VIEWS ? asked.get("view") : name ? "set" : "";
+  let view = Object.hasOwn(VIEWS, asked.get("view")) ? asked.get("view") : name ? "set" : "";
   let set;
   if (name) [set] = await get("api/sets", { name });
   else if (!["overview", "admin"].includes(view)) {
