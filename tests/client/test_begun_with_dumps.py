@@ -74,18 +74,24 @@ class Dumps:
 
         return send
 
-    def cut(self, count: int) -> None:
-        """Each answer to a request for a package breaks off after so many bytes."""
+    def cut(self, count: int, lie: str = "") -> None:
+        """Each answer to a request for a package breaks off after so many bytes.
+
+        What it goes on with is of something else, or it never has the same tag again.
+        """
         for path in list(self.source.handlers):
             if path.endswith(".zip"):
-                self.source.handlers[path] = self._cut(path, count)
+                self.source.handlers[path] = self._cut(path, count, lie)
 
-    def _cut(self, path: str, count: int) -> Handler:
+    def _cut(self, path: str, count: int, lie: str) -> Handler:
         content = (self.folder / "out" / path.removeprefix("/dumps/")).read_bytes()
         tag = f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
 
         async def send(request: web.Request) -> web.StreamResponse:
+            nonlocal tag
             start = 0
+            if lie == "tag":
+                tag = f'"{self.sent.get(path, 0)}"'
             if request.headers.get("If-Range") == tag:
                 start = int(request.headers["Range"].removeprefix("bytes=").rstrip("-"))
             headers = {"ETag": tag, "Content-Length": str(len(content) - start)}
@@ -97,6 +103,8 @@ class Dumps:
             answer = web.StreamResponse(status=206 if start else 200, headers=headers)
             await answer.prepare(request)
             piece = content[start : start + count]
+            if start and lie == "bytes":
+                piece = bytes(len(piece))
             await answer.write(piece)
             self.sent[path] = self.sent.get(path, 0) + len(piece)
             if start + count < len(content):
@@ -194,6 +202,19 @@ async def test_a_package_that_breaks_off_goes_on_where_it_stopped(
     assert fetched_alone(source) == 0
     for path, sent in dumps.sent.items():
         assert sent == (tmp_path / "out" / path.removeprefix("/dumps/")).stat().st_size
+
+
+@pytest.mark.parametrize("lie", ["bytes", "tag"])
+async def test_a_range_that_lies_is_never_taken_for_the_package(
+    source: Source, dumps: Dumps, tmp_path: Path, lie: str
+) -> None:
+    """What it should have is fetched one by one."""
+    dumps.offer("resourcelist", "changelist", "resourcedump")
+    dumps.cut(900_000, lie)
+    assert problems(await begun(source, tmp_path / "begun"))
+    await begun(source, tmp_path / "begun")
+    found = {each.removeprefix("/"): body for each, body in source.resources.items()}
+    assert files(tmp_path / "begun") == found
 
 
 async def test_killed_it_goes_on_with_the_package_that_it_was_at(

@@ -293,6 +293,9 @@ class RemotePackages:
     async def unpack(self, wanted: SourceResource, package: Package | None) -> None:
         """What a manifest says is planned; without `package` only the manifest was read."""
 
+    def forget(self, wanted: SourceResource) -> None:
+        """It is not asked for again."""
+
     async def keep(self, wanted: SourceResource, package: Package | None) -> None:
         """The same for changes, of which the next package may have newer ones."""
 

@@ -291,6 +291,7 @@ class Baseline:
                         self.skip(refused)
                     await self._packages.unpack(wanted, package)
         except (Rejected, TryAgain) as error:
+            self._packages.forget(wanted)
             self.skip(error.detail)
         if not is_planned:
             self._state.release(time())

@@ -402,12 +402,11 @@ class Unpacking(RemotePackages):
                     async with opened(part, wanted.loc) as package:
                         yield package
         finally:
-            self._disk.drop_part(wanted.loc)
-            self._state.keep_part(wanted.loc, None)
+            self.forget(wanted)
 
     async def _fetched(self, wanted: SourceResource) -> Fetched:
-        """As often as more of it comes; where nothing does, a few times."""
-        attempt, length = 0, 0
+        """As often as more of it comes; where nothing does, or it begins anew, a few times."""
+        attempt = begun = length = 0
         while True:
             part = self._state.part_of_package(wanted.loc)
             try:
@@ -417,10 +416,10 @@ class Unpacking(RemotePackages):
             except Missing as missing:
                 raise Refused(str(missing)) from None
             except TryAgain as error:
-                has_more = self._disk.part_length(wanted.loc) > length
-                length = self._disk.part_length(wanted.loc)
-                attempt = 0 if has_more else attempt + 1
-                if attempt == PACKAGE_ATTEMPTS:
+                before, length = length, self._disk.part_length(wanted.loc)
+                attempt = 0 if length > before else attempt + 1
+                begun += length < before
+                if PACKAGE_ATTEMPTS in (attempt, begun):
                     raise
                 await asyncio.sleep(max(error.retry_after_seconds, PACKAGE_SECONDS * 2**attempt))
 
@@ -433,7 +432,13 @@ class Unpacking(RemotePackages):
                 async with self.open(wanted) as opened:
                     await self._unpack(opened)
         except (Rejected, TryAgain) as error:
+            self.forget(wanted)
             self._report(Event("skipped", problem=error.detail))
+
+    def forget(self, wanted: SourceResource) -> None:
+        """What there is of a package that is not asked for again."""
+        self._disk.drop_part(wanted.loc)
+        self._state.keep_part(wanted.loc, None)
 
     async def keep(self, wanted: SourceResource, package: Package | None) -> None:
         await self.unpack(wanted, package)
