@@ -60,7 +60,8 @@ async def event_streams(world: World, redis: Engine) -> None:
 
 @scenario
 async def hanging_receiver(world: World, redis: Engine) -> None:
-    """A callback hangs, then answers as its call is being given up: it misses nothing, in order."""
+    """A callback hangs, answers as its call is being given up, or a connection to it that was kept
+    is half open: it misses nothing, and gets it in order."""
     chance = world.chance
     await hubs_ready(world, "a", callback_private="allow")
     source = Source(world, ["a"])
@@ -69,8 +70,13 @@ async def hanging_receiver(world: World, redis: Engine) -> None:
     await receiver.subscribe("a")
     while not receiver.verified:
         await asyncio.sleep(0.05)
-    receiver.hangs = chance.random() < 0.5
-    receiver.late = 0.0 if receiver.hangs else 9.9 + chance.random() * 0.2
+    trouble = chance.choice(("hangs", "is late", "half open"))
+    receiver.hangs = trouble == "hangs"
+    receiver.late = 9.9 + chance.random() * 0.2 if trouble == "is late" else 0.0
+    if trouble == "half open":
+        await source.publish(source.new())
+        await asyncio.sleep(chance.random())
+        world.network.halve("a", "receiver")
     for _ in range(3):
         await source.publish(source.new())
         await asyncio.sleep(chance.random())
