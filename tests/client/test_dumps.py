@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import io
 import os
+import re
 import shutil
 import signal
 import struct
@@ -562,7 +563,7 @@ async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
     before = sorted(out.glob("**/*"))
     source.change("large", b"0" * 3_000_000)
     await mirrored(source, copied)
-    command = [sys.executable, "-c", LIMITED, str(copied), str(out)]
+    command = [sys.executable, "-c", LIMITED, str(copied), str(out), "1000000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "File too large" in done.stderr
     assert sorted(out.glob("**/*")) == before
@@ -570,15 +571,41 @@ async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
     assert state_of(zips(out)) == of_source(source)
 
 
+async def test_a_disk_that_is_full_for_the_index_leaves_the_old_dump_too(
+    source: Source, tmp_path: Path
+) -> None:
+    """The index names all resources, and only one small package is written."""
+    copy, out, options = tmp_path / "copy", tmp_path / "out", OPTIONS._replace(limits=FORTY)
+    for number in range(400):
+        source.add(f"r{number}.txt", b"1")
+    source.list_resources()
+    await mirrored(source, copy)
+    dump(copy, out, options)
+    before = sorted(out.glob("**/*"))
+    source.change("r7.txt", b"2")
+    await mirrored(source, copy)
+    command = [sys.executable, "-c", LIMITED, str(copy), str(out), "50000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert re.search(r"InvalidSettings: .*: make room", done.stderr)
+    assert sorted(out.glob("**/*")) == before
+    dump(copy, out, options)
+    assert state_of(zips(out)) == of_source(source)
+
+
+FORTY = Limits(entries=40)
+
+
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from rsnotify_mirror.dumping.dump import DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
-resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+from rsnotify_mirror.dumping.parts import Limits
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with DumpFolder(Path(sys.argv[2])) as folder:
-    make(Path(sys.argv[1]), folder, DumpOptions("http://dumps.example/d/", tells_changes=True))
+    limits = Limits(entries=40)
+    make(Path(sys.argv[1]), folder, DumpOptions("http://dumps.example/d/", limits, True))
 """
 
 

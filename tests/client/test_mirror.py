@@ -949,7 +949,7 @@ async def test_another_map_for_the_same_directory_is_refused(
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(401, "a token is needed"), (403, "may not read"), (404, "nothing at this")],
+    [(401, "a token is needed"), (403, "may not be read"), (404, "nothing at this")],
 )
 async def test_a_source_that_refuses_says_how_to_mend_it(
     source: Source, copy: Path, status: int, words: str

@@ -5,6 +5,7 @@ made; what stands stays as it is. Each generation is of a later moment than the 
 """
 
 import os
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -55,8 +56,11 @@ def make(
     """Make a dump of the copy, if it has changed since the last one."""
     try:
         return _made(copy, folder, options, progress)
-    except BaseException:
+    except BaseException as error:
         folder.sweep(folder.kept)
+        if isinstance(error, sqlite3.Error):  # of a full disk, nearly always
+            advice = "make room, there and for temporary files, then start again"
+            raise InvalidSettings([f"{folder.directory}: {error}: {advice}"]) from error
         raise
 
 
