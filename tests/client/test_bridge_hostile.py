@@ -9,6 +9,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_bridge.memory import BridgeStore
+from rsnotify_client.polite import ROBOTS_BYTES
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.support.sources import Source
@@ -148,3 +149,23 @@ async def test_what_robots_txt_closes_is_not_asked_for(
     facts = await bridging.once(source.loc("map.xml"))
     assert "asks robots to leave /map.xml alone" in (facts.error or "")
     assert source.asked["/map.xml"] == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"User-agent: *\nCrawl-delay: \xc2\xb2\nRequest-rate: \xc2\xb2/1\n",
+        b"User-agent: *\nCrawl-delay: " + b"9" * 5_000,
+        b"\xff\0" * ROBOTS_BYTES,
+        b"User-agent: rsnotify\n" + b"Disallow: /other\n" * 40_000 + b"Disallow: /\n",
+    ],
+    ids=["superscripts", "digits", "no text", "too long"],
+)
+async def test_a_robots_txt_that_is_odd_closes_nothing(
+    real_hub: HubProcess, source: Source, tmp_path: Path, text: bytes
+) -> None:
+    source.documents["/robots.txt"] = text
+    source.documents["/map.xml"] = GOOD.encode()
+    bridging = Bridging(real_hub, "dataset1", tmp_path / "bridge.db")
+    facts = await bridging.once(source.loc("map.xml"), shared=True)
+    assert (facts.error, facts.skipped) == (None, None)

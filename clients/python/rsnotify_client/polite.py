@@ -52,7 +52,7 @@ class Hosts:
                 f"{host}/robots.txt asks robots to leave {urlsplit(url).path} alone: ask its "
                 "operator to allow rsnotify, or say --no-robots if it is yours"
             )
-        delay = min(LONGEST_DELAY_SECONDS, float(robots.crawl_delay(ROBOT) or 0))
+        delay = min(LONGEST_DELAY_SECONDS, int(robots.crawl_delay(ROBOT) or 0))
         self._next[host] = monotonic() + delay
 
 
@@ -96,5 +96,17 @@ class PoliteWeb(Web):
                 text = (await answer.read(ROBOTS_BYTES)).decode(errors="replace")
         except (Rejected, TryAgain):
             return found
-        found.parse(text.splitlines())
+        found.parse(filter(_can_be_parsed, text.splitlines()))
         return found
+
+
+def _can_be_parsed(line: str) -> bool:
+    """The parser fails at superscripts, which it takes for numbers, and at thousands of digits.
+
+    >>> [_can_be_parsed(each) for each in ("Crawl-delay: 2", "Crawl-delay: ²", "Disallow: /²")]
+    [True, False, True]
+    """
+    name, _, value = line.partition(":")
+    is_number = name.strip().lower() in ("crawl-delay", "request-rate")
+    is_odd = len(value) > 64 or any(each.isdigit() and not each.isdecimal() for each in value)
+    return not (is_number and is_odd)
