@@ -284,6 +284,10 @@ def test_no_error_shows_the_password_of_an_address_but_that_of_an_example() -> N
         ({"REQUESTS_CA_BUNDLE": "/nowhere"}, "REQUESTS_CA_BUNDLE=/nowhere: No such file"),
         ({"REQUESTS_CA_BUNDLE": __file__}, "it is no certificate"),
         ({"RSNOTIFY_CLIENT_CERTIFICATE": "/nowhere"}, "RSNOTIFY_CLIENT_CERTIFICATE=/nowhere: No"),
+        (
+            {"RSNOTIFY_CLIENT_CERTIFICATE": __file__},
+            "in another file: name that in RSNOTIFY_CLIENT_KEY",
+        ),
         ({"RSNOTIFY_CLIENT_CERT": "a.pem"}, "RSNOTIFY_CLIENT_CERT is no setting: set RSNOTIFY_"),
         ({"RSNOTIFY_CLIENT_KEY": "a.pem"}, "KEY is set without RSNOTIFY_CLIENT_CERTIFICATE"),
     ],

@@ -96,17 +96,21 @@ async def test_an_index_of_capability_lists_leads_to_them(source: Source, sets: 
                 await discover(session, source.loc("index.xml"))
 
 
-@pytest.mark.parametrize("start", ["/news", CAPABILITIES])
+@pytest.mark.parametrize(
+    ("start", "is_in_head"), [("/news", True), ("/news", False), (CAPABILITIES, True)]
+)
 async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
-    hub: RunningHub, source: Source, start: str
+    hub: RunningHub, source: Source, start: str, is_in_head: bool
 ) -> None:
     topic = source.loc("news")
     status, _ = await hub.ask("PATCH", "/api/sets/dataset1", json={"topic": topic})
     assert status < 300
-    links = f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'
+    head = {"Link": f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'} if is_in_head else {}
+    links = f'<link rel="hub" href="{hub.url}/hub"><link rel=self href="/news">'
+    text = "<html>" if is_in_head else links
 
     async def page(_: web.Request) -> web.StreamResponse:
-        return web.Response(text="<html>", content_type="text/html", headers={"Link": links})
+        return web.Response(text=text, content_type="text/html", headers=head)
 
     source.handlers["/news"] = page
     named = Entry(

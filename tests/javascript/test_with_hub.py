@@ -247,19 +247,28 @@ async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_g
     assert cursors == [str(source.at), change.datetime]
 
 
-@pytest.mark.parametrize("start", ["/news", CAPABILITIES])
-@pytest.mark.parametrize("transport", ["websocket", "sse"])
+@pytest.mark.parametrize(
+    ("start", "transport", "is_in_head"),
+    [
+        ("/news", "websocket", True),
+        ("/news", "sse", False),
+        (CAPABILITIES, "websocket", True),
+        (CAPABILITIES, "sse", True),
+    ],
+)
 async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
-    hub: RunningHub, start: str, transport: str
+    hub: RunningHub, start: str, transport: str, is_in_head: bool
 ) -> None:
     async with Source() as source:
         topic = source.loc("news")
         status, _ = await hub.ask("PATCH", "/api/sets/dataset1", json={"topic": topic})
         assert status < 300
-        links = f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'
+        head = {"Link": f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'} if is_in_head else {}
+        links = f'<link rel="hub" href="{hub.url}/hub"><link rel=self href="/news">'
+        text = "<html>" if is_in_head else links
 
         async def page(_: web.Request) -> web.StreamResponse:
-            return web.Response(text="<html>", content_type="text/html", headers={"Link": links})
+            return web.Response(text=text, content_type="text/html", headers=head)
 
         source.handlers["/news"] = page
         named = Entry(topic, md=Md(capability="change-notification"))

@@ -35,10 +35,10 @@ export function linked(header, relation) {
   return undefined;
 }
 
-/** The target of `<link rel="resourcesync">`. */
-export function linkedInHtml(text) {
+/** The target of a `<link>` of this relation. */
+export function linkedInHtml(text, relation = "resourcesync") {
   for (const [tag] of text.matchAll(/<link\s[^<>]{1,4000}>/gi)) {
-    if (words(attribute(tag, "rel")).includes("resourcesync")) return attribute(tag, "href");
+    if (words(attribute(tag, "rel")).includes(relation)) return attribute(tag, "href");
   }
   return undefined;
 }
@@ -195,11 +195,11 @@ function documentIn({ text }) {
   return { head: reader.head, entries };
 }
 
-function linkOf(page) {
+function linkOf(page, relation = "resourcesync") {
   const isHtml = page.headers.get("Content-Type")?.includes("html");
   return (
-    linked(page.headers.get("Link"), "resourcesync") ??
-    (isHtml ? linkedInHtml(page.text) : undefined)
+    linked(page.headers.get("Link"), relation) ??
+    (isHtml ? linkedInHtml(page.text ?? "", relation) : undefined)
   );
 }
 
@@ -232,8 +232,8 @@ export async function socketOfTopic(web, topic) {
 
 /** A topic is at its Source's own address, its set on the hub that the page names. */
 async function namedByHub(web, page) {
-  const header = page.status === 200 ? page.headers.get("Link") : undefined;
-  const [hub, self] = ["hub", "self"].map((relation) => linked(header, relation));
+  if (page.status !== 200) return undefined;
+  const [hub, self] = ["hub", "self"].map((relation) => linkOf(page, relation));
   if (hub === undefined || self === undefined) return undefined;
   const topic = resolved(self, page.url);
   for (const url of await setsOfHub(web, resolved(hub, page.url))) {

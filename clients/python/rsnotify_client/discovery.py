@@ -82,8 +82,8 @@ def all_linked(header: str, relation: str) -> Iterator[str]:
             yield str(target)
 
 
-def linked_in_html(text: str) -> str | None:
-    """The target of `<link rel="resourcesync">`."""
+def linked_in_html(text: str, relation: str = "resourcesync") -> str | None:
+    """The target of a `<link>` of this relation."""
     from html.parser import HTMLParser  # noqa: PLC0415 - seldom needed
 
     class Links(HTMLParser):
@@ -91,7 +91,7 @@ def linked_in_html(text: str) -> str | None:
 
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             named = dict(attrs)
-            is_ours = tag == "link" and "resourcesync" in (named.get("rel") or "").lower().split()
+            is_ours = tag == "link" and relation in (named.get("rel") or "").lower().split()
             if is_ours and self.found is None:
                 self.found = named.get("href")
 
@@ -314,10 +314,10 @@ def _read(page: FetchedPage) -> DiscoveryStep | None:
     return found_in(page.url, head, entries)
 
 
-def _link_of(page: FetchedPage) -> str | None:
-    found = linked(page.headers.get("link", ""), "resourcesync")
+def _link_of(page: FetchedPage, relation: str = "resourcesync") -> str | None:
+    found = linked(page.headers.get("link", ""), relation)
     if found is None and "html" in page.headers.get("content-type", ""):
-        found = linked_in_html(page.body.decode(errors="replace"))
+        found = linked_in_html(page.body.decode(errors="replace"), relation)
     return found
 
 
@@ -353,8 +353,9 @@ async def socket_of_topic(web: Web, topic: str) -> str | None:
 
 async def _named_by_hub(web: Web, page: FetchedPage) -> Source | None:
     """A topic is at its Source's own address, its set on the hub that the page names."""
-    header = page.headers.get("link", "") if page.status == 200 else ""
-    hub, topic = linked(header, "hub"), linked(header, "self")
+    if page.status != 200:
+        return None
+    hub, topic = _link_of(page, "hub"), _link_of(page, "self")
     if hub is None or topic is None:
         return None
     topic = joined(page.url, topic)

@@ -204,6 +204,7 @@ CERTIFICATE = "RSNOTIFY_CLIENT_CERTIFICATE"
 KEY = "RSNOTIFY_CLIENT_KEY"
 CONTACT = "RSNOTIFY_CONTACT"
 BUNDLE = "REQUESTS_CA_BUNDLE"
+NO_KEY = f", or its key is in another file: name that in {KEY}"
 
 
 class GivenHeader(NamedTuple):
@@ -409,7 +410,9 @@ def _told_as(name: str, value: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror if not isinstance(error, ssl.SSLError) else "it is no certificate"
+        why = error.strerror
+        if isinstance(error, ssl.SSLError):
+            why = "it is no certificate" + (NO_KEY if name == CERTIFICATE else "")
         raise InvalidSettings([f"{name}={value}: {why}"]) from None
 
 
