@@ -14,10 +14,8 @@ MENDED = {
     "reader_of_a_private_set": 13,  # read behind the head before the set was known private
 }
 # Each was put back, and is found within some seeds; the others are in docs/simulation.md.
-PLANTED = (
-    *("forgotten_key", "refusal_taken_for_success", "late_call_stored", "pushed_before_private"),
-    *("keys_left_out", "rest_unread"),
-)
+PLANTED = ("forgotten_key", "pushed_before_private", "rest_unread")
+SELDOM = ("refusal_taken_for_success", "late_call_stored", "keys_left_out")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,7 +66,9 @@ def test_a_planted_fault_changes_the_code_as_it_is(fault: Fault) -> None:
     assert broken != path.read_text()
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize(
+    "name", [*PLANTED, *(pytest.param(name, marks=pytest.mark.much) for name in SELDOM)]
+)
 def test_a_planted_fault_is_found(name: str) -> None:
     """It ends with the first; which one that is depends on the addresses of the machine."""
     done = simulate("--fault", name, "--first", "1", "--count", "100")
