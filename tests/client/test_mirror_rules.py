@@ -6,6 +6,7 @@ import json
 import struct
 import zipfile
 from collections import deque
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event as Signal
 from typing import Any, cast
@@ -223,6 +224,20 @@ def test_a_json_patch_leaves_members_where_they_are() -> None:
 
 
 # Most are examples of RFC 5261, appendix A, without their white space
+@pytest.mark.parametrize(("count", "is_applied"), [(16, True), (17, False)])
+def test_a_json_patch_copies_up_to_16_mib(count: int, *, is_applied: bool) -> None:
+    a_mebibyte = "x" * (1024 * 1024 - len('""'))
+    patch = [{"op": "copy", "from": "/a", "path": f"/{number}"} for number in range(count)]
+    with nullcontext() if is_applied else pytest.raises(NotApplicable, match="16 MiB"):
+        assert len(apply({"a": a_mebibyte}, patch)) == count + 1
+
+
+def test_a_json_patch_that_doubles_the_document_each_time_is_refused() -> None:
+    patch = [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(40)]
+    with pytest.raises(NotApplicable, match="16 MiB"):
+        apply({"a": 1}, patch)
+
+
 XML_PATCHES = [
     ("<d><n>t</n></d>", '<add sel="d"><f id="1">x</f></add>', '<d><n>t</n><f id="1">x</f></d>'),
     ("<d><f/></d>", '<add sel="d/f" type="@user">Bob</add>', '<d><f user="Bob"/></d>'),

@@ -18,6 +18,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.xml_structure import check_before_parsing
 
 OPERATIONS = 10_000
+COPIED_BYTES = 16 * 1024 * 1024  # by all operations of a patch; a few could double it each time
 SPELLINGS: tuple[dict[str, Any], ...] = (
     {"ensure_ascii": False, "separators": (",", ":")},
     {"separators": (",", ":")},
@@ -53,9 +54,13 @@ def apply(document: Any, patch: Any) -> Any:
     """
     if not isinstance(patch, list) or len(patch) > OPERATIONS:
         raise NotApplicable("a patch is a list of at most 10,000 operations")
-    holder = {"": deepcopy(document)}
+    holder, copied = {"": deepcopy(document)}, 0
     for operation in patch:
         try:
+            if operation["op"] == "copy":
+                copied += len(json.dumps(_at(holder, operation["from"])))
+                if copied > COPIED_BYTES:
+                    raise ValueError("the patch copies more than 16 MiB")
             _apply_one(holder, operation)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             raise NotApplicable(f"{operation!r:.100}: {error}") from None
