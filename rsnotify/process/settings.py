@@ -278,9 +278,10 @@ def _read(raw: Sequence[RawSetting], known: Mapping[str, Any]) -> tuple[dict[str
 
 
 def _meant(name: str, known: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+    ends = [each.removeprefix(PREFIX) for each in known]
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), ends, n=1)
     return (
-        f"; did you mean {close[0]}?"
+        f"; did you mean {PREFIX}{close[0]}?"
         if close
         else "; see docs/reference/settings.md for all of them"
     )

@@ -25,9 +25,11 @@ def test_an_unknown_setting_is_refused_with_the_one_that_was_meant() -> None:
     )
 
 
-def test_a_setting_like_no_other_is_refused_with_where_all_of_them_stand() -> None:
-    assert problems(RSNOTIFY_QQQQQQQQQQQQQQQQ="1") == (
-        "RSNOTIFY_QQQQQQQQQQQQQQQQ is no setting; see docs/reference/settings.md for all of them",
+@pytest.mark.parametrize("name", ["RSNOTIFY_QQQQQQQQQQQQQQQQ", "RSNOTIFY_WEBSUB_LEASE"])
+def test_a_setting_like_no_other_is_refused_with_where_all_of_them_stand(name: str) -> None:
+    """All names begin in the same way: that makes them no more alike."""
+    assert problems(**{name: "1"}) == (
+        f"{name} is no setting; see docs/reference/settings.md for all of them",
     )
 
 
