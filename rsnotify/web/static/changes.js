@@ -8,7 +8,7 @@ import { clock, link, make, row, submits, table, tag, tell, the, toClipboard } f
 import { history, PAST as ROWS } from "./following.js";
 import { asked, problem, set } from "./here.js";
 
-const PAUSE_MS = 100; // until it is drawn, with all that came meanwhile
+const PAUSE_MS = 200; // between two drawings
 
 const body = table(the.latest, "Latest changes", "When", "What", "Resource");
 body.closest(".scroll").append(the.nothing);
@@ -18,6 +18,7 @@ let moment = null; // the changes after it, the oldest first
 let newest = []; // the newest change first
 let standing = []; // what is shown while the table stands still
 let timer = 0;
+let drawn = 0;
 let isPaused = false;
 
 export function add(changes) {
@@ -38,11 +39,11 @@ const firstOf = (changes) => changes.find(({ datetime }) => datetime)?.datetime;
 export const last = () => firstOf(newest);
 
 function schedule() {
-  if (!isPaused && !moment) timer ||= setTimeout(draw, PAUSE_MS);
+  if (!isPaused && !moment) timer ||= setTimeout(draw, drawn + PAUSE_MS - performance.now());
 }
 
 function draw() {
-  timer = 0;
+  [timer, drawn] = [0, performance.now()];
   if (moment || !isPaused) standing = moment ?? newest;
   const wanted = filter.value.trim().toLowerCase();
   const rows = standing.filter((each) => each.gap || `${each.change} ${each.loc}`.toLowerCase().includes(wanted));
