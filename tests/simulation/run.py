@@ -5,14 +5,11 @@ left for the next one, and the same seed begins from the same state.
 """
 
 import argparse
-import asyncio
-import ctypes
 import gc
 import json
 import logging
 import os
 import select
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -23,7 +20,6 @@ from typing import NamedTuple, NoReturn
 from redis.exceptions import RedisError
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.process.embedded_redis.binaries import installed_binaries
 from tests.simulation import clients, days, destinations, edges, virtual  # noqa: F401
 from tests.simulation.engine import PORT, Engine, library
 from tests.simulation.known import FAULTS
@@ -33,7 +29,6 @@ from tests.simulation.world import World
 LONGEST_SECONDS = 600.0  # of a world's time
 LONGEST_DAYS = 30  # of a long history
 PROGRESS_SECONDS = 30.0
-NO_RANDOM_ADDRESSES = 0x0040000
 STORY_LINES = 100
 
 
@@ -171,13 +166,14 @@ def main(arguments: Sequence[str]) -> int:
         "--histories", type=int, help="so many in all, however long it takes, until one fails"
     )
     parser.add_argument("--long", action="store_true", help="the long ones, of days each")
-    parser.add_argument("--redis", help="the server to run instead of the first of this machine")
+    parser.add_argument(
+        "--redis", required=True, help="the server to run; without it, the first of this machine"
+    )
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--count", type=int, default=10**9, help="so many of each scenario")
     given = parser.parse_args(arguments)
-    binary = given.redis or asyncio.run(installed_binaries())[0].path
+    binary = given.redis
     library()
-    _fix_addresses(binary)
     shown = logging.WARNING if given.seed is not None else logging.CRITICAL
     logging.basicConfig(level=shown, format="%(name)s: %(message)s")
     logging.getLogger().handlers[0].setLevel(shown)
@@ -283,13 +279,3 @@ def _show(result: Result, fault: str | None) -> int:
         again = f".venv/bin/python -m tests.simulation --fault {fault} --seed {result.seed}"
     print(f"again: {again}")
     return int(result.failure is not None)
-
-
-def _fix_addresses(binary: str) -> None:
-    """Begin again without random addresses and hashes: the order of sets depends on them."""
-    if os.environ.get("PYTHONHASHSEED") == "0":
-        return
-    ctypes.CDLL(None).personality(NO_RANDOM_ADDRESSES)
-    known = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
-    words = [sys.executable, "-m", "tests.simulation", "--redis", binary, *sys.argv[1:]]
-    os.execve(sys.executable, words, known | {"PYTHONHASHSEED": "0"})
