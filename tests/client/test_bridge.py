@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
@@ -139,6 +140,24 @@ async def test_too_many_deletions_in_a_change_list_are_held_back(
     facts = await bridging.once(source.url + CAPABILITIES)
     assert facts.held is not None
     assert bridging.told() == []
+
+
+async def test_deletions_that_a_source_takes_back_as_it_was_are_not_held_any_more(
+    source: Source, bridging: Bridging
+) -> None:
+    """Each as it was known before, so that nothing is news, and nothing is left to release."""
+    await bridging.once(source.url + CAPABILITIES)
+    before = dict(source.resources)
+    for name in "abc":
+        source.change(f"{name}.txt", None)
+    assert (await bridging.once(source.url + CAPABILITIES)).held is not None
+    for names, is_held in (("ab", True), ("c", False)):
+        for name in names:
+            change = source.change(f"{name}.txt", before[f"/{name}.txt"])
+            source.changes[-1] = replace(change, lastmod=str(source.at))
+        source.list_changes()
+        facts = await bridging.once(source.url + CAPABILITIES)
+        assert (facts.held is not None, bridging.told(), bridging.count()) == (is_held, [], 3)
 
 
 async def test_a_gap_in_the_change_lists_is_closed_by_a_comparison(

@@ -356,6 +356,8 @@ class Bridge:
         held = self._held_of(gone) if gone else set()
         kept = [each for each in entries if each[1].change != "deleted" or each[0] not in held]
         self._changed(self.state.apply(piece._replace(entries=kept)))
+        if self.state.facts.held is not None and not self.state.held():
+            self.state.facts.held = None  # the Source has them again
         await self._publish()
 
     def _held_of(self, keys: Sequence[str]) -> set[str]:
@@ -366,7 +368,7 @@ class Bridge:
         self._deleted += len(known)
         facts = self.state.facts
         if (why := held_back(self._deleted, self._known, self._options.max_delete)) is None:
-            return set()
+            return known & set(self.state.held())  # what is read again stays held
         facts.held = why
         log.warning("%s: held back: the Source deletes %s", self.name, why)
         self.state.hold(known)

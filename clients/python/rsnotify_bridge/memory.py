@@ -298,6 +298,7 @@ class BridgeMemory:
         if after is not None:
             old = None if is_moved else before
             yield from self._told(old, after, self._others(after.loc, known), GONE)
+        self._run("DELETE FROM held WHERE bridge = ? AND key = ?", (self.id, key))
         if after is None:
             self._forget(key, found)
         elif before is None or is_moved or told(before, after, ()) is not None:
@@ -339,11 +340,9 @@ class BridgeMemory:
             (self.id, key, loc, part, body),
         ).fetchone()
         found[key] = Known(row[0], key, part, body)
-        self._run("DELETE FROM held WHERE bridge = ? AND key = ?", (self.id, key))
 
     def _forget(self, key: str, found: dict[str, Known]) -> None:
         self._run("DELETE FROM entry WHERE bridge = ? AND key = ?", (self.id, key))
-        self._run("DELETE FROM held WHERE bridge = ? AND key = ?", (self.id, key))
         found.pop(key, None)
 
     def states(self) -> Iterator[Change]:
