@@ -69,6 +69,7 @@ def test_a_resource_is_the_same_if_the_same_is_said_of_it(
     [
         (1_000, 100, 10.0, None),
         (1_000, 101, 10.0, "max_delete=11"),
+        (1_000, 500, 10.0, "max_delete=50 "),
         (1_000, 1_000, 100.0, None),
         (1_000, 1_000, 99.9, "max_delete=100"),
         (3, 1, 0.0, "1 of 3 resources, which is more than 0 %"),

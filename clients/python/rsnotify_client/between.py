@@ -12,6 +12,7 @@ import sqlite3
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from math import ceil
 from os import PathLike, fspath
 from pathlib import Path
 from typing import IO, Any, cast
@@ -40,7 +41,7 @@ def too_many(deleted: int, known: int, max_delete: float, what: str = "resources
     percent = 100 * deleted / max(1, known)
     if percent <= max_delete:
         return None
-    least = min(100, int(percent) + 1)
+    least = ceil(percent)
     return (
         f"{deleted} of {known} {what}, which is more than {max_delete:g} %; if that is meant, "
         f"say so with --max-delete {least} (in Python: max_delete={least})"

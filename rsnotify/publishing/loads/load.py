@@ -5,6 +5,7 @@ What is the same, what the difference comes to, and whether so much may be delet
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from math import ceil
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -74,15 +75,12 @@ def too_many_deleted(found: LoadCounts, max_delete: float) -> str | None:
     """Why this load is refused, if it deletes more than a Source has said that it may."""
     if found.deleted_percent <= max_delete:
         return None
+    least = ceil(found.deleted_percent)
     return (
         f"this would delete {found.deleted} of {found.known} resources, which is more than "
-        f"{max_delete:g} %; if that is meant, say so with max_delete={_percent(found)} "
-        f"(in the command: --max-delete {_percent(found)})"
+        f"{max_delete:g} %; if that is meant, say so with max_delete={least} "
+        f"(in the command: --max-delete {least})"
     )
-
-
-def _percent(found: LoadCounts) -> int:
-    return min(100, int(found.deleted_percent) + 1)
 
 
 def check_deletions(found: LoadCounts, max_delete: float) -> None:
