@@ -18,7 +18,7 @@ from tests.simulation.virtual import EPOCH
 from tests.simulation.world import World
 
 OWN_SECONDS = 0.65  # until all have what a Source was not there to be answered
-REPAIRED_SECONDS = 2.0  # until what one hub remembers is there again, however busy the others are
+HOLD_TRIES = 5  # for two journals, and what else a hub sets; there are twelve where others take it
 
 
 def slowest(reader: Reader) -> float:
@@ -488,19 +488,25 @@ async def busy_neighbours(world: World, redis: Engine) -> None:
     sent = [asyncio.ensure_future(source.publish(source.new(), hub)) for hub in 5 * others]
     late = chance.random() * 0.6
     redis.answers_late = lambda host, _: late if host in others else 0.0
+    calls: list[str] = []
+
+    def watched(host: str, name: str) -> float:
+        if host == "a" and name in ("SET", "repair"):
+            calls.append(name)
+        return 0.0
+
+    redis.late = watched
     await asyncio.sleep(2 + chance.random() * 3)
     world.network.join("a", "redis")
-    joined = world.now()
-    await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
-    took = world.now() - joined
-    world.note("redis", f"is repaired after {took:.3f} s")
     await asyncio.gather(*sent)
-    redis.answers_late = lambda _, __: 0.0
+    tries = calls.index("repair")
+    world.note("redis", f"was repaired after {tries} tries")
+    redis.answers_late = redis.late = lambda _, __: 0.0
     judge = Judge(world, ["a", *others], [source], may_lose=True)
     await judge.judge()
     await judge.no_gaps()
-    if took > REPAIRED_SECONDS:
-        raise Wrong(f"what was lost was put back after {took:.3f} s")
+    if tries > HOLD_TRIES:
+        raise Wrong(f"a tried {tries} times to hold what it can put back")
 
 
 @scenario
