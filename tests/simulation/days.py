@@ -14,7 +14,7 @@ from tests.simulation.scenarios import LONG, SETS, hubs_ready, scenario
 from tests.simulation.world import World
 
 DAY = 86_400.0
-CALM_SECONDS = 120.0  # a callback is tried again after 6 s, and then after 32
+CALM_SECONDS = 120.0  # a callback that fails twice is tried again after 6 s, and then after 32
 
 
 class Long:
@@ -137,8 +137,8 @@ async def clocks_jump(days: Long) -> None:
 
 async def callback_fails(days: Long) -> None:
     days.receiver.hangs = days.chance.random() < 0.5
-    days.receiver.refuses = days.chance.randrange(3)
-    await asyncio.sleep(days.chance.random() * 15)
+    days.receiver.refuses = days.chance.randrange(2 if days.receiver.hangs else 3)
+    await asyncio.sleep(days.chance.random() * 12)
     days.receiver.hangs = False
 
 
