@@ -284,9 +284,9 @@ class Baseline:
                 await self._packages.unpack(wanted, None)
             else:
                 async with self._packages.open(wanted) as package:
-                    batches = package.batches()
-                    while batch := await asyncio.to_thread(next, batches, ()):
+                    for batch in package.batches():  # in one thread: its parser bears no other
                         self._plan(batch, is_held_back=True)
+                        await asyncio.sleep(0)
                     for refused in package.refused:
                         self.skip(refused)
                     await self._packages.unpack(wanted, package)

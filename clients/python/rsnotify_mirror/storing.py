@@ -446,7 +446,7 @@ class Unpacking(RemotePackages):
 
     async def _unpack(self, package: Package) -> None:
         resources = package.resources()
-        while some := await asyncio.to_thread(lambda: list(islice(resources, UNPACKED_AT_ONCE))):
+        while some := list(islice(resources, UNPACKED_AT_ONCE)):  # its parser bears one thread
             at = position_of(package.head.md.at or package.head.md.until)
             wanted = [wanted_by(change_of(packed.entry)) for packed in some]
             rows = self._state.rows_of([each.loc for each in wanted])
@@ -454,6 +454,7 @@ class Unpacking(RemotePackages):
             for packed, its in zip(some, wanted, strict=True):
                 if (row := rows.get(its.loc)) is not None:
                     await self._unpack_one(package, packed, row, its, at)
+            await asyncio.sleep(0)
         for refused in package.refused:
             self._report(Event("skipped", problem=refused))
 
