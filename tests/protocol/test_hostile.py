@@ -165,9 +165,17 @@ async def test_what_discovery_says_behind_a_proxy_the_topic_says_too(tmp_path: P
             assert f'<https://hub.example.org{CHANNEL}>; rel="self"' in answer.headers["Link"]
 
 
+UNCHECKED = """
+from rsnotify.cli import main, serve
+serve.checked_name = str
+main()
+"""
+"""A hub that leaves it to its workers to find out that a set cannot have its name."""
+
+
 async def test_workers_that_cannot_start_end_the_hub_with_2(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "rsnotify", "serve", "--port", "0", "--workers", "2"),
+        *(sys.executable, "-c", UNCHECKED, "serve", "--port", "0", "--workers", "2"),
         *("--data", str(tmp_path), "--set", "Not A Name"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
