@@ -32,7 +32,7 @@ from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State
 from rsnotify_mirror.storing import command_hook
-from rsnotify_mirror.workers import ATTEMPTS
+from rsnotify_mirror.workers import ATTEMPTS, PULLED
 from tests.support.packing import bomb
 from tests.support.running import RunningHub, until
 from tests.support.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
@@ -869,6 +869,27 @@ async def test_a_mirror_that_was_killed_before_its_state_was_made_is_told(
         await audit(source.url + CAPABILITIES, copy)
     assert raised.value.problems == (f"{copy} holds no copy yet: run rsnotify mirror again",)
     assert (await once(source, copy)).is_whole
+
+
+async def test_the_place_of_a_file_is_recorded_before_the_file_is_there(
+    source: Source, copy: Path
+) -> None:
+    """A mirror that is killed leaves no file that it does not know, and would never remove."""
+    unrecorded = []
+
+    async def look(request: web.Request) -> web.Response:
+        with closing(sqlite3.connect(copy / f"{OURS}.sqlite")) as database:
+            query = "SELECT path FROM resource WHERE loc = ?"
+            if database.execute(query, (source.url + request.path,)).fetchone()[0] is None:
+                unrecorded.append(request.path)
+        return web.Response(body=source.resources[request.path])
+
+    for number in range(4 * PULLED):
+        source.add(f"more/{number}", b"%d" % number)
+    source.list_resources()
+    source.handlers |= dict.fromkeys(source.resources, look)
+    assert (await once(source, copy)).is_whole
+    assert unrecorded == []
 
 
 @pytest.mark.parametrize("place", ["copy/inside", "copy/inside/deep", "link/inside"])

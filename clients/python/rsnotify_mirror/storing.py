@@ -1,9 +1,10 @@
 """One resource brought up to date: fetched, patched or unpacked, put in its place, removed.
 
-Rules that hold here: what is reported and recorded is in its place already. A resource of a package
-is stored only if it is the one that is wanted now, and as its manifest says; what is planned from a
-manifest is held back until its package was unpacked, and what no package gives is then due. Whether
-and when to try again is decided elsewhere.
+Rules that hold here: what is reported and recorded is in its place already, and its place was
+recorded before: a file that no row names would stay for ever. A resource of a package is stored
+only if it is the one that is wanted now, and as its manifest says; what is planned from a manifest
+is held back until its package was unpacked, and what no package gives is then due. Whether and when
+to try again is decided elsewhere.
 
 A hook, a command or a function, is called after each change that is in its place.
 """
@@ -228,6 +229,8 @@ class Store:
         new = [row for row in rows if row.path is None and not row.wanted.is_deleted]
         wishes = {row.loc: place for row in new if (place := self._place(row.loc)) is not None}
         paths = self._state.settle(wishes)
+        if paths:
+            self._state.commit()
         for row in new:
             row.path = paths.get(row.loc)
 
