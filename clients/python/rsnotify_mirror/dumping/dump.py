@@ -96,7 +96,7 @@ def _made(
                         changes.deleted(loc)
                 for loc, position in reader.gone(changes.after, at):
                     changes.deleted(loc, position)
-                if len(changes):
+                if len(changes) or (last is not None and packages != last.packages):
                     place = (folder.packages, f"{run}-changes", up, options.limits)
                     with closing(Members(folder.packages, index, packages)) as find:
                         told = tuple(changes.packages(*place, find))
