@@ -2,11 +2,14 @@
 
 Rules that hold here: an entry that cannot be read is skipped and named, the rest goes on; what is
 not well-formed, endless or hostile ends the reading with `Rejected`. The parser never sees a tag
-that is longer than any of ours can be, nor an encoding in which it could not be seen.
+that is longer than any of ours can be, nor an encoding in which it could not be seen. One thread
+feeds a document to its end: libxml2 keeps names for each thread, without a lock, so that a parser
+fed by a second thread may end the process while the first one parses something else.
 """
 
 import re
 from collections.abc import Iterable
+from threading import get_ident
 from typing import cast
 
 import msgspec
@@ -70,6 +73,7 @@ class DocumentStream:
         self._parser = etree.XMLPullParser(events=("end",), tag=_TAGS, **PARSER_OPTIONS)
         self._reader = EntryReader(reads_draft=not is_judged)
         self._held: list[Entry] | None = None  # changes of the draft, which may be newest first
+        self._thread: int | None = None  # that feeds it
         self._unseen = b""  # after the last `<`, not judged yet
         self._beginning: bytes | None = b""  # until all of the XML declaration has come
         self._number = 0
@@ -98,6 +102,7 @@ class DocumentStream:
         return self._feed(data)
 
     def _feed(self, data: bytes) -> list[Entry]:
+        self._check_thread()
         self._judge(data)
         try:
             self._parser.feed(data)
@@ -112,12 +117,19 @@ class DocumentStream:
         if self._beginning:
             _judge_beginning(self._beginning)
             self._feed(self._beginning)
+        self._check_thread()
         try:
             self._root = self._parser.close()
         except etree.XMLSyntaxError as error:
             raise _not_well_formed(error) from None
         entries = self._entries()
         return entries if self._held is None else sorted(self._held, key=_changed_at)
+
+    def _check_thread(self) -> None:
+        if self._thread is None:
+            self._thread = get_ident()
+        elif self._thread != get_ident():
+            raise RuntimeError("a document is fed by one thread")
 
     def _judge(self, data: bytes) -> None:
         if b"\0" in data:

@@ -618,6 +618,18 @@ async def test_one_piece_of_all_loads_is_read_at_once() -> None:
     assert [type(each) for each in found] == [threading.BrokenBarrierError] * 2
 
 
+async def test_one_thread_reads_all_loads_whatever_other_threads_do() -> None:
+    """A parser that a second thread feeds may end the process."""
+    beside, done = BesideTheLoop(), threading.Event()
+    first = await beside.do(lambda _: threading.get_ident(), None)
+    other = asyncio.create_task(asyncio.to_thread(done.wait))
+    await asyncio.sleep(0)
+    second = await beside.do(lambda _: threading.get_ident(), None)
+    done.set()
+    await other
+    assert first == second != threading.get_ident()
+
+
 @pytest.mark.parametrize(("most", "status"), [(10, 200), (9, 413)])
 async def test_a_body_holds_so_many_resources_and_no_more(
     loading: Loading, monkeypatch: pytest.MonkeyPatch, most: int, status: int

@@ -1,5 +1,8 @@
 """Documents read as they come: whole, broken, hostile and endless ones."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from rsnotify.errors import Rejected
@@ -31,6 +34,14 @@ def test_entries_come_as_they_are_complete_whatever_the_pieces(size: int) -> Non
     stream, found = read(HEAD + ENTRY.format("a") + ENTRY.format("b") + END, size)
     assert found == ["http://example.com/a", "http://example.com/b"]
     assert stream.head.md.at == "2026-11-20T00:00:00Z"
+
+
+@pytest.mark.parametrize("end", [lambda stream: stream.feed(END.encode()), DocumentStream.close])
+def test_a_second_thread_may_not_feed_a_document(end: Callable[[DocumentStream], object]) -> None:
+    stream = DocumentStream()
+    stream.feed(HEAD.encode())
+    with ThreadPoolExecutor(1) as other, pytest.raises(RuntimeError, match="one thread"):
+        other.submit(end, stream).result()
 
 
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from html import unescape
 from typing import Any, TypeVar
@@ -47,15 +48,15 @@ Result = TypeVar("Result")
 
 
 class BesideTheLoop:
-    """Reads bodies in a thread, one piece of all loads at a time: each thread more that is busy
-    makes the event loop wait longer for the interpreter."""
+    """Reads bodies in one thread, which an XML document needs (`DocumentStream`), a piece of all
+    loads at a time: each thread more that is busy makes the event loop wait longer for the
+    interpreter."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "loads")
 
     async def do(self, read: Callable[[Source], Result], source: Source) -> Result:
-        async with self._turn:
-            return await asyncio.to_thread(read, source)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, read, source)
 
     async def each(self, found: Iterator[Result]) -> AsyncIterator[Result]:
         """What an iterator finds, one by one."""
