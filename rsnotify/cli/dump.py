@@ -26,7 +26,6 @@ from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Genera
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.object_store import SCHEMES, Bucket
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
-from rsnotify_mirror.dumping.zip_records import LIMIT_32
 from rsnotify_mirror.paths import OURS
 
 commands = typer.Typer()
@@ -46,8 +45,8 @@ def parse_size(text: str) -> int:
     """
     found = _SIZE.fullmatch(text)
     size = int(found[1]) * SIZES[found[2].upper()] if found else 0
-    if not LEAST_BYTES <= size <= LIMIT_32:
-        raise typer.BadParameter(f"{text!r}: give bytes, such as 1GiB; {LEAST_BYTES} to {LIMIT_32}")
+    if size < LEAST_BYTES:
+        raise typer.BadParameter(f"{text!r}: give bytes, such as 1GiB; at least {LEAST_BYTES}")
     return size
 
 

@@ -5,10 +5,8 @@ import fcntl
 import hashlib
 import io
 import os
-import re
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import zipfile
@@ -34,8 +32,9 @@ from rsnotify_mirror.dumping.parts import Limits, Range, planned
 from rsnotify_mirror.dumping.zip_records import (
     LIMIT_32,
     ZipMember,
+    central_record,
     end_records,
-    moved,
+    local_header,
 )
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.state import State
@@ -130,12 +129,12 @@ LIMITS = Limits(bytes=1_000, entries=10)
     [
         ([], []),
         ([Range("", 0, 0)], []),
-        ([Range("", 3, 100)], [Part("", None, None, 10, 1_000)]),
-        ([Range("", 21, 100)], [Part("", None, None, 7, 42)]),  # three of the same size
+        ([Range("", 3, 100)], [Part("", None, None, 3, 100)]),
+        ([Range("", 21, 100)], [Part("", None, None, 7, 34)]),  # three of the same size
         ([Range("", 10, 1_000, "a")], [Part("", None, "a", 10, 1_000)]),
         (
             [Range("", 10, 1_001, "a")],
-            [Part("", None, None, 5, 626)],
+            [Part("", None, None, 5, 501)],
         ),  # the limits are lower now
         (
             [Range("", 1, 9_000, "a")],
@@ -145,7 +144,7 @@ LIMITS = Limits(bytes=1_000, entries=10)
             [Range("", 6, 100, "a"), Range("m", 6, 100), Range("x", 6, 100, "c")],
             [
                 Part("", "m", "a", 6, 100),
-                Part("m", "x", None, 10, 1_000),
+                Part("m", "x", None, 6, 100),
                 Part("x", None, "c", 6, 100),
             ],
         ),
@@ -153,13 +152,13 @@ LIMITS = Limits(bytes=1_000, entries=10)
             [Range("", 1, 9, "a"), Range("d", 1, 9, "b"), Range("m", 1, 9), Range("x", 6, 9, "c")],
             [
                 Part("", "d", "a", 1, 9),
-                Part("d", "x", None, 10, 1_000),
+                Part("d", "x", None, 2, 18),
                 Part("x", None, "c", 6, 9),
             ],
         ),
         (
             [Range("", 7, 700), Range("m", 0, 0), Range("x", 1, 100, "c")],
-            [Part("", "x", None, 10, 1_000), Part("x", None, "c", 1, 100)],
+            [Part("", "x", None, 7, 700), Part("x", None, "c", 1, 100)],
         ),
     ],
 )
@@ -172,8 +171,9 @@ def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path: Path, offset: 
     """What is before the member is a hole: nothing of it is on the disk."""
     file = tmp_path / "long.zip"
     content, crc = b"hello", 907060870
-    member = ZipMember(b"resources/a", 5, crc)
-    head, record = member.header(), member.record(offset)
+    member = ZipMember("", b"", b"resources/a", 5, crc, 0x210000, offset=offset)
+    head = local_header(member)
+    record = central_record(member)
     begin = offset + len(head) + 5
     with file.open("wb") as long:
         long.seek(offset)
@@ -187,35 +187,20 @@ def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path: Path, offset: 
 
 @pytest.mark.parametrize("length", [LIMIT_32 - 1, LIMIT_32, 2**40])
 def test_a_member_of_more_than_4_gib_says_so(length: int) -> None:
-    member = ZipMember(b"a", length, 1)
-    record = member.record(7)
+    member = ZipMember("", b"", b"a", length, 1, 0x210000, offset=7)
+    record = central_record(member)
     end = end_records(1, len(record), 0)
     (info,) = zipfile.ZipFile(io.BytesIO(record + end)).infolist()
     assert (info.file_size, info.compress_size, info.header_offset) == (length, length, 7)
-    assert len(member.header()) == (51 if length >= LIMIT_32 else 31)
+    assert len(local_header(member)) == member.size - length
+    assert (len(local_header(member)) > 31) is (length >= LIMIT_32)
 
 
 @pytest.mark.parametrize("count", [65_534, 65_535, 65_536])
 def test_a_package_of_more_than_65_535_members_says_so(count: int) -> None:
-    record = ZipMember(b"a", 1, 1).record(0)
+    record = central_record(ZipMember("", b"", b"a", 1, 1, 0x210000))
     file = io.BytesIO(record * count + end_records(count, len(record) * count, 0))
     assert len(zipfile.ZipFile(file).infolist()) == count
-
-
-def test_records_are_moved_as_far_as_they_are_whole() -> None:
-    first, second = (ZipMember(name, 1, 1).record(7) for name in (b"a", b"long"))
-    there = [ZipMember(name, 1, 1).record(LIMIT_32 - 1) for name in (b"a", b"long")]
-    for cut in range(len(second)):
-        records = bytearray(first + second[:cut])
-        assert moved(records, LIMIT_32 - 8) == len(first)
-        assert records[: len(first)] == there[0]
-        assert records[len(first) :] == second[:cut]
-    records = bytearray(first + second)
-    assert moved(records, LIMIT_32 - 9) == len(records)
-    assert moved(records, 1) == len(records)
-    assert records == b"".join(there)
-    with pytest.raises(struct.error):  # never written wrong
-        moved(records, 2)
 
 
 # A dump -----------------------------------------------------------------------------------------
@@ -298,7 +283,6 @@ async def test_what_the_kernel_does_not_copy_is_read_and_written(
         done: int = real(here, there, min(count, most), begin)
         return done
 
-    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.KERNEL_BYTES", 1)
     if most is None:
         monkeypatch.delattr(os, "copy_file_range", raising=False)
     else:
@@ -334,65 +318,6 @@ async def test_of_one_run_after_another_the_change_dumps_join(
     for each in archived:
         found = state_of(zips(out, each.loc.removeprefix(BASE)), found)
     assert found == states[-1]
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_whatever_changes_and_whatever_fits_the_dump_is_the_source(
-    source: Source, copied: Path, tmp_path: Path, seed: int
-) -> None:
-    """Packages are kept, copied in stretches, filled, divided and joined, and limits change."""
-    out, chance = tmp_path / "out", Random(seed)
-    state: dict[str, bytes] = {}
-    for turn in range(6):
-        for _ in range(chance.choice([1, 5, 40])):
-            name = f"f{chance.randrange(3)}/{'r' * chance.randint(1, 9)}{chance.randrange(20)}"
-            body = chance.randbytes(chance.choice([0, 10, 1_000, 4_000]))
-            source.change(name, chance.choice([None, body, body]))
-        await mirrored(source, copied)
-        limits = Limits(chance.choice([9_000, 30_000, 10**6]), chance.choice([5, 20, 100]))
-        dump(copied, out, OPTIONS._replace(limits=limits))
-        found = zips(out)
-        assert all(len(unpacked(each)) <= limits.entries + 1 for each in found)
-        assert all(each.stat().st_size <= limits.bytes for each in found)
-        assert state_of(found) == of_source(source)
-        if turn:
-            changes = zips(
-                out, document(out, "changedump-archive.xml").entries[-1].loc[len(BASE) :]
-            )
-            assert state_of(changes, state) == of_source(source)
-        state = of_source(source)
-
-
-@pytest.mark.parametrize("part", ["index", "package", "gone"])
-async def test_what_is_damaged_is_packed_anew_and_that_is_said(
-    source: Source, copied: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, part: str
-) -> None:
-    """One bit of the index, the end of a package, or all of it."""
-    out = tmp_path / "out"
-    dump(copied, out)
-    (package,) = zips(out)
-    if part == "index":
-        (index,) = out.glob("generations/*/.index.sqlite")
-        content = bytearray(index.read_bytes())
-        content[content.index(b"f0/r12.txt") + 4] ^= 1
-        index.write_bytes(content)
-    elif part == "package":
-        os.truncate(package, package.stat().st_size - 1)
-    else:
-        package.unlink()
-    source.change("f0/r0.txt", None)
-    await mirrored(source, copied)
-    made = dump(copied, out)
-    assert "all is packed again" in caplog.text
-    assert state_of(zips(out)) == of_source(source)
-    assert made.generation
-    assert made.generation.changes is None, "what was deleted is not known"
-    caplog.clear()
-    source.change("f0/r3.txt", None)
-    await mirrored(source, copied)
-    dump(copied, out)
-    assert not caplog.text
-    assert len(document(out, "changedump.xml").entries) == 1
 
 
 async def test_where_nothing_has_changed_the_dump_stays(copied: Path, tmp_path: Path) -> None:
@@ -563,7 +488,7 @@ async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
     before = sorted(out.glob("**/*"))
     source.change("large", b"0" * 3_000_000)
     await mirrored(source, copied)
-    command = [sys.executable, "-c", LIMITED, str(copied), str(out), "1000000"]
+    command = [sys.executable, "-c", LIMITED, str(copied), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "File too large" in done.stderr
     assert sorted(out.glob("**/*")) == before
@@ -571,41 +496,15 @@ async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
     assert state_of(zips(out)) == of_source(source)
 
 
-async def test_a_disk_that_is_full_for_the_index_leaves_the_old_dump_too(
-    source: Source, tmp_path: Path
-) -> None:
-    """The index names all resources, and only one small package is written."""
-    copy, out, options = tmp_path / "copy", tmp_path / "out", OPTIONS._replace(limits=FORTY)
-    for number in range(400):
-        source.add(f"r{number}.txt", b"1")
-    source.list_resources()
-    await mirrored(source, copy)
-    dump(copy, out, options)
-    before = sorted(out.glob("**/*"))
-    source.change("r7.txt", b"2")
-    await mirrored(source, copy)
-    command = [sys.executable, "-c", LIMITED, str(copy), str(out), "50000"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert re.search(r"InvalidSettings: .*: make room", done.stderr)
-    assert sorted(out.glob("**/*")) == before
-    dump(copy, out, options)
-    assert state_of(zips(out)) == of_source(source)
-
-
-FORTY = Limits(entries=40)
-
-
 LIMITED = """
 import resource, signal, sys
 from pathlib import Path
 from rsnotify_mirror.dumping.dump import DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
-from rsnotify_mirror.dumping.parts import Limits
-resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]),) * 2)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with DumpFolder(Path(sys.argv[2])) as folder:
-    limits = Limits(entries=40)
-    make(Path(sys.argv[1]), folder, DumpOptions("http://dumps.example/d/", limits, True))
+    make(Path(sys.argv[1]), folder, DumpOptions("http://dumps.example/d/", tells_changes=True))
 """
 
 

@@ -1,9 +1,8 @@
 """Dumps of a copy: Resource Dumps, Change Dumps and their archives, in a folder or an object store.
 
 `dump.make` reads what the mirror knows in one transaction (`copy_reader`), holds it against the
-index of the last dump (`package_index`), decides which packages stay as they are and which are
-written anew (`parts`), writes those (`packing`, `package_writer`, `zip_records`), and then the
-documents (`dump_documents`) of a new generation, which takes the place of the old one by one rename
-(`generations`); `changes` are what differs, told; `object_store` copies all of it. Nothing here
-knows a hub.
+packages that there are (`comparing`), decides which of them stay as they are and which are written
+anew (`parts`), writes those (`packing`, `package_writer`, `zip_records`), and then the documents
+(`dump_documents`) of a new generation, which takes the place of the old one by one rename
+(`generations`); `object_store` copies all of it. Nothing here knows a hub.
 """

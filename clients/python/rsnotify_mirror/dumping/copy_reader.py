@@ -23,7 +23,6 @@ from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_mirror.disk import Disk
-from rsnotify_mirror.dumping.package_index import AFTER_ALL, SEEN, Mark, attach
 from rsnotify_mirror.dumping.zip_records import ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
@@ -35,7 +34,7 @@ PIECE_BYTES = 256 * 1024
 READINGS = 10  # of a resource that is not as it is recorded; what a mirror has done it notes soon
 READING_SECONDS = 0.3
 _ROWS = "SELECT loc, path, wanted, have FROM resource"
-_HELD = "(have IS NOT NULL AND path IS NOT NULL)"
+_HELD = "have IS NOT NULL AND path IS NOT NULL"
 _wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
 
@@ -48,6 +47,15 @@ class HeldRow(NamedTuple):
     wanted: str
     have: str
 
+    @property
+    def seen(self) -> str:
+        """All that is known of it: what is the same has not changed."""
+        return f"{self.path}\n{self.wanted}\n{self.have}"
+
+    @property
+    def states_digest(self) -> bool:
+        return '"hash":' in self.have
+
     def described(self) -> tuple[SourceResource, Have]:
         """What the Source says of it, and what the copy has."""
         return _wanted.decode(self.wanted), _have.decode(self.have)
@@ -57,16 +65,9 @@ class Content(NamedTuple):
     """The bytes of a resource, verified; those of a long one are in the file still."""
 
     row: HeldRow
-    entry: bytes  # its `<url>` in a manifest
     member: ZipMember
     data: bytes | None
     file: BinaryIO | None
-
-    @property
-    def size(self) -> Mark:
-        """So much it makes a package longer."""
-        head, record = len(self.member.header()), len(self.member.record(0))
-        return Mark(self.row.loc, 1, head + self.member.length, len(self.entry), record)
 
 
 class NotAsFetched(Exception):
@@ -81,19 +82,11 @@ class _Differs(Exception):
     """What is read is not what is recorded."""
 
 
-_SEEN = SEEN.format(path="resource.path", wanted="wanted", have="have")
-_DIFFERENCES = (
-    "CREATE TEMP TABLE difference (loc TEXT PRIMARY KEY, is_held INTEGER, was_held INTEGER,"
-    " bytes INTEGER) WITHOUT ROWID",
-    "INSERT INTO difference SELECT resource.loc, 1, old.loc IS NOT NULL,"  # noqa: S608
-    " CASE WHEN old.loc IS NULL THEN json_extract(have, '$.length') END"
-    " FROM resource LEFT JOIN old.member AS old ON old.loc = resource.loc"
-    f" WHERE {_HELD} AND (old.seen IS NOT {_SEEN}"
-    " OR json_extract(wanted, '$.position') > :after)",
-    "INSERT INTO difference SELECT old.loc, 0, 1, NULL"  # noqa: S608
-    " FROM old.member AS old LEFT JOIN resource ON resource.loc = old.loc"
-    f" WHERE NOT {_HELD}",
-)
+def _between(first: str, before: str | None) -> tuple[str, tuple[str, ...]]:
+    """What is held of these addresses, as SQL has it."""
+    if before is None:
+        return f"{_HELD} AND loc >= ?", (first,)
+    return f"{_HELD} AND loc >= ? AND loc < ?", (first, before)
 
 
 class CopyReader:
@@ -151,37 +144,20 @@ class CopyReader:
         """Resources that the mirror could not fetch, and why."""
         return self._state.problems(limit=1_000)
 
-    def compare(self, index: Path | None, after: Position | None) -> None:
-        """Hold what is held now against the index of the last dump.
+    def rows(self, first: str = "", before: str | None = None) -> Iterator[HeldRow]:
+        """What is held, by address."""
+        where, values = _between(first, before)
+        found = self._state.database.execute(f"{_ROWS} WHERE {where} ORDER BY loc", values)
+        return map(HeldRow._make, found)
 
-        What was told after a moment differs, be it the same.
-        """
-        attach(self._state.database, index)
-        for statement in _DIFFERENCES:  # a script would end the transaction
-            self._state.database.execute(statement, {"after": after and int(after)})
-
-    def extent(self, first: str, before: str | None) -> tuple[int, int, int, int]:
-        """How many differences there are, how many are new or gone, and bytes of the new."""
-        found: tuple[int, int, int, int] = self._state.database.execute(
-            "SELECT count(*), count(*) FILTER (WHERE NOT was_held),"
-            " count(*) FILTER (WHERE NOT is_held), coalesce(sum(bytes), 0)"
-            " FROM difference WHERE loc >= ? AND loc < ?",
-            (first, AFTER_ALL if before is None else before),
-        ).fetchone()
-        return found
-
-    def differences(
-        self, first: str = "", before: str | None = None
-    ) -> Iterator[tuple[str, bool, HeldRow | None]]:
-        """By address: what is held and differs, or nothing; and whether the last dump has one."""
-        found = self._state.database.execute(
-            "SELECT was_held, difference.loc, path, wanted, have FROM difference"
-            " LEFT JOIN resource ON is_held AND resource.loc = difference.loc"
-            " WHERE difference.loc >= ? AND difference.loc < ? ORDER BY difference.loc",
-            (first, AFTER_ALL if before is None else before),
+    def extent(self, first: str, before: str | None) -> tuple[int, int]:
+        """How many resources are held, and how long they are together."""
+        where, values = _between(first, before)
+        query = (
+            f"SELECT count(*), total(json_extract(have, '$.length')) FROM resource WHERE {where}"  # noqa: S608
         )
-        for was_held, loc, *seen in found:
-            yield loc, bool(was_held), None if seen[0] is None else HeldRow(loc, *seen)
+        count, total = self._state.database.execute(query, values).fetchone()
+        return count, int(total)
 
     def told_from(self, kept: float) -> Position:
         """From here on the mirror knows each change; it keeps deletions from that time on."""
@@ -201,10 +177,10 @@ class CopyReader:
         )
         return map(HeldRow._make, found)
 
-    def content(self, loc: str) -> Content | None:
-        """Of one that is held; None if it has been deleted meanwhile."""
+    def row(self, loc: str) -> HeldRow:
+        """One that is held."""
         found = self._state.database.execute(f"{_ROWS} WHERE loc = ?", (loc,)).fetchone()
-        return self.read(HeldRow._make(found))
+        return HeldRow._make(found)
 
     def gone(self, after: Position, until: Position) -> Iterator[tuple[str, Position]]:
         """What was deleted within this time, as far as its change said when."""
@@ -270,8 +246,11 @@ def _checked(
         file.seek(0)
     if computed is not None:
         have = replace(have, hash=f"sha-256:{computed.hexdigest()}")
-    member = ZipMember(name_of(row).encode(), check.length, crc, _stamp(have.lastmod))
-    return Content(row, entry_of(row, wanted, have), member, None if file else data, file)
+    member = ZipMember(
+        *(row.loc, entry_of(row, wanted, have), name_of(row).encode(), check.length, crc),
+        *(_stamp(have.lastmod), row.seen),
+    )
+    return Content(row, member, data if file is None else None, file)
 
 
 @lru_cache(maxsize=1_000)

@@ -4,11 +4,7 @@ Rules that hold here: a dump whose state cannot be told, or that would leave som
 made; what stands stays as it is. Each generation is of a later moment than the one before.
 """
 
-import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import time
 from typing import NamedTuple
 
@@ -16,12 +12,10 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
-from rsnotify_mirror.dumping.changes import Changes, Members
+from rsnotify_mirror.dumping.changes import Changes
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
-from rsnotify_mirror.dumping.package_index import PackageIndex
-from rsnotify_mirror.dumping.package_writer import ZIP
 from rsnotify_mirror.dumping.packing import Packing, Progress
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
 from rsnotify_mirror.state import GONE_SECONDS
@@ -56,11 +50,8 @@ def make(
     """Make a dump of the copy, if it has changed since the last one."""
     try:
         return _made(copy, folder, options, progress)
-    except BaseException as error:
+    except BaseException:
         folder.sweep(folder.kept)
-        if isinstance(error, sqlite3.Error):  # of a full disk, nearly always
-            advice = "make room, there and for temporary files, then start again"
-            raise InvalidSettings([f"{folder.directory}: {error}: {advice}"]) from error
         raise
 
 
@@ -75,41 +66,30 @@ def _made(
         if last is not None and goes_on and at <= Position.parse(last.at):
             return Dumped(None, tuple(failed))
         folder.sweep(folder.kept)  # what a killed run left
-        old = folder.last_index() if last is not None and last.up == up else None
         changes = None
-        if options.tells_changes and last is not None and goes_on and old is not None:
+        if options.tells_changes and last is not None and goes_on:
             changes = Changes(Position.parse(last.at), at)
-        reader.compare(old, None if changes is None else changes.after)
         run, told = _name(folder), None
-        with PackageIndex(folder.index, old) as index:
-            packing = Packing(
-                *(reader, index, folder.packages, run, at, up, options.limits),
-                old=last.packages if last is not None and old is not None else (),
-                changes=changes,
-                leaves_out=options.leaves_out,
-                progress=progress,
-            )
-            packages = tuple(packing.packages())
-            if changes is not None:
-                for loc, _, row in reader.differences():
-                    if row is None:
-                        changes.deleted(loc)
-                for loc, position in reader.gone(changes.after, at):
-                    changes.deleted(loc, position)
-                if len(changes) or (last is not None and packages != last.packages):
-                    place = (folder.packages, f"{run}-changes", up, options.limits)
-                    with closing(Members(folder.packages, index, packages)) as find:
-                        told = tuple(changes.packages(*place, find))
-                changes.close()
-            problems = (*failed, *packing.problems)
-            if last is not None and goes_on and packages == last.packages and not told:
-                folder.sweep(folder.kept)
-                return Dumped(None, problems)
-            completed = render_datetime(int(time() * MICROSECONDS))
-            generation = Generation(
-                *(run, reader.source, up, options.base, str(at), completed, packages, told),
-                index=index.close(),
-            )
+        packing = Packing(
+            *(reader, folder.packages, run, at, up, options.limits),
+            old=last.packages if last is not None and last.up == up else (),
+            changes=changes,
+            leaves_out=options.leaves_out,
+            progress=progress,
+        )
+        packages = tuple(packing.packages())
+        if changes is not None:
+            changes.gone(reader.gone(changes.after, at))
+            if len(changes):
+                told = tuple(changes.packages(folder.packages, run, up, options.limits))
+            changes.close()
+        problems = (*failed, *packing.problems)
+        if last is not None and goes_on and packages == last.packages and not told:
+            return Dumped(None, problems)
+        completed = render_datetime(int(time() * MICROSECONDS))
+        generation = Generation(
+            *(run, reader.source, up, options.base, str(at), completed, packages, told)
+        )
     kept = [*folder.kept, generation][-options.keep :]
     told_now = (made.name for each in stretches_of(kept) for made in each.changes or ())
     kept[-1] = generation = replace(generation, told=tuple(told_now))
@@ -147,18 +127,12 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
         if after > at:
             raise NotWhole(f"{copy} is of {at}: give that or an earlier time")
         changes = Changes(after, at)
-        for loc, position in reader.gone(after, at):
-            changes.deleted(loc, position)
+        changes.gone(reader.gone(after, at))
         for row in reader.told(after, at):
-            changes.changed(row.described()[0], "updated")
+            changes.told(row.loc, row.described()[0])
         if len(changes) > MAX_ENTRIES:
             raise NotWhole(f"{len(changes)} changes since {after} are too many for one package")
-        with TemporaryDirectory(prefix=".", dir=zipped.parent) as folder:
-            place = (Path(folder), "changes", reader.source, Limits())
-            made = list(changes.packages(*place, reader.content))
-            if len(made) > 1:
-                raise NotWhole(f"what has changed since {after} is too long for one package")
-            os.replace(f"{folder}/{made[0].name}{ZIP}", zipped)
         count = len(changes)
+        changes.into_one(zipped, reader)
         changes.close()
     return count

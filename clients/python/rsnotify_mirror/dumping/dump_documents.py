@@ -33,7 +33,6 @@ class Generation(msgspec.Struct, frozen=True):
     packages: tuple[MadePackage, ...]
     changes: tuple[MadePackage, ...] | None = None  # None: nothing says what has changed
     told: tuple[str, ...] = ()  # the packages of its Change Dump
-    index: str = ""  # its digest
 
     @property
     def is_in_parts(self) -> bool:

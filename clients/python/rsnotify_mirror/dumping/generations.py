@@ -9,7 +9,6 @@ Rules that hold here: all that a generation names is there before `current` lead
 rename; what no kept generation names is removed afterwards. What a killed run left is such.
 """
 
-import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -27,12 +26,8 @@ from rsnotify_mirror.dumping.dump_documents import (
     PACKAGES,
     Generation,
 )
-from rsnotify_mirror.dumping.package_index import is_as_written
-from rsnotify_mirror.dumping.package_writer import is_there
 
-log = logging.getLogger(__name__)
-
-CURRENT, RECORD, NEXT, INDEX = "current", ".generation.json", ".next", ".index.sqlite"
+CURRENT, RECORD, NEXT = "current", ".generation.json", ".next"
 PUBLISHED = (*ARCHIVES, *ARCHIVES.values())
 
 
@@ -42,7 +37,6 @@ class DumpFolder:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.packages = directory / PACKAGES
-        self.index = directory / INDEX  # of the dump that is being made
         self._generations = directory / GENERATIONS
         self._lock = self._taken(directory)
         self.kept = self._read()
@@ -79,19 +73,6 @@ class DumpFolder:
         except (OSError, msgspec.MsgspecError) as error:
             raise InvalidSettings([f"{path} cannot be read: {error}: remove its folder"]) from None
 
-    def last_index(self) -> Path | None:
-        """The index of the newest dump, if it and all packages are as they were made."""
-        if not self.kept:
-            return None
-        last = self.kept[-1]
-        index = self._generations / last.name / INDEX
-        if is_as_written(index, last.index) and all(
-            is_there(self.packages, each) for each in last.packages
-        ):
-            return index
-        log.warning("%s or a package is not as it was written: all is packed again", index)
-        return None
-
     def publish(self, generation: Generation, documents: Mapping[str, bytes]) -> None:
         """Let all readers see it, at once."""
         folder = self._generations / f".{generation.name}"
@@ -99,7 +80,6 @@ class DumpFolder:
         record = {RECORD: msgspec.json.format(msgspec.json.encode(generation), indent=0)}
         for name, content in {**documents, **record}.items():
             _write(folder / name, content)
-        os.rename(self.index, folder / INDEX)
         os.rename(folder, self._generations / generation.name)
         _sync(self.packages)
         _sync(self._generations)
@@ -115,9 +95,6 @@ class DumpFolder:
     def sweep(self, kept: Sequence[Generation]) -> None:
         """Remove what these do not name."""
         self.kept = list(kept)
-        self.index.unlink(missing_ok=True)
-        for each in kept[:-1]:
-            (self._generations / each.name / INDEX).unlink(missing_ok=True)
         generations = {each.name for each in kept}
         made = (one.name for each in kept for one in (*each.packages, *(each.changes or ())))
         packages = {*made, *(name for each in kept for name in each.told)}

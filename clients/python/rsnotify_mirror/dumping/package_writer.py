@@ -1,8 +1,9 @@
-"""One package, written in one go: a ZIP, and a copy of its manifest.
+"""One package, written in one go: a ZIP, a copy of its manifest, and an index for the next dump.
 
-Rules that hold here: both have their names only when they are complete and on the disk. What is
-copied from another package is copied as it lies, many members at once, and not by way of this
-process where the system can. The digest is computed beside the writing, of what is in the file.
+Rules that hold here: the three have their names only when they are complete and on the disk; the
+index is a shortcut, and a package without one is written anew. What is copied from another package
+is copied as it lies, many members at once, and not by way of this process where the system can.
+The digest is computed beside the writing, of what is in the file.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import msgspec
 
@@ -22,15 +23,24 @@ from rsnotify.resourcesync.validation.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 from rsnotify_client.dumps import DIRECTORY_BYTES, MANIFEST
 from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, Content
-from rsnotify_mirror.dumping.package_index import Mark
 from rsnotify_mirror.dumping.parts import Limits
-from rsnotify_mirror.dumping.zip_records import END_BYTES, ZipMember, end_records, moved
+from rsnotify_mirror.dumping.zip_records import (
+    END_BYTES,
+    ZipMember,
+    central_record,
+    end_records,
+    local_header,
+    stamp_of,
+)
 
-ZIP, XML = ".zip", ".xml"
-HASHED_BYTES = 8 * 1024 * 1024  # by the thread at a time
-KERNEL_BYTES = 64 * 1024  # what is less is quicker read and written
+ZIP, XML, INDEX = ".zip", ".xml", ".index"
+FILES = {ZIP: 0, XML: -1, INDEX: -1}  # and how they are buffered
+AT_ONCE = 500
+HASHED_BYTES = 16 * 1024 * 1024  # by the thread at a time
 COPIED_BYTES = 64 * 1024 * 1024
-ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES + 20  # all that follows the last member
+ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES  # all that follows the last member
+_decoder = msgspec.msgpack.Decoder(list[ZipMember])
+_encoder = msgspec.msgpack.Encoder()
 
 
 class MadePackage(msgspec.Struct, frozen=True):
@@ -42,136 +52,124 @@ class MadePackage(msgspec.Struct, frozen=True):
     length: int
     hash: str
     md: Md
-    head: int = 0  # of the manifest, before its first entry
-    manifest: int = 0  # where that begins
-    directory: int = 0
-
-    @property
-    def start(self) -> Mark:
-        return Mark(self.first, manifest=self.head)
-
-
-class OldPackage:
-    """A package from which members are copied."""
-
-    def __init__(self, folder: Path, made: MadePackage) -> None:
-        self.made = made
-        self._file = (folder / f"{made.name}{ZIP}").open("rb", buffering=0)
-        self.number = self._file.fileno()
-        self.close = self._file.close
-
-    def entries(self, begin: Mark, end: Mark) -> Iterator[bytes]:
-        """What its manifest says of them."""
-        return self.pieces(*(self.made.manifest + each.manifest for each in (begin, end)))
-
-    def records(self, begin: Mark, end: Mark) -> Iterator[bytes]:
-        return self.pieces(*(self.made.directory + each.directory for each in (begin, end)))
-
-    def pieces(self, begin: int, end: int) -> Iterator[bytes]:
-        while begin < end:
-            if not (piece := os.pread(self.number, min(end - begin, PIECE_BYTES), begin)):
-                raise EOFError(f"{self.made.name}{ZIP} is shorter than it was")
-            begin += len(piece)
-            yield piece
-
-
-class PackedRun(NamedTuple):
-    """Members that lie together in a package."""
-
-    old: OldPackage
-    begin: Mark
-    end: Mark
-
-    @property
-    def size(self) -> Mark:
-        return self.end.since(self.begin)
-
-    @property
-    def entry(self) -> bytes:
-        return b"".join(self.old.entries(self.begin, self.end))
+    index_length: int = 0  # of an index that can be read
 
 
 class PackageWriter:
     """Writes one; `close` names it, `abandon` removes what there is of it."""
 
     def __init__(self, folder: Path, name: str, md: Md, up: str, limits: Limits) -> None:
+        self.entries = self.told = 0
         self.name = name
         self._folder = folder
         self._md = md
         self._limits = limits
-        self._up = [Link("up", up)]
-        head = open_root("urlset", self._up, md)
-        self.mark = Mark("", manifest=len(head))
-        self._start = self.mark
-        self.first: str | None = None
-        self._files = 0
         self._digest = hashlib.sha256()
-        self._written = self._hashed = 0
-        self._buffer = bytearray()
-        self._zip = (folder / f".{name}{ZIP}").open("w+b", 0)
-        self._manifest = (folder / f".{name}{XML}").open("w+b", PIECE_BYTES)
-        self._directory = TemporaryFile("w+b", PIECE_BYTES, dir=folder)  # noqa: SIM115 - until the end
-        self._hashing, self._syncing = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
-        self._manifest.write(head)
+        self._buffer, self._entries_buffer, self._central_buffer = (bytearray() for _ in range(3))
+        self._offset = self._written = self._hashed = 0
+        self._manifest_bytes = self._central_bytes = 0
+        self._first: str | None = None
+        self._batch: list[ZipMember] = []
+        self._run: tuple[BinaryIO, int, int] | None = None  # to be copied: up to there, so much
+        self._zip, self._manifest, self._index = (
+            (folder / f".{name}{end}").open("w+b", buffering) for end, buffering in FILES.items()
+        )
+        self._central = TemporaryFile(dir=folder)  # noqa: SIM115 - until the end
+        self._hashing = ThreadPoolExecutor(1)  # beside the writing: both leave the interpreter
+        self._up = Link("up", up)
+        self._add_entry(open_root("urlset", [self._up], md))
 
     @property
-    def room(self) -> Mark:
-        """What it may hold yet."""
-        return Mark(
-            *("", self._limits.entries - self.mark.n, self._limits.bytes - self.mark.bytes - ENDS),
-            *(MAX_BYTES - self.mark.manifest - 20, DIRECTORY_BYTES - self.mark.directory - 100),
-        )
+    def length(self) -> int:
+        """Of what is in it so far."""
+        return self._offset + self._central_bytes + self._manifest_bytes
 
-    def has_room(self, size: Mark) -> bool:
-        """Whether so much keeps the package within its limits; the first always does."""
-        return not self.mark.n or size.is_within(self.room)
+    def has_room(self, member: ZipMember | None, entry: bytes) -> bool:
+        """Whether one more keeps the package within its limits; the first always does."""
+        count = self.entries + self.told
+        if not count:
+            return True
+        size, record = (0, 0) if member is None else (member.size, member.record_bytes)
+        manifest, central = self._manifest_bytes + len(entry) + 20, self._central_bytes + record
+        return (
+            count < self._limits.entries
+            and self._offset + size + manifest + central + ENDS <= self._limits.bytes
+            and manifest <= MAX_BYTES
+            and central <= DIRECTORY_BYTES
+        )
 
     def add(self, content: Content) -> None:
         """A resource of the copy."""
-        record = content.member.record(self.mark.zip)
-        size = content.size._replace(directory=len(record))
-        self._write(content.member.header())
+        member = content.member
+        member.offset = self._offset
+        self._write(local_header(member))
         if content.data is not None:
             self._write(content.data)
         if content.file is not None:
             with content.file as file:
-                self._add_file(file, content.member)
-        self._manifest.write(content.entry)
-        self._directory.write(record)
-        self._move_on(content.row.loc, size, 1)
+                self._add_file(file, member)
+        self._listed(member)
 
-    def copy(self, old: OldPackage, begin: Mark, end: Mark, entry: bytes | None = None) -> None:
-        """Members of another package, as they lie there; of one, `entry` is what is said now."""
-        self._copy(old, begin.zip, end.zip)
-        size, records = end.since(begin), bytearray()
-        for piece in old.entries(begin, end) if entry is None else (entry,):
-            self._manifest.write(piece)
-        for piece in old.records(begin, end):
-            records += piece
-            if self.mark.zip == begin.zip:
-                self._directory.write(records)
-                records.clear()
-            else:
-                whole = moved(records, self.mark.zip - begin.zip)
-                self._directory.write(records[:whole])
-                del records[:whole]
-        size = size if entry is None else size._replace(manifest=len(entry))
-        self._move_on(end.loc, size, size.n)
+    def copy(self, file: BinaryIO, member: ZipMember) -> None:
+        """A member of another package, as it lies there; it is moved to here."""
+        begin, size = member.offset, member.size
+        member.offset = self._offset
+        if self._run is not None and self._run[0] is file and self._run[1] == begin:
+            self._run = file, begin + size, self._run[2] + size
+        else:
+            self.settle()
+            self._run = file, begin + size, size
+        self._offset += size
+        self._listed(member)
 
     def tell(self, loc: str, entry: bytes) -> None:
         """Something of a resource that has no content: it is deleted."""
-        self._manifest.write(entry)
-        self._move_on(loc, Mark(loc, 1, 0, len(entry)), 0)
+        self._first = loc if self._first is None else self._first
+        self.told += 1
+        self._add_entry(entry)
 
-    def _move_on(self, loc: str, size: Mark, files: int) -> None:
-        self.mark = self.mark.plus(size)._replace(loc=loc)
-        self._files += files
-        if self.first is None:
-            self.first = loc
+    def settle(self) -> None:
+        """Copy now what is to be copied, so that the files it lies in may be closed."""
+        if self._run is not None:
+            (file, end, size), self._run = self._run, None
+            self._end_buffer()
+            self._copy(file, end - size, end)
+
+    def _listed(self, member: ZipMember) -> None:
+        self._first = member.loc if self._first is None else self._first
+        self.entries += 1
+        self._add_entry(member.entry)
+        self._add_record(member)
+        self._batch.append(member)
+        if len(self._batch) >= AT_ONCE:
+            self._end_batch()
+
+    def _add_entry(self, piece: bytes) -> None:
+        self._manifest_bytes += len(piece)
+        self._entries_buffer += piece
+        if len(self._entries_buffer) >= PIECE_BYTES:
+            self._manifest.write(self._entries_buffer)
+            self._entries_buffer.clear()
+
+    def _add_record(self, member: ZipMember) -> None:
+        record = central_record(member)
+        self._central_bytes += len(record)
+        self._central_buffer += record
+        if len(self._central_buffer) >= PIECE_BYTES:
+            self._central.write(self._central_buffer)
+            self._central_buffer.clear()
+
+    def _end_batch(self) -> None:
+        packed = _encoder.encode(self._batch)
+        self._index.write(len(packed).to_bytes(4, "little") + packed)
+        self._batch.clear()
 
     # The ZIP ------------------------------------------------------------------------------------
 
     def _write(self, piece: bytes) -> None:
+        if self._run is not None:
+            self.settle()
+        self._offset += len(piece)
         self._buffer += piece
         if len(self._buffer) >= PIECE_BYTES:
             self._end_buffer()
@@ -184,20 +182,24 @@ class PackageWriter:
         self._buffer.clear()
         self._hash_on(begin)
 
-    def _copy(self, old: OldPackage, begin: int, end: int) -> None:
-        """What lies together: by the system, if it is much and the system can."""
-        if end - begin >= KERNEL_BYTES:
+    def _copy(self, file: BinaryIO, begin: int, end: int) -> None:
+        """What lies together; its length is counted already."""
+        with suppress(AttributeError, OSError):  # not every system and file system can
+            while begin < end and (
+                count := os.copy_file_range(
+                    file.fileno(), self._zip.fileno(), min(end - begin, COPIED_BYTES), begin
+                )
+            ):
+                begin += count
+                self._hash_on(count)
+        if begin < end:
+            file.seek(begin)
+        while begin < end:
+            if not (piece := file.read(min(end - begin, PIECE_BYTES))):
+                raise EOFError("a package is shorter than it was")
+            self._buffer += piece
             self._end_buffer()
-            with suppress(AttributeError, OSError):
-                while begin < end and (
-                    count := os.copy_file_range(
-                        old.number, self._zip.fileno(), min(end - begin, COPIED_BYTES), begin
-                    )
-                ):
-                    begin += count
-                    self._hash_on(count)
-        for piece in old.pieces(begin, end):
-            self._write(piece)
+            begin += len(piece)
 
     def _add_file(self, file: BinaryIO, member: ZipMember) -> None:
         """What was verified before; nobody may have written into it since."""
@@ -210,83 +212,94 @@ class PackageWriter:
             raise EOFError("a file was written into while it was read")
 
     def _hash_on(self, count: int) -> None:
-        """In their threads: what is written is hashed, and goes to the disk.
-
-        What fails is tried again at the end.
-        """
         before, self._written = self._written, self._written + count
         if before // HASHED_BYTES != self._written // HASHED_BYTES:
             self._hashing.submit(self._hash, self._written)
-            self._syncing.submit(os.fsync, self._zip.fileno())
 
     def _hash(self, end: int) -> None:
+        """In its thread: what is written, up to there, and to the disk with it.
+
+        What fails is tried again at the end.
+        """
         while self._hashed < end:
             piece = os.pread(self._zip.fileno(), min(end - self._hashed, PIECE_BYTES), self._hashed)
             if not piece:
                 raise EOFError("a package is shorter than what was written")
             self._digest.update(piece)
             self._hashed += len(piece)
+        os.fsync(self._zip.fileno())
 
     # Its end ------------------------------------------------------------------------------------
 
     def close(self, until: str | None = None) -> MadePackage:
         """Complete it, and give it its name; `until` is as long as the text that it replaces."""
-        self._manifest.write(close_root("urlset"))
+        self._add_entry(close_root("urlset"))
+        self._manifest.write(self._entries_buffer)
+        self._end_batch()
         if until is not None:
             self._md = msgspec.structs.replace(self._md, until=until)
             self._manifest.seek(0)
-            self._manifest.write(open_root("urlset", self._up, self._md))
-        crc = length = 0
+            self._manifest.write(open_root("urlset", [self._up], self._md))
+        crc = 0
         for piece in _pieces(self._manifest):
             crc = zlib.crc32(piece, crc)
-            length += len(piece)
-        synced = self._syncing.submit(os.fsync, self._manifest.fileno())
-        member = ZipMember(MANIFEST.encode(), length, crc)
-        self._directory.write(member.record(self.mark.zip))
-        self._write(member.header())
-        manifest = self._written + len(self._buffer)
-        for file in (self._manifest, self._directory):
-            for piece in _pieces(file):
-                self._write(piece)
-        directory = manifest + length
-        self._write(end_records(self._files + 1, self._directory.tell(), directory))
+        member = ZipMember("", b"", MANIFEST.encode(), self._manifest_bytes, crc, stamp_of(None))
+        self.settle()
+        member.offset = self._offset
+        self._write(local_header(member))
+        for piece in _pieces(self._manifest):
+            self._write(piece)
+        self._add_record(member)
+        self._central.write(self._central_buffer)
+        begin = self._offset
+        for piece in _pieces(self._central):
+            self._write(piece)
+        self._write(end_records(self.entries + 1, self._central_bytes, begin))
         self._end_buffer()
-        hashed = self._hashing.submit(self._hash, self._written)
-        os.fsync(self._zip.fileno())
-        synced.result()
+        hashed = self._hashing.submit(self._hash, self._offset)
+        self._central.close()
+        for file in (self._index, self._manifest):
+            file.flush()
+            os.fsync(file.fileno())
         hashed.result()
-        self._release()
-        for file, end in ((self._manifest, XML), (self._zip, ZIP)):
+        self._hashing.shutdown()
+        index_length = self._index.tell()
+        for file, end in ((self._index, INDEX), (self._manifest, XML), (self._zip, ZIP)):
+            file.close()
             os.rename(file.name, self._folder / f"{self.name}{end}")
         return MadePackage(
-            *(self.name, self.first or "", self._files, self._written),
-            *(f"sha-256:{self._digest.hexdigest()}", self._md),
-            *(self._start.manifest, manifest, directory),
+            *(self.name, self._first or "", self.entries, self._offset),
+            *(f"sha-256:{self._digest.hexdigest()}", self._md, index_length),
         )
 
     def abandon(self) -> None:
         """Nothing of it stays."""
-        self._release()
-        for file in (self._zip, self._manifest):
-            with suppress(FileNotFoundError):
-                os.unlink(file.name)
-
-    def _release(self) -> None:
-        for pool in (self._hashing, self._syncing):
-            pool.shutdown(cancel_futures=True)
-        for file in (self._zip, self._manifest, self._directory):
+        self._hashing.shutdown(cancel_futures=True)
+        for file in (self._zip, self._manifest, self._index):
             with suppress(OSError):  # of a full disk, which has no room for what is buffered
                 file.close()
+            with suppress(FileNotFoundError):
+                os.unlink(file.name)
+        self._central.close()
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
     file.seek(0)
     while piece := file.read(PIECE_BYTES):
         yield piece
 
 
-def is_there(folder: Path, made: MadePackage) -> bool:
-    """Whether a package is there, and as long as it was made."""
-    with suppress(OSError):
-        return (folder / f"{made.name}{ZIP}").stat().st_size == made.length
-    return False
+def members(folder: Path, name: str) -> Iterator[ZipMember]:
+    """What a package has, in its order."""
+    with (folder / f"{name}{INDEX}").open("rb") as index:
+        while head := index.read(4):
+            yield from _decoder.decode(index.read(int.from_bytes(head, "little")))
+
+
+def is_readable(folder: Path, made: MadePackage) -> bool:
+    """Whether it is there with its index, as they were made."""
+    try:
+        found = [(folder / f"{made.name}{end}").stat().st_size for end in (ZIP, INDEX)]
+    except OSError:
+        return False
+    return found == [made.length, made.index_length]

@@ -1,21 +1,35 @@
 """The packages of a new dump: what is as it was stays as it is, or is copied as it lies.
 
-Rules that hold here: memory does not grow with the copy, and nothing is done for each resource that
-is as it was; what differs is read in the order of addresses. A Change Dump tells how the packages
-of two dumps differ, so that the older ones and it are the newer ones, whatever the mirror was told.
+Rules that hold here: memory does not grow with the copy; rows and members are read side by side, by
+address. A Change Dump tells how the packages of two dumps differ, so that the older ones and it are
+the newer ones, whatever the mirror was told.
 """
 
-from collections.abc import Callable, Sequence
-from itertools import count, pairwise
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Md
 from rsnotify_mirror.dumping.changes import Changes
-from rsnotify_mirror.dumping.copy_reader import CopyReader, HeldRow, NotAsFetched
-from rsnotify_mirror.dumping.package_index import AFTER_ALL, Mark, PackageIndex
-from rsnotify_mirror.dumping.package_writer import MadePackage, OldPackage, PackageWriter, PackedRun
+from rsnotify_mirror.dumping.copy_reader import (
+    Content,
+    CopyReader,
+    HeldRow,
+    NotAsFetched,
+    entry_of,
+)
+from rsnotify_mirror.dumping.package_writer import (
+    ZIP,
+    MadePackage,
+    PackageWriter,
+    is_readable,
+    members,
+)
 from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
+from rsnotify_mirror.dumping.zip_records import ZipMember
 
 STATED_BYTES = 500  # about so many are said of a resource in headers and manifest
 REPORTED_ROWS = 250
@@ -24,13 +38,16 @@ Progress = Callable[[int, int], None]
 """Called with how many resources are done, and how many there are."""
 
 
+Pair = tuple[HeldRow | None, ZipMember | None, MadePackage | None]
+"""A resource as the copy has it now, and as a package of the last dump has it."""
+
+
 class Packing:
     """Makes the packages of one dump."""
 
     def __init__(
         self,
         copy: CopyReader,
-        index: PackageIndex,
         folder: Path,
         run: str,
         at: Position,
@@ -44,144 +61,170 @@ class Packing:
     ) -> None:
         self.problems: list[str] = []
         self._copy = copy
-        self._index = index
         self._folder = folder
-        self._names = (f"{run}-{number:04}" for number in count(1))
+        self._run = run
         self._md = Md(capability="resourcedump-manifest", at=str(at))
         self._up = up
         self._limits = limits
-        self._old = sorted(old, key=lambda each: each.first)
+        self._old = sorted(
+            (each for each in old if is_readable(folder, each)), key=lambda each: each.first
+        )
         self._changes = changes
         self._leaves_out = leaves_out
         self._progress = progress
-        self._done = self._total = self._reported = 0
-        self._made: list[MadePackage] = []
-        self._writer: PackageWriter | None = None
-        self._limits_now = limits
+        self._done = self._total = 0
+        self._numbers = iter(range(1, 1_000_000))
 
     def packages(self) -> list[MadePackage]:
         """All that the copy has."""
-        ranges = [self._range(*each) for each in self._ranges()]
+        ranges = list(self._ranges())
         self._total = sum(each.entries for each in ranges)
-        try:
-            for part in planned(ranges, self._limits):
-                self._put(part)
-        except BaseException:
-            if self._writer is not None:
-                self._writer.abandon()
-            raise
-        return self._made
+        kept = {each.name: each for each in self._old}
+        made: list[MadePackage] = []
+        for part in planned(ranges, self._limits):
+            if part.kept is not None:
+                made.append(kept[part.kept])
+                self._report(part.entries)
+            else:
+                made += self._written(part)
+        return made
 
     # What has changed ---------------------------------------------------------------------------
 
-    def _ranges(self) -> list[tuple[str, str | None, MadePackage | None]]:
-        """Where each package of the last dump begins and ends."""
+    def _ranges(self) -> Iterator[Range]:
         firsts = ["", *(each.first for each in self._old[1:]), None]
         olds: list[MadePackage | None] = [*self._old] or [None]
-        return [
-            (first or "", before, old)
-            for (first, before), old in zip(pairwise(firsts), olds, strict=True)
-        ]
+        for (first, before), package in zip(pairwise(firsts), olds, strict=True):
+            yield self._range(first or "", before, package)
 
     def _range(self, first: str, before: str | None, package: MadePackage | None) -> Range:
-        differences, new, gone, size = self._copy.extent(first, before)
-        size += new * STATED_BYTES
-        if package is None:
-            return Range(first, new, size)
-        if not differences:
+        old = [package] if package else []
+        if package and all(self._is_as_it_was(*each) for each in self._pairs(first, before, old)):
             return Range(first, package.entries, package.length, package.name)
-        stays = package.entries - gone
-        return Range(first, stays + new, package.length * stays // package.entries + size)
+        entries, size = self._copy.extent(first, before)
+        if not entries:  # nobody will look at it again
+            for _, member, _ in self._pairs(first, before, old):
+                self._gone(member)
+        return Range(first, entries, size + entries * STATED_BYTES)
+
+    def _pairs(
+        self, first: str, before: str | None, packages: Sequence[MadePackage]
+    ) -> Iterator[Pair]:
+        """Both in the order of their addresses."""
+        old = (
+            (member, package)
+            for package in packages
+            for member in members(self._folder, package.name)
+        )
+        member, package = next(old, (None, None))
+        for row in self._copy.rows(first, before):
+            while member is not None and member.loc < row.loc:
+                yield None, member, package
+                member, package = next(old, (None, None))
+            if member is not None and member.loc == row.loc:
+                yield row, member, package
+                member, package = next(old, (None, None))
+            else:
+                yield row, None, None
+        if member is not None:
+            yield None, member, package
+            yield from ((None, *each) for each in old)
+
+    def _is_as_it_was(self, row: HeldRow | None, member: ZipMember | None, _: object) -> bool:
+        if row is None or member is None:
+            return False
+        if row.seen == member.seen:
+            return True
+        return not self._was_told(row) and self._has_same_content(row, member)
+
+    def _was_told(self, row: HeldRow) -> bool:
+        """Whether the Source has told a change of it since, be it to the same content."""
+        position = row.described()[0].position
+        return self._changes is not None and self._changes.covers(position)
+
+    def _has_same_content(self, row: HeldRow, member: ZipMember) -> bool:
+        if not row.states_digest:
+            return False  # it is read again, to see
+        return entry_of(row, *row.described()) == member.entry
 
     # Writing ------------------------------------------------------------------------------------
 
-    def _put(self, part: DumpPart) -> None:
+    def _written(self, part: DumpPart) -> Iterator[MadePackage]:
         """The packages of one part."""
-        self._limits_now = Limits(part.bytes, part.entries)
-        for first, before, package in self._ranges():
-            if first < part.first or (part.before is not None and first >= part.before):
-                continue
-            if package is None:
-                for _, _, row in self._copy.differences(first, before):
-                    self._read(row)
-            elif part.kept is None:
-                self._put_anew(first, before, package)
-            else:
-                last = self._index.before(before or AFTER_ALL, package.start)
-                self._index.copy(package.start, last, package.name, package.start)
-                self._made.append(package)
-                self._report(package.entries)
-        self._end_package()
+        olds = [each for each in self._old if self._is_within(each, part)]
+        with ExitStack() as stack:
+            files: dict[str, BinaryIO] = {
+                each.name: stack.enter_context(
+                    (self._folder / f"{each.name}{ZIP}").open("rb", buffering=0)
+                )
+                for each in olds
+            }
+            writer: PackageWriter | None = None
+            try:
+                for row, old, package in self._pairs(part.first, part.before, olds):
+                    if row is None:
+                        self._gone(old)
+                        continue
+                    self._report(1)
+                    is_known, content = old is not None and old.seen == row.seen, None
+                    if not is_known and (old is None or not self._has_same_content(row, old)):
+                        content = self._read(row)
+                        is_known = content is None  # it stays as it was
+                    member = old if content is None else content.member
+                    if member is None:
+                        continue
+                    if writer is not None and self._is_full(writer, part, member):
+                        yield writer.close()
+                        writer = None
+                    writer = writer or self._writer()
+                    if content is not None:
+                        writer.add(content)
+                    elif package is not None:
+                        member.seen = member.seen if is_known else row.seen
+                        writer.copy(files[package.name], member)
+                    if not is_known:
+                        self._tell(writer, content.row if content else row, old, member)
+                if writer is not None:
+                    yield writer.close()
+            except BaseException:
+                if writer is not None:
+                    writer.abandon()
+                raise
 
-    def _put_anew(self, first: str, before: str | None, package: MadePackage) -> None:
-        old, done = OldPackage(self._folder, package), package.start
+    def _is_within(self, package: MadePackage, part: DumpPart) -> bool:
+        begins = "" if package is self._old[0] else package.first
+        return part.first <= begins and (part.before is None or begins < part.before)
+
+    def _writer(self) -> PackageWriter:
+        name = f"{self._run}-{next(self._numbers):04}"
+        return PackageWriter(self._folder, name, self._md, self._up, self._limits)
+
+    def _is_full(self, writer: PackageWriter, part: DumpPart, member: ZipMember) -> bool:
+        is_full = writer.entries >= part.entries or writer.length >= part.bytes
+        return is_full or not writer.has_room(member, member.entry)
+
+    def _read(self, row: HeldRow) -> Content | None:
         try:
-            for loc, was_held, row in self._copy.differences(first, before):
-                begin = self._index.before(loc, package.start)
-                self._copy_on(old, done, begin)
-                done = self._index.at(loc) if was_held else begin
-                if not self._read(row, PackedRun(old, begin, done).entry):
-                    self._copy_on(old, begin, done)  # what the last dump has
-            self._copy_on(old, done, self._index.before(before or AFTER_ALL, package.start))
-        finally:
-            old.close()
-
-    def _copy_on(self, old: OldPackage, begin: Mark, end: Mark) -> None:
-        """What is as it was; it may fill packages."""
-        while begin.n < end.n:
-            writer = self._writer or self._begun()
-            fits = self._index.fitting(begin, end, writer.room)
-            if fits.n == begin.n and not writer.mark.n:
-                fits = self._index.after(begin)
-            if fits.n == begin.n:
-                self._end_package()
-                continue
-            if writer.first is None:
-                writer.first = self._index.after(begin).loc
-            self._index.copy(begin, fits, writer.name, writer.mark)
-            writer.copy(old, begin, fits)
-            self._report(fits.n - begin.n)
-            begin = fits
-
-    def _read(self, row: HeldRow | None, said: bytes = b"") -> bool:
-        """Pack what the copy has; `said` is what the last dump says of it, if it has it."""
-        if row is None:
-            return True
-        try:
-            content = self._copy.read(row)
+            return self._copy.read(row)
         except NotAsFetched as error:
             if not self._leaves_out:
                 raise
             self.problems.append(str(error))
-            content = None
-        if content is None:
-            return False
-        if self._writer is not None and not self._writer.has_room(content.size):
-            self._end_package()
-        writer = self._writer or self._begun()
-        writer.add(content)
-        self._index.add(writer.name, writer.mark, *content.row[1:])
-        wanted = content.row.described()[0]
-        if self._changes is not None and (
-            content.entry != said or self._changes.covers(wanted.position)
-        ):
-            self._changes.changed(wanted, "updated" if said else "created")
-        self._report(1)
-        return True
+            return None
 
-    def _begun(self) -> PackageWriter:
-        self._writer = PackageWriter(
-            self._folder, next(self._names), self._md, self._up, self._limits_now
-        )
-        return self._writer
+    def _tell(
+        self, writer: PackageWriter, row: HeldRow, old: ZipMember | None, member: ZipMember
+    ) -> None:
+        is_changed = old is None or old.entry != member.entry
+        if self._changes is not None and (is_changed or self._was_told(row)):
+            change = "created" if old is None else "updated"
+            self._changes.changed(writer.name, member, row.described()[0], change)
 
-    def _end_package(self) -> None:
-        if self._writer is not None:
-            self._made.append(self._writer.close())
-            self._writer = None
+    def _gone(self, member: ZipMember | None) -> None:
+        if self._changes is not None and member is not None:
+            self._changes.deleted(member.loc)
 
-    def _report(self, done: int) -> None:
-        self._done += done
-        if self._progress is not None and self._done - self._reported >= REPORTED_ROWS:
-            self._reported = self._done
+    def _report(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None and (count > 1 or self._done % REPORTED_ROWS == 0):
             self._progress(self._done, self._total)

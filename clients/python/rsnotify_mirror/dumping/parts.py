@@ -12,7 +12,6 @@ from typing import NamedTuple
 MAX_BYTES = 1024**3
 MAX_ENTRIES = 50_000
 JOINED = 0.75  # of what a package may hold
-EVEN = 1.25  # as much as its share: how much is said of a resource is not known
 
 
 class Limits(NamedTuple):
@@ -43,7 +42,7 @@ class DumpPart(NamedTuple):
     first: str
     before: str | None  # where the next one begins
     kept: str | None
-    entries: int  # of each package, at most
+    entries: int  # of each package, about
     bytes: int
 
 
@@ -57,11 +56,11 @@ def planned(ranges: Sequence[Range], limits: Limits) -> list[DumpPart]:
             groups.append([each])
     begins = [group[0].first for group in groups]
     ends = [*begins[1:], None][: len(begins)]
-    return [
+    parts = (
         _part(group, begin, end, limits)
         for group, begin, end in zip(groups, begins, ends, strict=True)
-        if any(each.entries for each in group)
-    ]
+    )
+    return [part for part in parts if part.entries]
 
 
 def _may_join(group: Sequence[Range], each: Range, limits: Limits) -> bool:
@@ -80,7 +79,4 @@ def _part(group: Sequence[Range], begin: str, end: str | None, limits: Limits) -
     if len(group) == 1 and _stays(group[0], limits):
         return DumpPart(begin, end, group[0].package, entries, size)
     pieces = max(1, ceil(Range(begin, entries, size).fill(limits)))
-    if pieces == 1:
-        return DumpPart(begin, end, None, limits.entries, limits.bytes)
-    most = min(limits.bytes, ceil(EVEN * size / pieces))
-    return DumpPart(begin, end, None, ceil(entries / pieces), most)
+    return DumpPart(begin, end, None, ceil(entries / pieces), ceil(size / pieces))

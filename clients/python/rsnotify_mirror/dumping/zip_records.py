@@ -8,79 +8,88 @@ UTF-8.
 import struct
 from functools import lru_cache
 from time import gmtime
-from typing import NamedTuple
+
+import msgspec
 
 LIMIT_32, LIMIT_16 = 0xFFFFFFFF, 0xFFFF
 PLAIN, ZIP64 = 20, 45  # the version that a reader must understand
 UNIX = 3 << 8
 UTF_8 = 0x0800
 REGULAR_FILE = 0o100644 << 16
-OFFSET_AT = 42  # in a record of the directory
+MOST_EXTRA = 28
 _EXTRA = struct.Struct("<2H2Q")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END_64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR_64 = struct.Struct("<4sIQI")
 _END = struct.Struct("<4s4H2IH")
-_TEXTS, _OFFSET = struct.Struct("<3H"), struct.Struct("<I")
 END_BYTES = _END_64.size + _LOCATOR_64.size + _END.size
 
 
-class ZipMember(NamedTuple):
-    """What stands in a package."""
+class ZipMember(msgspec.Struct, array_like=True, gc=False):
+    """A resource in a package, and what the next dump has to know of it."""
 
+    loc: str
+    entry: bytes  # its `<url>` in the manifest
     name: bytes
     length: int
     crc: int
-    stamp: int = 0x210000  # MS-DOS date and time
+    stamp: int  # MS-DOS date and time
+    seen: str = ""  # what the mirror knew of it
+    offset: int = 0
 
-    def header(self) -> bytes:
-        """What stands before the content."""
-        length, stamp = self.length, self.stamp
-        is_long = length >= LIMIT_32
-        extra = _EXTRA.pack(1, 16, length, length) if is_long else b""
-        size = LIMIT_32 if is_long else length
-        head = _LOCAL.pack(
-            *(b"PK\x03\x04", ZIP64 if is_long else PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
-            *(self.crc, size, size, len(self.name), len(extra)),
-        )
-        return head + self.name + extra
+    @property
+    def record_bytes(self) -> int:
+        """So long is its record in the directory, at most."""
+        return _CENTRAL.size + len(self.name) + MOST_EXTRA
 
-    def record(self, offset: int) -> bytes:
-        """Its record in the directory at the end; its header is at `offset`."""
-        length, stamp = self.length, self.stamp
-        longs = [length] * (2 * (length >= LIMIT_32)) + [offset] * (offset >= LIMIT_32)
-        extra = struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs) if longs else b""
-        version = ZIP64 if longs else PLAIN
-        size = min(length, LIMIT_32)
+    @property
+    def size(self) -> int:
+        """Of header and content together."""
+        extra = _EXTRA.size if self.length >= LIMIT_32 else 0
+        return _LOCAL.size + len(self.name) + extra + self.length
+
+
+def local_header(member: ZipMember) -> bytes:
+    """What stands before the content."""
+    length, stamp = member.length, member.stamp
+    is_long = length >= LIMIT_32
+    extra = _EXTRA.pack(1, 16, length, length) if is_long else b""
+    size = LIMIT_32 if is_long else length
+    head = _LOCAL.pack(
+        *(b"PK\x03\x04", ZIP64 if is_long else PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+        *(member.crc, size, size, len(member.name), len(extra)),
+    )
+    return head + member.name + extra
+
+
+def central_record(member: ZipMember) -> bytes:
+    """The member's record in the directory at the end."""
+    name, stamp = member.name, member.stamp
+    if member.length < LIMIT_32 and member.offset < LIMIT_32:  # as nearly all are
         head = _CENTRAL.pack(
-            *(b"PK\x01\x02", UNIX | version, version, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
-            *(self.crc, size, size, len(self.name), len(extra), 0, 0, 0, REGULAR_FILE),
-            min(offset, LIMIT_32),
+            *(b"PK\x01\x02", UNIX | PLAIN, PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+            *(member.crc, member.length, member.length, len(name), 0, 0, 0, 0, REGULAR_FILE),
+            member.offset,
         )
-        return head + self.name + extra
-
-
-def moved(records: bytearray, distance: int) -> int:
-    """Records of the directory, for members that are moved so far; how many bytes are whole ones.
-
-    No offset is beyond 4 GiB, before or after.
-    """
-    at, size, last = 0, 0, len(records)
-    while at + _CENTRAL.size <= last:
-        size = _CENTRAL.size + sum(_TEXTS.unpack_from(records, at + 28))
-        if at + size > last:
-            break
-        (offset,) = _OFFSET.unpack_from(records, at + OFFSET_AT)
-        _OFFSET.pack_into(records, at + OFFSET_AT, offset + distance)
-        at += size
-    return at
+        return head + name
+    is_long, is_far = member.length >= LIMIT_32, member.offset >= LIMIT_32
+    longs = [member.length] * (2 * is_long) + [member.offset] * is_far
+    extra = struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs)
+    size = LIMIT_32 if is_long else member.length
+    head = _CENTRAL.pack(
+        *(b"PK\x01\x02", UNIX | ZIP64, ZIP64, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+        *(member.crc, size, size, len(name), len(extra), 0, 0, 0, REGULAR_FILE),
+        LIMIT_32 if is_far else member.offset,
+    )
+    return head + name + extra
 
 
 def end_records(count: int, size: int, offset: int) -> bytes:
     """The end of a package whose directory has so many members and bytes, and begins there."""
+    is_long = count >= LIMIT_16 or size >= LIMIT_32 or offset >= LIMIT_32
     long_end = b""
-    if count >= LIMIT_16 or size >= LIMIT_32 or offset >= LIMIT_32:
+    if is_long:
         version = UNIX | ZIP64
         long_end = _END_64.pack(
             *(b"PK\x06\x06", _END_64.size - 12, version, ZIP64, 0, 0, count, count, size, offset)
