@@ -14,7 +14,8 @@ from tests.simulation.world import World
 
 READERS = re.compile(rb'^rsnotify_readers\{[^}]*kind="change"[^}]*\} (\S+)$', re.MULTILINE)
 PACKAGES = ("rsnotify", "uvicorn", "starlette", "aiohttp")
-GROW = ("Notification", "Position", "HistogramNumbers")  # the newest changes, to a bound
+GROW = ("Notification", "Position", "HistogramNumbers", "DirectConnection")
+"""To a bound: the newest changes; as many connections to Redis as were needed at once."""
 FORGOTTEN_SECONDS = 130.0  # by then no process remembers or keeps what it has read
 DEAF_SECONDS = 6.0  # until a hub has noticed that it does not hear Redis's bell any more
 SILENT_SECONDS = 52.0  # a ping after 25, 20 for its answer, and 5 to read the end
