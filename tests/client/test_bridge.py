@@ -177,6 +177,23 @@ async def test_a_gap_in_the_change_lists_is_closed_by_a_comparison(
     assert bridging.told()[-1] == ("updated", "b.txt")
 
 
+async def test_a_change_list_deletes_what_a_list_that_was_empty_has_had_held_back(
+    source: Source, bridging: Bridging
+) -> None:
+    await bridging.once(source.url + CAPABILITIES)
+    resources = dict(source.resources)
+    source.now += 5_000_000
+    source.at = type(source.at)(source.now)
+    source.resources.clear()
+    source.list_resources()
+    assert (await bridging.once(source.url + CAPABILITIES)).held is not None
+    source.resources |= resources
+    source.list_resources()
+    source.change("b.txt", None)
+    await bridging.once(source.url + CAPABILITIES)
+    assert bridging.told() == [("deleted", "b.txt")]
+
+
 async def test_a_channel_is_followed_as_it_changes(
     real_hub: HubProcess, bridging: Bridging
 ) -> None:

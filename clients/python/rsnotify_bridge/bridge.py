@@ -237,13 +237,12 @@ class Bridge:
             await asyncio.sleep(0)
         if not can_delete:
             return
-        facts.held = held_back(len(gone), known, self._options.max_delete)
-        if facts.held is not None:
-            log.warning("%s: held back: the Source no longer has %s", self.name, facts.held)
-            self.state.hold(gone, is_all=True)
-            return
-        self.state.hold((), is_all=True)
-        self._delete(gone)
+        facts.held = why = held_back(len(gone), known, self._options.max_delete)
+        facts.held_changes = False
+        self.state.hold(() if why is None else gone, is_all=True)
+        if why is not None:
+            log.warning("%s: held back: the Source no longer has %s", self.name, why)
+        self._delete([] if why else gone)
 
     def _delete(self, keys: Sequence[str]) -> None:
         for some in batched(keys, BATCH):
@@ -368,8 +367,8 @@ class Bridge:
         self._deleted += len(known)
         facts = self.state.facts
         if (why := held_back(self._deleted, self._known, self._options.max_delete)) is None:
-            return known & set(self.state.held())  # what is read again stays held
-        facts.held = why
+            return known & set(self.state.held() if facts.held_changes else ())  # read again
+        facts.held, facts.held_changes = why, True
         log.warning("%s: held back: the Source deletes %s", self.name, why)
         self.state.hold(known)
         return set(known)

@@ -99,6 +99,7 @@ class Facts(msgspec.Struct):
     error: str | None = None
     error_at: float | None = None
     held: str | None = None
+    held_changes: bool = False  # deletions that it said one by one; else what a list left out
     skipped: str | None = None
     clock: str | None = None  # how far the Source's is off
 
