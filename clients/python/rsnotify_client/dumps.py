@@ -426,7 +426,7 @@ class ChangeDumps(ChangeLists):
         skipped: list[str] = []
         try:
             async with self._packages.open(wanted) as package:
-                for entries in package.batches():  # in one thread: its parser bears no other
+                for entries in package.batches():  # not in other threads: see DocumentStream
                     begin = before or beginning_of(package.head, cursor)
                     for received in stretches(entries, begin, cursor, skipped.append):
                         yield received

@@ -284,7 +284,7 @@ class Baseline:
                 await self._packages.unpack(wanted, None)
             else:
                 async with self._packages.open(wanted) as package:
-                    for batch in package.batches():  # in one thread: its parser bears no other
+                    for batch in package.batches():  # not in other threads: see DocumentStream
                         self._plan(batch, is_held_back=True)
                         await asyncio.sleep(0)
                     for refused in package.refused:

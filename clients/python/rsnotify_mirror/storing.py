@@ -449,7 +449,7 @@ class Unpacking(RemotePackages):
 
     async def _unpack(self, package: Package) -> None:
         resources = package.resources()
-        while some := list(islice(resources, UNPACKED_AT_ONCE)):  # its parser bears one thread
+        while some := list(islice(resources, UNPACKED_AT_ONCE)):  # not in other threads either
             at = position_of(package.head.md.at or package.head.md.until)
             wanted = [wanted_by(change_of(packed.entry)) for packed in some]
             rows = self._state.rows_of([each.loc for each in wanted])
