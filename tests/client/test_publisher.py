@@ -290,6 +290,16 @@ def test_a_flush_that_takes_too_long_says_what_is_in_the_way(away: Away) -> None
         publisher.flush(0.1)
 
 
+def test_what_was_in_the_way_is_known_while_the_hub_is_tried_again() -> None:
+    troubles, channel = Troubles(), ChannelName("a", "change")
+    assert troubles.words() == "the hub has not answered yet"
+    troubles.postpone(channel, TryAgain("refused"), now=1.0, chance=1.0)
+    troubles.pause(now=1_000.0, longest=1.0)
+    assert "refused" in troubles.words()
+    troubles.end(channel)
+    assert troubles.words() == "the hub has not answered yet"
+
+
 def test_a_publisher_whose_hub_does_not_answer_says_where_it_looks_for_it(
     away: Away, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -64,12 +64,16 @@ class Trouble(NamedTuple):
     said: float
 
 
+NO_ANSWER = "the hub has not answered yet"
+
+
 class Troubles:
     """What is in the way of one sender, by channel; None stands for all channels."""
 
     def __init__(self) -> None:
         self._known: dict[ChannelName | None, Trouble] = {}
         self._eager_since = 0.0
+        self._last = NO_ANSWER  # also while it is tried again
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -103,9 +107,11 @@ class Troubles:
             log.warning("%s; it will be tried until it succeeds", _said(error))
         since = now if asked is None else asked
         self._known[where] = Trouble(error, attempt, since, now + pause, said)
+        self._last = _said(error)
 
     def end(self, channel: ChannelName) -> bool:
         """The hub has taken something; whether that was in doubt."""
+        self._last = NO_ANSWER
         ended = [self._known.pop(where, None) for where in (None, channel)]
         return any(trouble is not None and trouble.said for trouble in ended)
 
@@ -132,9 +138,9 @@ class Troubles:
         return None
 
     def words(self) -> str:
-        """The first of them."""
+        """The first of them, or the last that there was."""
         said = [_said(trouble.error) for trouble in list(self._known.values())]
-        return said[0] if said else "the hub has not answered yet"
+        return said[0] if said else self._last
 
 
 def _said(error: Rejected | TryAgain) -> str:
