@@ -1,6 +1,7 @@
 """What the documents promise is what the code holds, no more and no less."""
 
 import importlib
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from rsnotify import errors
+import rsnotify_client
+from rsnotify import errors, redis_client
 from rsnotify.cli import app, sets
 from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import set_options
+from rsnotify.openapi import schemas
 from rsnotify.process.settings import PREFIX, Settings
+from rsnotify_client.integrations import flask
+from rsnotify_mirror import mirror
 from tests.bench.__main__ import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -201,3 +206,43 @@ def test_every_file_that_the_documents_name_exists() -> None:
     for page in PAGES:
         for path in re.findall(r"`((?:rsnotify|tests|docs|clients)/[\w./-]+)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+# The words -------------------------------------------------------------------------------------
+
+
+WORDS_OF_OTHERS = {
+    *("async", "counter", "error", "file", "sqlite"),  # Python's
+    *("address", "client", "problem"),  # HTTP's; a problem is one of RFC 9457
+    "script",  # Redis's
+    *("notify", "rs"),  # our own name
+}
+NO_NOUNS = {
+    *("accepted", "followed", "loaded", "received", "refused", "rejected"),
+    *("again", "for", "full", "gone", "listed", "new", "shown", "try"),
+}
+PUBLIC = (rsnotify_client, redis_client, schemas, flask, mirror)
+"""What is imported by name: the client, the face of our Redis client, the bodies of the API."""
+
+
+def public_classes() -> set[str]:
+    """The types of `__all__` where a module has one, else those that are made in it."""
+    return {
+        name
+        for module in PUBLIC
+        for name in getattr(module, "__all__", vars(module))
+        if not name.startswith("_") and inspect.isclass(found := getattr(module, name))
+        if hasattr(module, "__all__") or found.__module__ == module.__name__
+    }
+
+
+def test_every_noun_of_a_public_class_stands_in_the_glossary() -> None:
+    rows = re.findall(r"\*\*(.+?)\*\*", DOCS["glossary.md"])
+    explained = {word.lower() for row in rows for word in row.split()}
+    used = {
+        re.sub(r"(?<=[a-z])(?<!s)s$", "", word).lower()  # of the plural
+        for name in public_classes()
+        for word in re.findall(r"RS|[A-Z][a-z]+", name)
+    }
+    assert used - explained - WORDS_OF_OTHERS - NO_NOUNS == set()
+    assert (WORDS_OF_OTHERS | NO_NOUNS) - used == set()
