@@ -327,6 +327,33 @@ async def test_where_nothing_has_changed_the_dump_stays(copied: Path, tmp_path: 
     assert sorted(tmp_path.glob("out/**/*")) == before
 
 
+def flip(index: Path) -> None:
+    content = bytearray(index.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    index.write_bytes(content)
+
+
+DAMAGES = {
+    "a byte of it is another": flip,
+    "its last byte is missing": lambda index: os.truncate(index, index.stat().st_size - 1),
+    "it is missing": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_package_whose_index_is_damaged_is_written_anew(
+    source: Source, copied: Path, tmp_path: Path, damage: str
+) -> None:
+    out = tmp_path / "out"
+    dump(copied, out)
+    (index,) = out.glob("packages/*.index")
+    DAMAGES[damage](index)
+    source.change("a", b"anew")
+    await mirrored(source, copied)
+    dump(copied, out)
+    assert state_of(zips(out)) == of_source(source)
+
+
 @pytest.mark.parametrize("keep", [1, 2, 3])
 async def test_so_many_dumps_are_kept_and_no_package_of_others(
     source: Source, copied: Path, tmp_path: Path, keep: int

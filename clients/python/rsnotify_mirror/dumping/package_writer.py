@@ -52,7 +52,7 @@ class MadePackage(msgspec.Struct, frozen=True):
     length: int
     hash: str
     md: Md
-    index_length: int = 0  # of an index that can be read
+    index_crc: int = 0  # of all its index
 
 
 class PackageWriter:
@@ -67,7 +67,7 @@ class PackageWriter:
         self._digest = hashlib.sha256()
         self._buffer, self._entries_buffer, self._central_buffer = (bytearray() for _ in range(3))
         self._offset = self._written = self._hashed = 0
-        self._manifest_bytes = self._central_bytes = 0
+        self._manifest_bytes = self._central_bytes = self._index_crc = 0
         self._first: str | None = None
         self._batch: list[ZipMember] = []
         self._run: tuple[BinaryIO, int, int] | None = None  # to be copied: up to there, so much
@@ -161,7 +161,9 @@ class PackageWriter:
 
     def _end_batch(self) -> None:
         packed = _encoder.encode(self._batch)
-        self._index.write(len(packed).to_bytes(4, "little") + packed)
+        piece = len(packed).to_bytes(4, "little") + packed
+        self._index.write(piece)
+        self._index_crc = zlib.crc32(piece, self._index_crc)
         self._batch.clear()
 
     # The ZIP ------------------------------------------------------------------------------------
@@ -240,9 +242,7 @@ class PackageWriter:
             self._md = msgspec.structs.replace(self._md, until=until)
             self._manifest.seek(0)
             self._manifest.write(open_root("urlset", [self._up], self._md))
-        crc = 0
-        for piece in _pieces(self._manifest):
-            crc = zlib.crc32(piece, crc)
+        crc = _crc(self._manifest)
         member = ZipMember("", b"", MANIFEST.encode(), self._manifest_bytes, crc, stamp_of(None))
         self.settle()
         member.offset = self._offset
@@ -263,13 +263,12 @@ class PackageWriter:
             os.fsync(file.fileno())
         hashed.result()
         self._hashing.shutdown()
-        index_length = self._index.tell()
         for file, end in ((self._index, INDEX), (self._manifest, XML), (self._zip, ZIP)):
             file.close()
             os.rename(file.name, self._folder / f"{self.name}{end}")
         return MadePackage(
             *(self.name, self._first or "", self.entries, self._offset),
-            *(f"sha-256:{self._digest.hexdigest()}", self._md, index_length),
+            *(f"sha-256:{self._digest.hexdigest()}", self._md, self._index_crc),
         )
 
     def abandon(self) -> None:
@@ -289,6 +288,13 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
         yield piece
 
 
+def _crc(file: BinaryIO) -> int:
+    crc = 0
+    for piece in _pieces(file):
+        crc = zlib.crc32(piece, crc)
+    return crc
+
+
 def members(folder: Path, name: str) -> Iterator[ZipMember]:
     """What a package has, in its order."""
     with (folder / f"{name}{INDEX}").open("rb") as index:
@@ -299,7 +305,9 @@ def members(folder: Path, name: str) -> Iterator[ZipMember]:
 def is_readable(folder: Path, made: MadePackage) -> bool:
     """Whether it is there with its index, as they were made."""
     try:
-        found = [(folder / f"{made.name}{end}").stat().st_size for end in (ZIP, INDEX)]
+        length = (folder / f"{made.name}{ZIP}").stat().st_size
+        with (folder / f"{made.name}{INDEX}").open("rb") as index:
+            crc = _crc(index)
     except OSError:
         return False
-    return found == [made.length, made.index_length]
+    return (length, crc) == (made.length, made.index_crc)
