@@ -12,8 +12,9 @@ from websockets.asyncio.client import connect
 
 from rsnotify.cli.hub_request import Connection
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify_client.answer import HubUnreachable, cause_of, untrusted
+from rsnotify_client.answer import NO_HOST, HubUnreachable, cause_of, untrusted
 from rsnotify_client.follower import Follower
+from rsnotify_client.hub import NO_HOST_SECONDS, patiently
 
 CERTIFICATE = (
     Path(__file__).parents[1] / "support/certificate.pem"
@@ -28,7 +29,11 @@ CERTIFICATE = (
             OSError("Multiple exceptions: [Errno 111] Connect call failed, [Errno 113] No route"),
             "connection refused",
         ),
-        (socket.gaierror(-2, "Name or service not known"), "name or service not known"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), NO_HOST),
+        (
+            socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
+            "temporary failure in name resolution",
+        ),
         (TimeoutError(), "no answer in time"),
         (EOFError(), "EOFError"),
         (ssl.SSLError(1, "[SSL: UNSUPPORTED_PROTOCOL]"), "TLS failed: [ssl: unsupported protocol]"),
@@ -36,6 +41,29 @@ CERTIFICATE = (
 )
 def test_a_cause_is_told_without_addresses_and_types(error: Exception, cause: str) -> None:
     assert cause_of(error) == cause
+
+
+@pytest.mark.parametrize(
+    ("cause", "seconds"), [(NO_HOST, NO_HOST_SECONDS), ("connection refused", 60.0)]
+)
+def test_a_name_that_nobody_knows_is_not_asked_for_a_minute(
+    cause: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def wait(length: float) -> bool:
+        now[0] += length
+        return True
+
+    def ask() -> None:
+        raise HubUnreachable("https://hub.example.org", cause)
+
+    monkeypatch.setattr("rsnotify_client.hub.monotonic", lambda: now[0])
+    monkeypatch.setattr("rsnotify_client.hub.waited", wait)
+    monkeypatch.setattr("rsnotify_client.hub.random.random", lambda: 1.0)
+    with pytest.raises(HubUnreachable):
+        patiently(ask, 60.0)
+    assert seconds / 3 <= now[0] <= seconds
 
 
 @asynccontextmanager

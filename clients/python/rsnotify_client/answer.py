@@ -6,6 +6,7 @@ used: to load it takes time and memory.
 
 import os
 import re
+import socket
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -52,6 +53,7 @@ def capped_seconds(digits: str, most: int) -> int:
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")
 TRUST = "name the file of the authority that signed it in SSL_CERT_FILE"
+NO_HOST = "no host of this name is known: is it spelt right?"
 ADVICE = {
     9: "look at the clock of this machine",
     10: "its holder must renew it",
@@ -75,6 +77,8 @@ def cause_of(error: BaseException) -> str:
         return str(error) if isinstance(error, TooSlow) else "no answer in time"
     if _is_of_tls(error, "SSLError"):  # its errno is a number of OpenSSL's
         return untrusted(error) or _of_tls(error)
+    if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
+        return NO_HOST
     number = getattr(error, "errno", None) or _first_errno(str(error))
     if number is not None and number > 0:
         return os.strerror(number).lower()

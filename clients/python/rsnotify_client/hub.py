@@ -18,6 +18,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import origin, without_tokens, wrong_address, wrong_token
 from rsnotify_client.answer import (
+    NO_HOST,
     NOTHING_THERE,
     HubUnreachable,
     NotAHub,
@@ -39,6 +40,7 @@ Answered = TypeVar("Answered")
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
+NO_HOST_SECONDS = 5.0  # a misspelt name does not come; that of a container which starts may
 ANSWER_BYTES = 1024 * 1024  # of what a publisher asks
 
 JSON = "application/json"
@@ -49,13 +51,15 @@ PLACES = {"change": "changes", "framework": "framework"}
 
 def patiently(ask: Callable[[], Answered], seconds: float) -> Answered:
     """Ask again while the hub cannot answer, so long at most: it must be harmless to repeat."""
-    until, attempt = monotonic() + seconds, 0
+    begun, attempt = monotonic(), 0
     while True:
         try:
             return ask()
         except TryAgain as error:
             wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
-            if monotonic() + wait > until:
+            is_misspelt = isinstance(error, HubUnreachable) and error.cause == NO_HOST
+            most = min(seconds, NO_HOST_SECONDS) if is_misspelt else seconds
+            if monotonic() + wait > begun + most:
                 raise
             log.warning("%s; trying again in %s", in_short(error), in_words(wait))
             if not waited(wait):
