@@ -120,6 +120,10 @@ def main() -> None:
     words = sys.argv[1:]
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
+    if words[:1] not in (["serve"], ["check"]) and any(map(_is_ours, os.environ)):
+        from rsnotify.process.settings import misspelt  # the hub refuses what is misspelt
+
+        _say("warning", *misspelt(os.environ))
     try:
         sys.exit(app(words, standalone_mode=False))
     except UsageError as error:
@@ -164,12 +168,21 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def _is_ours(variable: str) -> bool:
+    return variable.startswith("RSNOTIFY_")
+
+
 def _complain(*problems: str) -> None:
+    _say("error", *problems)
+
+
+def _say(kind: str, *problems: str) -> None:
     if "--json" in sys.argv:
-        typer.echo(json.dumps({"errors": problems}, ensure_ascii=False), err=True)
+        if problems:
+            typer.echo(json.dumps({f"{kind}s": problems}, ensure_ascii=False), err=True)
         return
     for problem in problems:
-        typer.echo(typer.style("error:", fg="red", bold=True) + f" {problem}", err=True)
+        typer.echo(typer.style(f"{kind}:", fg="red", bold=True) + f" {problem}", err=True)
 
 
 def _print_version(wanted: bool) -> None:

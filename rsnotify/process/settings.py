@@ -33,6 +33,7 @@ OF_CLIENTS = frozenset(
         "URL",
     )
 )
+OF_HOOKS = tuple(f"RSNOTIFY_{name}" for name in ("EVENT", "LOC", "PATH"))  # set by `mirror --exec`
 WORKER = "_RSNOTIFY_WORKER"  # the number of a worker, set by its parent
 
 _WEB_ADDRESS = re.compile(
@@ -217,6 +218,15 @@ class Settings:
             f"Lists that are gone; keep lists for {self.changelist_days} days or more, "
             f"or let them leave the index after {self.retention_days}"
         ]
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """Of variables that neither the hub nor a command reads: which one may be meant."""
+    settings = {PREFIX + each.name.upper(): each for each in fields(Settings)}
+    secrets = [name + FILE for name, each in settings.items() if each.metadata["is_secret"]]
+    known = dict.fromkeys((*settings, *secrets, *OF_CLIENTS, *OF_HOOKS))
+    unknown = [name for name in environ if name.startswith(PREFIX) and name not in known]
+    return [f"{name} is no setting{_meant(name, known)}" for name in unknown]
 
 
 def for_worker(environ: Mapping[str, str], redis_url: str) -> dict[str, str]:

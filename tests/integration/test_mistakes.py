@@ -112,6 +112,18 @@ async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize(("option", "kind"), [("", "warning: "), (" --json", '{"warnings": ["')])
+async def test_a_misspelt_variable_is_said_and_the_command_goes_on(
+    hub: RunningHub, option: str, kind: str
+) -> None:
+    line = f"publish dataset1 http://example.com/a{option}"
+    ended = await typed(
+        line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN, RSNOTIFY_TOKN=TOKEN, RSNOTIFY_PORT="1"
+    )
+    said = f"{kind}RSNOTIFY_TOKN is no setting; did you mean RSNOTIFY_TOKEN?"
+    assert (ended.status, ended.err.count("\n"), said in ended.err) == (0, 1, True), ended
+
+
 async def test_a_script_gets_its_errors_in_json(hub: RunningHub) -> None:
     line = "publish dataset1 example.com/a --json"
     ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)

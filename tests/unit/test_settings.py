@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.process.settings import Settings, for_worker
+from rsnotify.process.settings import Settings, for_worker, misspelt
 
 
 def problems(**environ: str) -> tuple[str, ...]:
@@ -82,6 +82,27 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown() -> None:
 
 def test_what_the_commands_read_is_no_problem_to_the_hub() -> None:
     assert Settings.from_env({"RSNOTIFY_URL": "x", "RSNOTIFY_TOKEN": "y", "HOME": "/"})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("RSNOTIFY_TOKN", "RSNOTIFY_TOKN is no setting; did you mean RSNOTIFY_TOKEN?"),
+        ("RSNOTIFY_TOKEN_FILE", "RSNOTIFY_TOKEN_FILE is no setting; did you mean RSNOTIFY_ADMIN_"),
+        ("RSNOTIFY_ZZZZ", "RSNOTIFY_ZZZZ is no setting; see docs/reference/settings.md"),
+    ],
+)
+def test_what_no_command_reads_is_named_with_what_may_be_meant(name: str, said: str) -> None:
+    (problem,) = misspelt({name: "x"})
+    assert problem.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RSNOTIFY_TOKEN", "RSNOTIFY_PORT", "RSNOTIFY_ADMIN_TOKEN_FILE", "RSNOTIFY_PATH", "HOME"],
+)
+def test_what_a_hub_a_command_or_a_hook_has_is_not_misspelt(name: str) -> None:
+    assert misspelt({name: "x"}) == []
 
 
 def test_an_option_is_held_to_what_its_variable_is_and_named_when_it_is_wrong() -> None:
