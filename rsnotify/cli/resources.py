@@ -192,7 +192,7 @@ def _beginning(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(64)
     except OSError as error:
-        raise InvalidSettings([f"{path} cannot be read: {error.strerror}"]) from None
+        raise InvalidSettings([f"cannot read {path}: {error.strerror}"]) from None
 
 
 def _opened(path: Path) -> BufferedReader:

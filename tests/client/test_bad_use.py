@@ -99,8 +99,8 @@ def test_an_output_that_takes_no_more_is_told_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("database", "problem"),
     [
-        ("mysql://[::1/x", "the database's URL cannot be read: Invalid IPv6 URL"),
-        ("mysql://a:x/", "the database's URL cannot be read: Port could not be cast"),
+        ("mysql://[::1/x", "cannot read the database's URL: Invalid IPv6 URL"),
+        ("mysql://a:x/", "cannot read the database's URL: Port could not be cast"),
         ("sqlite:///", "names no file: write sqlite:///file.db"),
         ("sqlite:///a%00", "names no file: write sqlite:///file.db"),
     ],

@@ -88,7 +88,7 @@ def skipped(out: str) -> list[str]:
 
 def unreadable(copied: Copied, name: str) -> str:
     loc = copied.url.replace(CAPABILITIES, f"/{name}.txt")
-    return f"skipped: the file of {loc} cannot be read: Permission denied"
+    return f"skipped: cannot read the file of {loc}: Permission denied"
 
 
 async def test_a_folder_in_which_files_may_not_be_looked_for_is_named(copied: Copied) -> None:
@@ -98,7 +98,7 @@ async def test_a_folder_in_which_files_may_not_be_looked_for_is_named(copied: Co
     folder.chmod(0)
     status, out, err = await ran("audit", copied)
     assert (status, out.splitlines()[-1:], err) == (1, ["OUT OF SYNC"], "")
-    assert skipped(out) == [f"skipped: the folder {folder} cannot be read: Permission denied"]
+    assert skipped(out) == [f"skipped: cannot read the folder {folder}: Permission denied"]
 
 
 async def test_what_is_extra_is_found_beside_what_may_not_be_read(
@@ -112,7 +112,7 @@ async def test_what_is_extra_is_found_beside_what_may_not_be_read(
     assert "extra: stray no resource is stored there" in out.splitlines()
     files = [unreadable(copied, name) for name in "bca"]  # what is extra is looked for last
     assert sorted(skipped(out)) == sorted(
-        [*files, f"skipped: the folder {folder} cannot be read: Permission denied"]
+        [*files, f"skipped: cannot read the folder {folder}: Permission denied"]
     )
 
 

@@ -413,7 +413,7 @@ def test_a_member_that_cannot_be_inflated_is_refused(compression: int) -> None:
     content.write(b"\xff" * (member.compress_size - begins))
     opened = Package(content, "a.zip")
     (found,) = opened.resources()
-    with pytest.raises(Rejected, match="'a' cannot be read"):
+    with pytest.raises(Rejected, match="cannot read 'a'"):
         b"".join(opened.content(found))
 
 
@@ -441,7 +441,7 @@ def test_a_member_whose_name_cannot_be_read_is_refused() -> None:
     content.write(b"\xff")
     opened = Package(content, "a.zip")
     (found,) = opened.resources()
-    with pytest.raises(Rejected, match="'é' cannot be read"):
+    with pytest.raises(Rejected, match="cannot read 'é'"):
         b"".join(opened.content(found))
 
 

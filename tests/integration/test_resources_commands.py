@@ -70,7 +70,7 @@ async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(
     (tmp_path / "a.gz").write_bytes(gzip.compress(b""))
     (tmp_path / "b").write_bytes(b"")
     for files, said in (
-        (["none.xml"], "none.xml cannot be read: No such file or directory"),
+        (["none.xml"], "none.xml: No such file or directory"),
         ([str(tmp_path / "a.gz"), str(tmp_path / "b")], "some files are gzip and some are not"),
         (["-", "--format", "csv"], "--format csv: must be one of"),
     ):

@@ -182,7 +182,7 @@ class Package:
         except Rejected:
             raise
         except Exception as error:  # each way to compress has errors of its own
-            raise Refused(f"{self._where}: {name[:200]!r} cannot be read: {error}") from None
+            raise Refused(f"{self._where}: cannot read {name[:200]!r}: {error}") from None
 
 
 @asynccontextmanager

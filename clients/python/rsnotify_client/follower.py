@@ -414,7 +414,7 @@ def _read(payload: bytes | str, cursor: Position | None) -> Received:
     try:
         return read_notification(payload)
     except Rejected as error:
-        raise NotJoined(f"a notification after {cursor} cannot be read: {error.detail}") from None
+        raise NotJoined(f"cannot read a notification after {cursor}: {error.detail}") from None
 
 
 class FollowedSet:

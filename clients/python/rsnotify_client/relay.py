@@ -192,7 +192,7 @@ def without_password(url: str) -> str:
         _ = parts.port
     except ValueError as error:
         why = ESCAPED if "@" in url else error  # which may quote a part of a password
-        raise InvalidSettings([f"the database's URL cannot be read: {why}"]) from None
+        raise InvalidSettings([f"cannot read the database's URL: {why}"]) from None
     query = "&".join(each for each in parts.query.split("&") if not _is_password(each))
     if parts.password is None and query == parts.query:
         return url

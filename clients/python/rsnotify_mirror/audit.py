@@ -159,7 +159,7 @@ def _noting(found: Audit, what: str) -> Iterator[None]:
 
 
 def _skip(found: Audit, what: str, error: OSError) -> None:
-    found.skipped.append(f"{what} cannot be read: {error.strerror}")
+    found.skipped.append(f"cannot read {what}: {error.strerror}")
 
 
 def _is_unknown(wanted: SourceResource, have: Have | None) -> bool:

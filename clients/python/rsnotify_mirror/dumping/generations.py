@@ -71,7 +71,7 @@ class DumpFolder:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Generation)
         except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidSettings([f"{path} cannot be read: {error}: remove its folder"]) from None
+            raise InvalidSettings([f"cannot read {path}: {error}; remove its folder"]) from None
 
     def publish(self, generation: Generation, documents: Mapping[str, bytes]) -> None:
         """Let all readers see it, at once."""
