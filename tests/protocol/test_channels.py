@@ -251,16 +251,6 @@ async def test_an_event_stream_ends_with_its_token(private: RunningHub) -> None:
             pass
 
 
-async def test_a_right_to_publish_is_no_right_to_read(private: RunningHub) -> None:
-    bearer = {"Authorization": f"Bearer {await token_for(private, 'publish')}"}
-    assert (await refusal(private.channel("secrets"), additional_headers=bearer))[0] == 403
-
-
-async def test_a_right_to_read_another_set_is_not_enough(private: RunningHub) -> None:
-    bearer = {"Authorization": f"Bearer {await token_for(private, 'read', set_name='dataset1')}"}
-    assert (await refusal(private.channel("secrets"), additional_headers=bearer))[0] == 404
-
-
 async def test_a_reader_s_token_opens_it_by_header_or_by_query_and_is_never_logged(
     own_hub: RunningHub,
 ) -> None:

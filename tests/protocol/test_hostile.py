@@ -80,17 +80,6 @@ async def test_a_sender_that_goes_away_is_no_bug(hub: RunningHub) -> None:
     assert "Traceback" not in hub.log.read_text()
 
 
-async def test_a_head_without_end_is_refused(hub: RunningHub) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
-    writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n")
-    for number in range(40):
-        writer.write(b"X-%d: " % number + b"a" * 4096 + b"\r\n")
-        await writer.drain()
-        await asyncio.sleep(0)
-    assert b"431" in await reader.readline()
-    writer.close()
-
-
 async def test_whoever_reads_is_sent_away_when_a_set_becomes_private(hub: RunningHub) -> None:
     async with connect(hub.channel()) as channel:
         await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
@@ -99,11 +88,6 @@ async def test_whoever_reads_is_sent_away_when_a_set_becomes_private(hub: Runnin
             await channel.recv()
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1013
-
-
-async def test_the_hubs_address_alone_leads_to_the_source_description(hub: RunningHub) -> None:
-    async with aiohttp.ClientSession() as session, session.get(hub.url) as answer:
-        assert b'capability="description"' in await answer.read()
 
 
 ANSWERS = {

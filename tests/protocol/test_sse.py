@@ -141,12 +141,6 @@ async def test_what_cannot_be_served_is_an_http_answer(hub: RunningHub) -> None:
         assert (await hub.ask("GET", path, headers=headers))[0] == status, path
 
 
-async def test_a_private_stream_needs_a_token(hub: RunningHub) -> None:
-    await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
-    headers = {"Accept": "text/event-stream", "Authorization": ""}
-    assert (await hub.ask("GET", PATH.format("dataset1", "change"), headers=headers))[0] == 404
-
-
 async def test_pages_of_an_allowed_origin_may_read_what_comes(hub: RunningHub) -> None:
     async with stream(hub, Origin="https://a.example") as events:
         assert events.answer.headers["Access-Control-Allow-Origin"] == "https://a.example"
