@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.resourcesync.change import Change, Position
-from rsnotify_client.asyncpublisher import AsyncPublisher
-from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received, read_notification
 from tests.support.amount import amount
 from tests.support.raw import Raw, raw_channel
@@ -148,33 +145,6 @@ def _connections(hub: RunningHub) -> int:
 
 async def _is(fact: bool) -> bool:
     return fact
-
-
-async def test_a_hub_killed_while_fanning_out_loses_nothing_and_repeats_nothing(
-    hub: RunningHub,
-) -> None:
-    cursor = (await hub.publish("http://example.com/before"))["until"]
-    locs = [f"http://example.com/res{number}" for number in range(400)]
-    followers = [asyncio.create_task(_followed(hub, cursor, locs[-1])) for _ in range(20)]
-    async with AsyncPublisher(hub.url, TOKEN) as publisher:
-        for number, loc in enumerate(locs):
-            await publisher.publish("dataset1", [Change(loc, "updated")])
-            if number in (100, 250):
-                await hub.kill()
-                await hub.start()
-    for follower in followers:
-        assert await follower == locs
-
-
-async def _followed(hub: RunningHub, cursor: str, last: str) -> list[str]:
-    found: list[str] = []
-    async for received in Follower(hub.channel(), cursor=Position.parse(cursor)):
-        assert str(received.from_) == cursor
-        cursor = str(received.until)
-        found += [change.loc for change in received.changes]
-        if last in found:
-            break
-    return found
 
 
 @pytest.fixture

@@ -164,25 +164,6 @@ async def test_a_redis_that_comes_late_is_waited_for(
         await waiting
 
 
-async def test_a_password_changed_under_a_running_hub_is_answered_503(
-    server: RedisServer, tmp_path: Path
-) -> None:
-    async with RunningHub(tmp_path / "data", "--redis", server.url) as hub, server.client() as one:
-        await one.config_set("requirepass", "another")
-        await one.execute_command("AUTH", "another")
-        await one.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        changes = [{"loc": "http://example.com/1", "change": "updated"}]
-        status, answer = await hub.ask("POST", "/api/sets/dataset1/changes", json=changes)
-        assert (status, "Redis" in answer["detail"]) == (503, True)
-        await one.config_set("requirepass", "")
-
-        async def is_taken() -> bool:
-            return (await hub.ask("POST", "/api/sets/dataset1/changes", json=changes))[0] == 201
-
-        assert await until(is_taken)
-        assert "Traceback" not in hub.log.read_text()
-
-
 async def test_rights_taken_from_a_running_hub_are_answered_503(
     server: RedisServer, tmp_path: Path
 ) -> None:
