@@ -109,13 +109,6 @@ def test_a_database_that_cannot_be_meant_is_refused(database: str, problem: str)
     assert problem in run("relay", "--database", database)
 
 
-def test_an_unknown_set_is_told_with_how_to_make_it(real_hub: HubProcess) -> None:
-    at = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
-    mend = "there is no set 'none': make it with: rsnotify sets add none"
-    assert run("publish", "none", "http://example.com/a", **at) == mend
-    assert run("subscribe", "none", **at) == mend
-
-
 def test_a_cursor_file_of_another_set_is_refused(real_hub: HubProcess, tmp_path: Path) -> None:
     cursor = tmp_path / "cursor"
     store = FileCursor(cursor)
@@ -204,12 +197,6 @@ def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path: Path) -> None:
     with no_hub() as url:
         said = relay(tmp_path / "a.db", "--url", url, RSNOTIFY_TOKEN="a")
     assert said == f"{url} answered 404 Not Found; is this the hub's address?"
-
-
-def test_a_subscription_to_what_is_no_hub_says_so() -> None:
-    with no_hub() as url:
-        said = run("subscribe", "a", "--url", url)
-    assert said == f"{url} has no channel of 'a': the answer was 404; is this the hub's address?"
 
 
 def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:

@@ -106,17 +106,6 @@ def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_
     assert [loc for request in later for loc in request.locs] == ["1", "2", "3"]
 
 
-def test_what_an_earlier_process_left_is_sent_without_a_new_change(tmp_path: Path) -> None:
-    publisher = Publisher("http://127.0.0.1:9", outbox=tmp_path / "outbox")
-    publisher.updated("a", "1")
-    publisher.close(0)
-    with scripted_hub(accept) as (url, posted):
-        with Publisher(url, outbox=tmp_path / "outbox") as publisher:
-            publisher.start()
-            eventually(lambda: posted)
-        assert posted[0].locs == ["1"]
-
-
 def test_processes_that_share_an_outbox_publish_each_change_once_and_each_in_its_order(
     tmp_path: Path,
 ) -> None:
