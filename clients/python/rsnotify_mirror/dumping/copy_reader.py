@@ -26,7 +26,7 @@ from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.dumping.zip_records import ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
-from rsnotify_mirror.state import FILE, State
+from rsnotify_mirror.state import State
 
 FOLDER = "resources"  # in a package: no resource is taken for the manifest
 SMALL_BYTES = 1024 * 1024
@@ -278,7 +278,3 @@ def name_of(row: HeldRow) -> str:
     """Where it is in a package; what XML cannot carry stands for itself as a digest."""
     is_plain = row.path.isascii() or not {"\ufffe", "\uffff"} & {*row.path}
     return f"{FOLDER}/{row.path if is_plain else digest(row.loc, 64)}"
-
-
-def is_mirror(directory: Path) -> bool:
-    return (directory / FILE).exists()
