@@ -169,6 +169,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--redis", required=True, help="the server to run; without it, the first of this machine"
     )
+    parser.add_argument("--part", default="1/1", help="2/4: the second of every four scenarios")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--count", type=int, default=10**9, help="so many of each scenario")
     given = parser.parse_args(arguments)
@@ -183,6 +184,8 @@ def main(arguments: Sequence[str]) -> int:
         if given.fault
         else [name for name in SCENARIOS if (name in LONG) == given.long]
     )
+    part, parts = map(int, given.part.split("/"))
+    names = names[part - 1 :: parts]
     gc.freeze()
     if given.seed is not None:
         (result,) = results(iter([(names[0], given.seed)]), binary, 1)
