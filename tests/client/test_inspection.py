@@ -870,7 +870,7 @@ async def test_what_needs_a_token_is_named_and_no_violation(site: Site) -> None:
 async def test_a_hub_of_ours_under_load_has_no_violation(hub: RunningHub) -> None:
     demo = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rsnotify", "demo", "--port", "0", "--rate", "100"),
-        *("--resources", "50"),
+        *("--resources", "1000"),
         stdout=PIPE,
         stderr=DEVNULL,
         env=clean_environment() | {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN},
