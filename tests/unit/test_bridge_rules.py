@@ -1,10 +1,11 @@
 """What a bridge decides: intervals, what is held back, news, where it came from, what it is."""
 
+import msgspec
 import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
-from rsnotify_bridge.records import LocRule
+from rsnotify_bridge.records import LocRule, changes_of
 from rsnotify_bridge.rules import (
     CLOCK_SECONDS,
     FEW,
@@ -21,11 +22,12 @@ from rsnotify_bridge.rules import (
     told,
     with_via,
 )
-from rsnotify_client.feeds import moment
+from rsnotify_client.feeds import PageReader, activity_page, feed_page, moment
 from rsnotify_client.markup import ATTRIBUTES, TAGS, read_markup, repaired
 from rsnotify_client.oaipmh import (
     DAY,
     SECOND,
+    OaiPage,
     OaiRecord,
     OaiRequest,
     cursor_after,
@@ -240,6 +242,96 @@ def test_which_resource_a_record_is(rule: LocRule, expected: str | None) -> None
 def test_a_wrong_rule_is_said(given: tuple[str | None, ...], problem: str) -> None:
     with pytest.raises(InvalidSettings, match=problem):
         LocRule.of(*given)
+
+
+def test_what_a_record_does_not_say_is_said() -> None:
+    def loc(record: OaiRecord) -> str | None:
+        return {"a": LOC}[record.identifier] if record.datestamp else None
+
+    records = [
+        OaiRecord("a", DAYS[0], False, {}),
+        OaiRecord("a", "soon", False, {}),
+        OaiRecord("a", DAYS[0], True, {}),
+        OaiRecord("b", DAYS[0], False, {}),
+        OaiRecord("c", "", False, {}),
+    ]
+    skipped: list[str] = []
+    page = OaiPage(records, None, None, None, "", 2, ())
+    found = changes_of(page, REQUEST, LocRule(function=loc), skipped.append)
+    assert [(name, each.loc, each.change, each.lastmod) for name, each in found] == [
+        ("a", LOC, "created", DAYS[0]),
+        ("a", LOC, "created", None),
+        ("a", LOC, "deleted", DAYS[0]),
+    ]
+    assert skipped == [
+        "2 records without an identifier",
+        "the datestamp 'soon' of a",
+        "b: KeyError: 'b'",
+        "c names no resource: see --loc-from, --loc",
+    ]
+
+
+RSS = "<rss><channel>{}</channel></rss>"
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "skipped"),
+    [
+        ("<feed><entry><id>urn:a:1</id></entry></feed>", [("urn:a:1", "urn:a:1", "created")], 0),
+        ("<feed><entry><id>one</id></entry></feed>", [], 1),
+        ('<feed><deleted-entry/><deleted-entry ref="a"/></feed>', [("a", "", "deleted")], 0),
+        (
+            '<feed><entry><id>a</id><link rel="enclosure" href="/1"/></entry></feed>',
+            [("a", LOC, "created")],
+            0,
+        ),
+        (RSS.format("<item><guid>g</guid><link>/1</link></item>"), [("g", LOC, "created")], 0),
+        (RSS.format("<item><guid>g</guid></item>"), [], 1),
+        ("<RDF><item><link>/1</link></item></RDF>", [(LOC, LOC, "created")], 0),
+    ],
+)
+def test_what_an_entry_names(text: str, found: list[tuple[str, str, str]], skipped: int) -> None:
+    said: list[str] = []
+    page = feed_page("http://a.example/feed", text.encode(), said.append)
+    assert [(key, each.loc, each.change) for key, each in page.entries] == found
+    assert len(said) == skipped
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "says"),
+    [
+        (feed_page, "<list/>", "sent <list>, which is no feed"),
+        (activity_page, "{", "sent no JSON"),
+        (activity_page, '{"type": "Note"}', "sent no OrderedCollection"),
+    ],
+)
+def test_what_is_no_feed_is_refused(read: PageReader, text: str, says: str) -> None:
+    with pytest.raises(Rejected, match=says):
+        read("http://a.example/feed", text.encode(), list[str]().append)
+
+
+@pytest.mark.parametrize(
+    ("items", "found", "skipped"),
+    [
+        ([{"type": "Create", "object": LOC}], [(LOC, "created")], 0),
+        ([{"type": "Update", "object": {"id": "/1"}, "endTime": DAYS[0]}], [(LOC, "updated")], 0),
+        ([{"type": "Delete", "object": {}}, {"type": "Like", "object": LOC}, 7], [], 3),
+        (
+            [{"type": "Move", "object": "/0", "target": LOC}],
+            [("http://a.example/0", "deleted"), (LOC, "created")],
+            0,
+        ),
+        ([{"type": "Create", "object": "/0"}, {"type": "Refresh"}], [], 0),
+        (None, [], 0),
+    ],
+)
+def test_what_an_activity_says(items: object, found: list[tuple[str, str]], skipped: int) -> None:
+    said: list[str] = []
+    sent = msgspec.json.encode({"type": "OrderedCollection", "orderedItems": items})
+    page = activity_page("http://a.example/", sent, said.append)
+    assert [(each.loc, each.change) for _, each in page.entries] == found
+    assert len(said) == skipped
+    assert page.begins_anew == ("Refresh" in str(items))
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,11 @@ def test_an_option_that_cannot_be_read_is_said(name: str, text: str, says: str) 
     assert says in refused.value.detail
 
 
+def test_an_option_is_given_once() -> None:
+    with pytest.raises(Rejected, match="tell is given more than once"):
+        read_options([("tell", "yes"), ("tell", "yes")])
+
+
 @pytest.mark.parametrize(
     ("tell", "known", "told"),
     [(None, 0, False), (None, 1, True), (True, 0, True), (False, 1, False)],

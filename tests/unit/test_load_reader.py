@@ -254,3 +254,17 @@ def test_a_resource_may_be_so_long_as_it_is_kept_and_no_longer() -> None:
     assert read(NDJSON, "", of_length(least - 1), 1_000_000)
     with pytest.raises(Rejected, match=f"resource 0: .* at most {FRAGMENT_BYTES} are allowed"):
         read(NDJSON, "", of_length(least), 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "encoding", "detail"),
+    [
+        ("", "", "no Content-Type; send one of application/json"),
+        ("text/csv; charset=utf-8", "", "Content-Type 'text/csv' is not understood"),
+        (JSON, "br", "Content-Encoding 'br' is not understood; send gzip"),
+    ],
+)
+def test_what_a_body_is_must_be_known(content_type: str, encoding: str, detail: str) -> None:
+    with pytest.raises(Rejected) as refused:
+        LoadReader(content_type, encoding)
+    assert (refused.value.status, detail in refused.value.detail) == (415, True)

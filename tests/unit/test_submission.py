@@ -2,16 +2,18 @@
 
 import json
 
+import msgspec
 import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Submission
+from rsnotify.operation.administration import NewToken
 from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.fragments import HOLE
-from rsnotify.resourcesync.values import as_ascii
+from rsnotify.resourcesync.values import as_ascii, misfit
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}
@@ -437,6 +439,7 @@ def test_what_names_its_sets_is_stored_once_for_each_and_counted_so(
     [
         (JSON, b"[", "the body is not JSON"),
         (JSON, json.dumps(RES1 | {"sets": []}).encode(), "names no set"),
+        (NDJSON, json.dumps(RES1 | {"sets": []}).encode(), "names no set"),
         (XML, urlset(""), "XML cannot name the sets"),
     ],
 )
@@ -444,6 +447,23 @@ def test_what_names_no_sets_is_refused(content_type: str, body: bytes, detail: s
     with pytest.raises(Rejected) as refused:
         read_submissions(body, content_type, None)
     assert detail in str(refused.value) or detail in str(refused.value.faults)
+
+
+def test_a_change_counts_once_for_each_of_its_sets() -> None:
+    def named(count: int) -> list[str]:
+        return [f"s{number}" for number in range(count)]
+
+    body = [RES1 | {"sets": named(5_000)}, RES1 | {"sets": named(5_000) + named(1)}]
+    assert len(read_submissions(json.dumps(body).encode(), JSON, None)) == 5_000
+    body[1]["sets"] = named(5_001)
+    with pytest.raises(Rejected, match="these are 10001 changes, more than 10000"):
+        read_submissions(json.dumps(body).encode(), JSON, None)
+
+
+def test_a_word_that_is_none_of_those_that_may_stand_there_is_said_with_them() -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert({"rights": ["write"]}, NewToken)
+    assert misfit(refused.value, NewToken).endswith("it must be one of publish, read")
 
 
 def test_an_index_is_no_list_of_changes() -> None:
