@@ -710,7 +710,7 @@ async def test_the_admin_adds_edits_and_removes_a_set(
     await expect(page.locator("#admin-answer")).to_have_text(f"Remove {name}: done.")
     await view(page, "Overview")
     await page.fill("#find", name)
-    await expect(page.locator("#overview")).to_contain_text("No set has this in its name")
+    await expect(page.locator("#found")).to_contain_text("No set has this in its name")
 
 
 async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(

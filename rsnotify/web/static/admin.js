@@ -1,9 +1,7 @@
-/**
- * The figures of the operator; for the admin a set to edit, the tokens and the WebSub subscriptions.
- */
+/** The operator's figures; for the admin a set to edit, the tokens and the WebSub subscriptions. */
 
 import { ask, get, setPath } from "./api.js";
-import { button, copyable, foreign, make, number, row, submits, table, tell, the } from "./dom.js";
+import { button, copyable, foreign, make, number, row, submits, table, say, the } from "./dom.js";
 import { rights, set } from "./here.js";
 import { watch } from "./status.js";
 
@@ -28,22 +26,15 @@ if (rights.admin) {
 
 function showHub({ rates, store, following, processes = [], websub }) {
   const figures = [
-    ["changes a second", rates.changes_per_second.toFixed(1)],
-    ["notifications to readers, a second", rates.notifications_per_second.toFixed(1)],
-    ["calls of WebSub callbacks, a second", rates.deliveries_per_second.toFixed(1)],
     ["store", store.text],
-    ["last look for new changes", `${following.age_seconds.toFixed(1)} s ago`],
+    ["following", following.text],
+    ...Object.entries(rates),
+    ...Object.entries(websub?.subscribers ?? {}).map(([place, count]) => [`WebSub subscribers ${place}`, count]),
+    ["oldest undelivered change, seconds", websub?.oldest_undelivered_seconds ?? 0],
     ...processes.map(({ name, ready, reason }) => [`process ${name}`, ready ? "ready" : reason]),
   ];
-  if (websub) {
-    const places = Object.entries(websub.subscribers).filter(([, count]) => count);
-    const seconds = websub.oldest_undelivered_seconds;
-    figures.push(
-      ["WebSub subscribers", places.map(([place, count]) => `${number(count)} ${place}`).join(", ") || "none"],
-      ["oldest change not delivered", seconds ? `${seconds.toFixed(1)} s old` : "none"],
-    );
-  }
-  the.numbers.replaceChildren(...figures.flatMap(([name, value]) => [make.dt({}, name), make.dd({}, value)]));
+  the.numbers.replaceChildren(...figures.flatMap(([name, value]) => [
+    make.dt({}, name.replaceAll("_", " ")), make.dd({}, typeof value === "number" ? number(value) : value)]));
 }
 
 async function show() {
@@ -54,12 +45,11 @@ async function show() {
     if (mine !== turn) return;
     draw(tokens, those.map(tokenRow), "tokens");
     draw(subscriptions, subscribed.map(subscriptionRow), "subscriptions");
-  } catch ({ message }) { // what was done is done: a token that was made is shown only once
-    if (mine === turn) tell(answer, `The tables could not be read: ${message}`, true);
+  } catch ({ message }) { // a new token still stands there
+    if (mine === turn) say(answer, `The tables could not be read: ${message}`, true);
   }
 }
 
-/** So many rows at most; a command lists them all. */
 function draw(body, rows, command) {
   body.replaceChildren(...rows.slice(0, ROWS));
   const text = !rows.length ? "none"
@@ -67,15 +57,14 @@ function draw(body, rows, command) {
   if (text) body.append(make.tr({}, make.td({ colSpan: 7 }, text)));
 }
 
-/** Do it, say what became of it, and draw anew. */
 async function act(words, work, place = answer) {
   try {
     const done = await work();
-    tell(place, `${words}: done.`);
+    say(place, `${words}: done.`);
     show();
     return done;
   } catch ({ message }) {
-    tell(place, `${words}: ${message}`, true);
+    say(place, `${words}: ${message}`, true);
     return undefined;
   }
 }
@@ -93,7 +82,7 @@ submits(the["edit-set"], ({ name, private: isPrivate, describedby }) => {
 });
 the.remove.onclick = () => {
   const name = form.name.value;
-  if (!form.name.reportValidity() || !confirm(`Remove the set ${name} and all its changes, for ever?`)) return;
+  if (!form.name.reportValidity() || !confirm(`Remove the set ${name} and all its changes?`)) return;
   act(`Remove ${name}`, () => ask("DELETE", setPath(name)));
 };
 

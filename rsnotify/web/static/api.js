@@ -1,22 +1,19 @@
-/**
- * Requests to the hub. An answer that is an error is thrown, with what its problem document says.
- */
+/** Requests to the hub. A refusal is thrown, with what its problem document says. */
 
 import { token } from "./token.js";
 
 export const HOME = new URL("..", import.meta.url);
 
-/** An address of this hub, also where a proxy has put it into a folder. */
+/** Also where a proxy has put the hub into a folder. */
 export const address = (path) => new URL(path, HOME).href;
 
 export const setPath = (set) => `api/sets/${encodeURIComponent(set)}`;
 
-export const channelOf = (set, kind = "change") =>
-  address(`channels/${encodeURIComponent(set)}/${kind}_notification_channel`);
+export const channelOf = (set, kind = "change") => address(`channels/${set}/${kind}_notification_channel`);
 
 const failure = (status, message, isOfToken = false) => Object.assign(new Error(message), { status, isOfToken });
 
-/** Any request to this hub, with the token of this tab, which no other origin is shown. */
+/** Any request to this hub; no other origin gets the token. */
 export async function send(method, url, { headers = {}, ...options } = {}) {
   if (new URL(url, HOME).origin !== HOME.origin) throw failure(0, "this is not an address of this hub");
   const secret = token();
@@ -30,7 +27,7 @@ export async function send(method, url, { headers = {}, ...options } = {}) {
   throw failure(answer.status, isRefused && !secret ? "a token is needed: give it above" : detail, isRefused && secret !== "");
 }
 
-/** A request of the API, in JSON; what was answered. */
+/** In JSON. */
 export async function ask(method, path, content) {
   const body = content && JSON.stringify(content);
   const answer = await send(method, address(path), { body, headers: body ? { "Content-Type": "application/json" } : {} });
@@ -39,5 +36,4 @@ export async function ask(method, path, content) {
 
 export const get = (path, query) => ask("GET", query ? `${path}?${new URLSearchParams(query)}` : path);
 
-/** A document of this hub, as XML. */
 export const read = async (url) => (await send("GET", url, { headers: { Accept: "application/xml" } })).text();

@@ -1,10 +1,10 @@
 /**
- * The changes of the set as a table: the last ones and those that come, or those after a shared moment. However
- * many come, it has so many rows and is drawn so often.
+ * The changes of the set as a table: the last ones and those that come, or those after a shared moment. However many
+ * come, it does not grow, and is not drawn more often.
  */
 
 import { get, setPath } from "./api.js";
-import { clock, link, make, row, submits, table, tag, tell, the, toClipboard } from "./dom.js";
+import { clock, link, make, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
 import { history, PAST as ROWS } from "./following.js";
 import { asked, problem, set } from "./here.js";
 
@@ -54,8 +54,9 @@ function draw() {
 }
 
 function rowOf({ gap, datetime, change, loc }) {
-  const made = gap ? row(gap) : row(make.time({ dateTime: datetime, title: datetime }, clock(datetime)), tag(change), link(loc));
-  Object.assign(gap ? made.cells[0] : made.cells[2], gap ? { colSpan: 3, className: "bad" } : { className: "loc" });
+  if (gap) return make.tr({}, make.td({ colSpan: 3, className: "bad" }, gap));
+  const made = row(make.time({ dateTime: datetime, title: datetime }, clock(datetime)), tag(change), link(loc));
+  made.cells[2].className = "loc";
   return made;
 }
 
@@ -77,9 +78,9 @@ submits(the.lookup, async () => {
   try {
     const { loc: _, ...known } = await get(`${setPath(set.name)}/resources`, { loc });
     const words = Object.entries(known).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`);
-    tell(the.known, `It is there: ${words.join(", ")}`);
+    say(the.known, `It is there: ${words.join(", ")}`);
   } catch ({ message }) {
-    tell(the.known, message, true);
+    say(the.known, message, true);
   }
 });
 
@@ -87,7 +88,7 @@ if (from) {
   history({ from }).then((changes) => {
     moment = changes;
     the.moment.prepend(`${changes.length === ROWS ? `The first ${ROWS}` : "All"} changes after ${from}, the oldest first. `);
-    the.moment.firstElementChild.href = `?set=${encodeURIComponent(set.name)}`;
+    the.moment.firstElementChild.href = `?set=${set.name}`;
     the.moment.hidden = false;
     draw();
   }, ({ message }) => problem(message));

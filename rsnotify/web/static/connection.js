@@ -1,23 +1,22 @@
 /**
- * One connection to a channel, by WebSocket or as an event stream; what is returned ends it.
- *
- * `heard` has `opened()`, `frame(text)` and, last, `ended({code, reason, isFinal})`: if final, a new one would end so too.
+ * One connection to a channel. Its reader has `opened()`, `frame(text)` and, last, `ended({code, reason, isFinal})`: if
+ * final, a new one would end so too.
  */
 
 import { send } from "./api.js";
 
-const WRONG = [1008, 4400, 4404, 4410]; // close codes that a new connection would get too
+const FINAL = [1008, 4400, 4404, 4410]; // close codes
 
-export function connect(transport, url, from, heard) {
+/** By WebSocket or as an event stream; what is returned ends it. */
+export function connect(transport, url, from, reader) {
   const at = new URL(url);
   if (from) at.searchParams.set("from", from);
   let isOver = false;
-  const listening = (name) => (what) => {
+  const [opened, frame, ended] = ["opened", "frame", "ended"].map((name) => (what) => {
     if (isOver) return;
     isOver = name === "ended";
-    heard[name](what);
-  };
-  const [opened, frame, ended] = ["opened", "frame", "ended"].map(listening);
+    reader[name](what);
+  });
   const end = (transport === "websocket" ? bySocket : byStream)(at, opened, frame, ended);
   return () => {
     ended({ code: 1000, reason: "disconnected", isFinal: true });
@@ -31,7 +30,7 @@ function bySocket(at, opened, frame, ended) {
   socket.onopen = () => { wasOpen = true; opened(); };
   socket.onmessage = ({ data }) => frame(data);
   socket.onclose = async ({ code, reason }) =>
-    ended(wasOpen ? { code, reason, isFinal: WRONG.includes(code) } : await whyNot(at));
+    ended(wasOpen ? { code, reason, isFinal: FINAL.includes(code) } : await whyNot(at));
   return () => socket.close();
 }
 
@@ -56,7 +55,7 @@ function byStream(at, opened, frame, ended) {
   return () => ending.abort();
 }
 
-/** The `data` of one event; nothing of a comment, or of an event that only moves the cursor. */
+/** The `data` of one event; "" if it is a comment, or only moves the cursor. */
 function dataOf(event) {
   const lines = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
   return lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n");

@@ -1,10 +1,8 @@
-/**
- * One connection, each frame as it came, and whether the intervals join.
- */
+/** One connection, each frame as it came, and whether the intervals join. */
 
 import { channelOf } from "./api.js";
 import { connect } from "./connection.js";
-import { clock, counted, make, submits, tell, the } from "./dom.js";
+import { clock, counted, make, submits, say, the } from "./dom.js";
 import { set } from "./here.js";
 import { parse } from "./notification.js";
 
@@ -20,9 +18,9 @@ submits(the.connection, ({ kind, transport }) => {
   end?.();
   cursor = position.value.trim() || null;
   frames.replaceChildren();
-  tell(state, "connecting…");
+  say(state, "connecting…");
   disconnect.disabled = false;
-  const opened = () => tell(state, `connected${cursor ? ` from ${cursor}` : ""}`);
+  const opened = () => say(state, `connected${cursor ? ` from ${cursor}` : ""}`);
   end = connect(transport.value, channelOf(set.name, kind.value), cursor, { opened, frame, ended });
 });
 disconnect.onclick = () => end?.();
@@ -31,7 +29,7 @@ function ended({ code, reason }) {
   end = null;
   disconnect.disabled = true;
   if (cursor) position.value = cursor; // to go on from there
-  tell(state, `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`, code !== 1000);
+  say(state, `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`, code !== 1000);
 }
 
 function frame(text) {

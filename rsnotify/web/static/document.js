@@ -1,6 +1,4 @@
-/**
- * A document of this hub as a page. The token of this tab, if there is one, reads what is private.
- */
+/** A document of this hub as a page; with the token of this tab also a private one. */
 
 import { HOME, read } from "./api.js";
 import { ago, foreign, link, make, number, row, table, tag, the } from "./dom.js";
@@ -9,7 +7,6 @@ import { token } from "./token.js";
 
 const ROWS = 1000; // that are shown
 const NAMES = { description: "Source Description", capabilitylist: "Capability List" };
-const TIMES = ["at", "from", "until", "completed"];
 
 const here = new URL(location);
 here.searchParams.delete("access_token"); // it goes into no other address
@@ -23,34 +20,28 @@ function show(xml) {
   document.title = `${name}: ${decodeURI(here.pathname)} – rsnotify`;
   document.querySelector("h1").textContent = name;
   problem.hidden = true;
-  const times = TIMES.filter((each) => md[each])
-    .map((each) => make.p({}, `${each} `, make.code({}, md[each]), ` (${ago(md[each])})`));
+  const times = Object.entries(md).map(([each, time]) => make.p({}, `${each} `, make.code({}, time), ` (${ago(time)})`));
   const query = new URLSearchParams({ view: "validator", document: here.href.slice(HOME.href.length) });
   const raw = new URL(here);
   raw.searchParams.set("format", "xml");
-  const count = entries.length === 1 ? "1 entry" : `${number(entries.length)} entries`;
-  the.content.append(make.div({ className: "card" }, make.p({}, make.code({}, here.href)), ...times,
+  const count = `${number(entries.length)} ${entries.length === 1 ? "entry" : "entries"}`;
+  the.content.prepend(make.div({ className: "card" }, make.p({}, make.code({}, here.href)), ...times,
     ...linksOf(root).map((each) => make.p({}, ...each)),
     make.p({}, `${count}${entries.length > ROWS ? `, the first ${number(ROWS)} are shown` : ""} · `,
       make.a({ href: `${HOME.href}?${query}` }, "Validate this"), " · ", make.a({ href: raw.href }, "Raw XML"))));
-  showEntries(entries.slice(0, ROWS).map(rowOf));
-}
-
-const nameOf = (capability) => NAMES[capability] ?? (capability.replace(/(list|dump)/, " $1").replace(/[-_]/g, " ")
-  .replace(/(^| )./g, (each) => each.toUpperCase()) || "Document");
-
-const linksOf = (parent) => ofTerms(parent, "ln").map((ln) => [`${ln.getAttribute("rel")}: `, link(ln.getAttribute("href"))]);
-
-function showEntries(rows) {
-  const place = make.div({ className: "card" });
-  the.content.append(place);
-  const body = table(place, "Entries", "Address", "What", "When", "More");
+  const rows = entries.slice(0, ROWS).map(rowOf);
+  const body = table(the.entries, "Entries", "Address", "What", "When", "More");
   for (const at of [3, 2, 1]) { // a column in which nothing stands is left out
     if (rows.some(({ cells }) => cells[at].textContent)) continue;
     for (const each of [...body.parentElement.rows, ...rows]) each.cells[at].remove();
   }
   body.append(...rows);
 }
+
+const nameOf = (capability) => NAMES[capability] ?? (capability.replace(/(list|dump)/, " $1").replace(/[-_]/g, " ")
+  .replace(/(^| )./g, (each) => each.toUpperCase()) || "Document");
+
+const linksOf = (parent) => ofTerms(parent, "ln").map((ln) => [`${ln.getAttribute("rel")}: `, link(ln.getAttribute("href"))]);
 
 function rowOf(entry) {
   const { change, capability, datetime, ...rest } = mdOf(entry);

@@ -1,8 +1,6 @@
-/**
- * Elements. Text is only ever set as text, so what a stranger wrote never becomes markup.
- */
+/** Elements. Text is only ever set as text, so what a stranger wrote never becomes markup. */
 
-/** The element with an id: `the.main`. */
+/** An element by its id: `the.main`. */
 export const the = new Proxy({}, { get: (_, id) => document.getElementById(id) });
 
 /** A new element, its properties, its text and children: `make.a({ href }, "text")`. */
@@ -12,14 +10,13 @@ export const make = new Proxy({}, { get: (_, name) => (properties, ...children) 
   return made;
 } });
 
-/** A stranger's text: its writing direction stays inside. */
+/** A stranger's text, which may run from right to left. */
 export const foreign = (text) => make.bdi({ title: text }, text);
 
-/** A stranger's address, as a link if it leads to the web. */
+/** A link if it leads to the web. */
 export const link = (address) => (/^https?:\/\//i.test(address)
   ? make.a({ href: address, rel: "noopener noreferrer nofollow" }, foreign(address)) : foreign(address));
 
-/** What happened, in its colour. */
 export const tag = (text) =>
   make.span({ className: `tag ${["created", "updated", "deleted"].includes(text) ? text : ""}` }, foreign(text));
 
@@ -37,17 +34,17 @@ export function ago(datetime, now = Date.now()) {
   return seconds < 2 ? "just now" : `${Math.floor(seconds)} s ago`;
 }
 
-/** The time of day, here, to the millisecond; with its day if that is not today. */
+/** The time of day here; with its day if that is not today. */
 export function clock(datetime) {
   const time = new Date(datetime);
   const day = time.toDateString() === new Date().toDateString() ? "" : `${time.toLocaleDateString("sv")} `;
-  return `${day}${time.toLocaleTimeString("en-GB")}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+  return `${day}${time.toLocaleTimeString("en-GB")}${time.toISOString().slice(19, 23)}`;
 }
 
 /** Of cells that are text, an element, or several. */
 export const row = (...cells) => make.tr({}, ...cells.map((cell) => make.td({}, ...[cell].flat())));
 
-/** A table with these columns in the place of `place`, which the keyboard scrolls; its body, which takes the id. */
+/** A table in the place of `place`, which the keyboard scrolls; its body, which takes the id. */
 export function table(place, ariaLabel, ...columns) {
   const body = make.tbody({ id: place.id });
   const head = make.thead({}, make.tr({}, ...columns.map((column) => make.th({ scope: "col" }, column))));
@@ -56,7 +53,6 @@ export function table(place, ariaLabel, ...columns) {
   return body;
 }
 
-/** What submitting a form does, instead of leaving the page. */
 export function submits(form, work) {
   form.onsubmit = (event) => {
     event.preventDefault();
@@ -64,10 +60,9 @@ export function submits(form, work) {
   };
 }
 
-/** `name` is of what, for those who hear only the button. */
+/** `name` says of what, to screen readers. */
 export const button = (text, name, onclick) => make.button({ type: "button", ariaLabel: `${text} ${name}`, onclick }, text);
 
-/** Text to copy, with a button that does. */
 export function copyable(label, text) {
   const code = make.code({}, text);
   return make.div({ className: "copyable" }, make.span({ className: "label" }, label), code,
@@ -87,8 +82,8 @@ export async function toClipboard(text, copy, shown) {
   setTimeout(() => { copy.textContent = before; }, 2000);
 }
 
-/** Say how something went, in the place that screen readers watch. */
-export function tell(place, text, isBad = false) {
+/** Say how something went, where screen readers notice it. */
+export function say(place, text, isBad = false) {
   place.textContent = text;
   place.classList.toggle("bad", isBad);
 }

@@ -1,6 +1,4 @@
-/**
- * The set's channel, followed across lost connections and restarts of the hub: each change once, none left out.
- */
+/** The set's channel, followed across lost connections and restarts of the hub: each change once, none left out. */
 
 import { address, channelOf, read, send } from "./api.js";
 import { connect } from "./connection.js";
@@ -22,12 +20,12 @@ let isCut = false;
 let failures = 0;
 let refusals = 0; // of WebSockets, by a hub that answers
 
-/** How long to wait before the next attempt; `chance` is from 0 to 1. */
+/** Before the next attempt; `chance` is from 0 to 1. */
 export const delay = (before, chance) => Math.min(LONGEST_MS, FIRST_MS * 2 ** before) * (0.5 + chance / 2);
 
-/** Some changes of the set, `from` a position or `until` one. */
+/** `from` a position or `until` one. */
 export const history = async (part) => parse(await read(address(
-  `${encodeURIComponent(set.name)}/changelist.xml?${new URLSearchParams({ ...part, limit: PAST })}`))).changes;
+  `${set.name}/changelist.xml?${new URLSearchParams({ ...part, limit: PAST })}`))).changes;
 
 /** `by` has `past(changes)`, `notification(changes)`, `state(text, isBad)` and `gap(after, from)`. */
 export function follow(by) {
@@ -35,7 +33,6 @@ export function follow(by) {
   go();
 }
 
-/** End the connection until it is joined again, where it was. */
 export function cut() {
   isCut = true;
   clearTimeout(timer);
@@ -61,7 +58,7 @@ async function go() {
     return;
   }
   if (isCut) return;
-  // A header, and so a token, goes with a stream only; a browser opens only six of these.
+  // Only a stream takes a token in a header; but a browser opens six of them at most.
   const transport = set.private || refusals >= REFUSALS ? "stream" : "websocket";
   const opened = () => {
     failures = 0;
@@ -70,7 +67,7 @@ async function go() {
   end = connect(transport, channelOf(set.name), cursor, { opened, frame, ended });
 }
 
-/** The position to go on from, and the last changes before it, if they are kept. */
+/** Where to go on, and the last changes before, if they are kept. */
 async function begin() {
   const answer = await send("GET", channelOf(set.name)); // not HEAD: an error has its reason in the body
   answer.body?.cancel();
@@ -94,7 +91,7 @@ function frame(text) {
 
 function ended({ code, reason, isFinal, isRefused }) {
   if (isCut) return;
-  refusals = isRefused ? refusals + 1 : 0; // the settings or a proxy may allow none
+  refusals = isRefused ? refusals + 1 : 0;
   if (NOT_KEPT.includes(code)) {
     heard.gap(cursor, null);
     cursor = null;

@@ -1,12 +1,10 @@
-/**
- * What the address names, a view and a set, and what the token of this tab may do there.
- */
+/** The view and the set that the address names, and what the token of this tab may do there. */
 
 import { get } from "./api.js";
 import { the } from "./dom.js";
 import { change, token } from "./token.js";
 
-export const VIEWS = { overview: "Sets", set: "Set", debugger: "Debugger", validator: "Validator", admin: "Admin" };
+const VIEWS = ["overview", "set", "debugger", "validator", "admin"];
 const RETRY_MS = 2000;
 
 export const asked = new URLSearchParams(location.search);
@@ -19,7 +17,7 @@ export function problem(text) {
 /** Where the address names no set, it is the only one there is; of its views, the first. */
 async function look() {
   const name = asked.get("set");
-  let view = Object.hasOwn(VIEWS, asked.get("view")) ? asked.get("view") : name ? "set" : "";
+  let view = VIEWS.includes(asked.get("view")) ? asked.get("view") : name ? "set" : "";
   let set;
   if (name) [set] = await get("api/sets", { name });
   else if (!["overview", "admin"].includes(view)) {

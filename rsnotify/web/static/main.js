@@ -1,9 +1,7 @@
-/**
- * The frame of the views: where the links lead, the token, and the one view that is shown.
- */
+/** The frame of the views: links, the token, and the one view that is shown. */
 
-import { submits, tell, the } from "./dom.js";
-import { problem, rights, set, view, VIEWS } from "./here.js";
+import { submits, say, the } from "./dom.js";
+import { problem, rights, set, view } from "./here.js";
 import { change, takeFromAddress, token } from "./token.js";
 
 const answer = the.token.querySelector("output");
@@ -12,13 +10,15 @@ for (const link of document.querySelectorAll("nav a")) {
   const url = new URL(link.href);
   if (set) url.searchParams.set("set", set.name);
   link.href = url.search;
-  if (url.searchParams.get("view") === view) link.ariaCurrent = "page";
+  if (url.searchParams.get("view") !== view) continue;
+  link.ariaCurrent = "page";
+  document.title = `${view === "set" && set ? set.name : link.textContent} – rsnotify`;
 }
 for (const place of document.querySelectorAll(".set-name")) place.textContent = set?.name ?? "a set";
-document.title = `${view === "set" && set ? set.name : VIEWS[view]} – rsnotify`;
 if (set || !["set", "debugger"].includes(view)) {
-  document.querySelector(`[data-view=${view}]`).hidden = false;
-  import(`./${view}.js`).catch(() => problem("The hub did not send all of this page: open it again."));
+  const place = document.querySelector(`[data-view=${view}]`);
+  import(`./${view}.js`).then(() => { place.hidden = false; }, // not before: its forms would leave the page
+    () => problem("The hub did not send all of this page: open it again."));
 }
 
 const isUsed = token() !== "";
@@ -26,12 +26,12 @@ the["no-token"].hidden = isUsed;
 the.forget.hidden = !isUsed;
 if (isUsed) {
   the.key.textContent = "Token in use";
-  tell(answer, rights.admin ? "You use the admin token." : "Your token is known.");
+  say(answer, rights.admin ? "You use the admin token." : "Your token is known.");
 }
 if (history.state !== null) { // it was changed just now
   the.key.focus();
   if (history.state) {
-    tell(answer, `The token is forgotten: ${history.state}.`, true);
+    say(answer, `The token is forgotten: ${history.state}.`, true);
     the.token.showPopover();
   }
   history.replaceState(null, "");
@@ -40,8 +40,9 @@ submits(the.token, ({ secret }) => {
   try {
     change(secret.value.trim());
   } catch ({ message }) {
-    tell(answer, message, true);
+    say(answer, message, true);
   }
 });
+the.token.ontoggle = () => the.secret.focus();
 the.forget.onclick = () => change("");
 onhashchange = () => { if (takeFromAddress()) change(token()); };

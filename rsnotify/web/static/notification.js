@@ -1,6 +1,4 @@
-/**
- * ResourceSync documents, as far as the page shows them; a notification is one.
- */
+/** ResourceSync documents, as far as the page shows them; a notification is one. */
 
 const TERMS = "http://www.openarchives.org/rs/terms/";
 

@@ -1,9 +1,7 @@
-/**
- * See it work: each change is a dot on its way, and this page's own connection can be cut and joined again.
- */
+/** Each change is a dot on its way, and this page's own connection can be cut and joined again. */
 
 import { channelOf, HOME, send } from "./api.js";
-import { counted, number, tell, the } from "./dom.js";
+import { counted, say, the } from "./dom.js";
 import * as following from "./following.js";
 import { set } from "./here.js";
 import { token } from "./token.js";
@@ -16,8 +14,8 @@ const [SOURCE, HUB, OWN, ...OTHERS] = [[70, 86], [180, 86], [290, 28], [290, 86]
 
 const { work, dots, cut, waiting } = the;
 let isCut = false;
-let missed = 0; // changes that came while the connection was cut, as far as was asked
-let closing = null; // what comes after a cut: `{from, head, count, isBroken}`
+let missed = 0; // changes that are known to wait
+let closing = null; // the gap after a cut: `{from, head, count, isBroken}`
 
 /** Changes have arrived here. */
 export function arrived(count) {
@@ -31,9 +29,8 @@ export function gap() {
   if (closing) closing.isBroken = true;
 }
 
-/** What the hub says of the set. While the connection is cut, the hub is asked what waits for this page. */
-export async function seen(newest, readers) {
-  the.others.textContent = readers > 1 ? `readers: ${number(readers - !isCut)}` : "readers";
+/** While the connection is cut, the hub is asked what waits for this page. */
+export async function seen(newest) {
   if (!isCut || !(newest > following.cursor)) return;
   const { length } = await following.history({ from: following.cursor }).catch(() => []);
   if (!isCut || length <= missed) return;
@@ -50,15 +47,15 @@ cut.onclick = () => {
   cut.textContent = isCut ? "Connect again" : "Cut this page's connection";
   if (isCut) {
     following.cut();
-    tell(work, "Cut. Changes go on without this page, and wait for it in the hub.");
+    say(work, "Cut. Changes go on without this page, and wait for it in the hub.");
     return;
   }
   closing = { from: following.cursor, count: 0 };
   following.join();
-  tell(work, `Connecting again, from ${closing.from}…`);
+  say(work, `Connecting again, from ${closing.from}…`);
 };
 
-/** It is connected again: where does the channel stand now? */
+/** Connected again: where does the channel stand now? */
 export async function joined() {
   const mine = closing;
   if (!mine) return;
@@ -71,32 +68,30 @@ function finish() {
   const { count, from, head, isBroken } = closing;
   if (!head || following.cursor < head) return;
   closing = null;
-  if (isBroken) tell(work, "The hub no longer keeps all that came meanwhile: see the Change Lists.", true);
-  else if (count) tell(work, `The gap is closed: ${counted(count, "change")} that came meanwhile arrived, in order, none missing and none twice, because this page went on from ${from}.`);
-  else tell(work, "Connected again. Nothing had changed meanwhile.");
+  if (isBroken) say(work, "The hub no longer keeps all that came meanwhile: see the Change Lists.", true);
+  else if (count) say(work, `The gap is closed: ${counted(count, "change")} that came meanwhile arrived, in order, none missing and none twice, because this page went on from ${from}.`);
+  else say(work, "Connected again. Nothing had changed meanwhile.");
 }
 
-/** Five changes of one resource, made with the JavaScript client; in the end it is gone again. */
 the.try.onclick = async ({ target }) => {
   const loc = `http://example.com/try-it/${Date.now()}`;
-  const say = (text) => { if (!isCut) tell(work, text); };
+  const step = (text) => { if (!isCut) say(work, text); };
   target.disabled = true;
   try {
     const { publish } = await import("./client/rsnotify.js");
     for (const change of TRIED) {
       await publish(HOME.href, set.name, { loc, change }, { token: token(), giveUpSeconds: 10 });
-      say(`${change}: stored.`);
+      step(`${change}: stored.`);
       await new Promise((then) => { setTimeout(then, PAUSE_MS); });
     }
-    say("Five changes were made, of one resource: it was created, updated, and deleted again.");
+    step("Five changes were made, of one resource: it was created, updated, and deleted again.");
   } catch ({ message }) {
-    tell(work, `Not made: ${message}`, true);
+    say(work, `Not made: ${message}`, true);
   } finally {
     target.disabled = false;
   }
 };
 
-/** Some dots from the Sources to the hub, and on to who is connected. */
 function fly(count, ends) {
   if (document.hidden || matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   const free = Math.min(count, 5, DOTS - dots.children.length);

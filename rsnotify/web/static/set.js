@@ -1,20 +1,17 @@
-/**
- * A set: its figures, what changes in it, and the form that publishes a change and says when it came back.
- */
+/** A set: its figures, its changes, and the form that publishes one and says when it came back. */
 
 import { ask, setPath } from "./api.js";
 import * as changes from "./changes.js";
-import { ago, number, submits, tell, the } from "./dom.js";
+import { ago, number, submits, say, the } from "./dom.js";
 import * as following from "./following.js";
 import { rights, set } from "./here.js";
 import * as picture from "./picture.js";
 import "./snippets.js";
-import { readersOf, resources, watch } from "./status.js";
+import { count, readersOf, watch } from "./status.js";
 import { token } from "./token.js";
 
 const answer = the.publish.querySelector("output");
-let waiting = null; // for the change that was published last: `{until, begun}`
-let counted; // the newest change when the resources were counted
+let waiting = null; // for the last change published: `{until, begun}`
 
 the["is-private"].hidden = !set.private;
 for (const id of ["publishing", "try"]) the[id].hidden = !rights.publish;
@@ -23,7 +20,7 @@ the["may-not"].firstElementChild.textContent = token() ? "Your token may not pub
 
 following.follow({
   state: (text, isBad) => {
-    tell(the.health, text, isBad);
+    say(the.health, text, isBad);
     look();
     if (!isBad) picture.joined();
   },
@@ -42,33 +39,27 @@ following.follow({
   },
 });
 
-watch(() => ({ limit: 1, name: set.name }), async (status) => {
+watch(() => ({ limit: 1, name: set.name }), (status) => {
   const found = status?.sets[0];
   if (!found) return;
   const [newest, readers] = [found.newest ?? "", readersOf(found)];
   the.today.textContent = number(found.changes_today);
   the.readers.textContent = number(readers);
   the.last.textContent = ago([newest, changes.last() ?? ""].sort()[1], Date.parse(status.now));
-  picture.seen(newest, readers);
-  if (counted === newest) return;
-  counted = newest;
-  try {
-    the.resources.textContent = number(await resources(set.name));
-  } catch {
-    counted = null; // asked again
-  }
+  picture.seen(newest);
+  count(the.resources, found);
 });
 
 submits(the.publish, async ({ loc, change }) => {
   const begun = performance.now();
   waiting = null;
-  tell(answer, "Sending…");
+  say(answer, "Sending…");
   try {
     const { until } = await ask("POST", `${setPath(set.name)}/changes`, { loc: loc.value, change: change.value });
     waiting = { until, begun };
     look();
   } catch ({ message }) {
-    tell(answer, `Not published: ${message}`, true);
+    say(answer, `Not published: ${message}`, true);
   }
 });
 
@@ -76,9 +67,9 @@ submits(the.publish, async ({ loc, change }) => {
 function look() {
   if (!waiting) return;
   if (following.cursor >= waiting.until) {
-    tell(answer, `It arrived ${Math.max(1, Math.round(performance.now() - waiting.begun))} ms after you pressed Publish.`);
+    say(answer, `It arrived ${Math.max(1, Math.round(performance.now() - waiting.begun))} ms after you pressed Publish.`);
     waiting = null;
   } else {
-    tell(answer, `Stored. ${following.isLost ? "It is not seen here while the channel is not connected." : "Waiting for it on the channel…"}`);
+    say(answer, `Stored. ${following.isLost ? "It is not seen here while the channel is not connected." : "Waiting for it on the channel…"}`);
   }
 }

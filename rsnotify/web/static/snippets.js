@@ -1,22 +1,17 @@
-/**
- * What there is of the set to copy: programs that follow it and publish to it; its documents.
- */
+/** What there is of the set to copy, and its documents. */
 
 import { address, channelOf } from "./api.js";
 import { copyable, make, the } from "./dom.js";
 import { set as record } from "./here.js";
 
 const { name: set, private: isPrivate } = record;
-const documentOf = (name) => address(`${encodeURIComponent(set)}/${name}.xml`);
+const documentOf = (name) => address(`${set}/${name}.xml`);
 
 export const documents = [
   ["Capability List", documentOf("capabilitylist")],
   ["Resource List", documentOf("resourcelist")],
-  ["Resource List Archive", documentOf("resourcelist-archive")],
   ["open Change List", documentOf("changelist")],
   ["Change List Index", documentOf("changelist-index")],
-  ["Change List Archive", documentOf("changelist-archive")],
-  ["Capability List of version 0.8", documentOf("capabilitylist-ws")],
   ["channel of changes", channelOf(set)],
   ["channel of documents (framework)", channelOf(set, "framework")],
   ["Source Description of this hub", address(".well-known/resourcesync")],

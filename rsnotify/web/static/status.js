@@ -1,17 +1,16 @@
-/**
- * What the hub says of itself, asked for again and again while the page is looked at.
- */
+/** What the hub says of itself, asked again and again while the page is looked at. */
 
 import { get, setPath } from "./api.js";
+import { number } from "./dom.js";
 import { change } from "./token.js";
 
 const PAUSE_MS = 2000;
 const SHARE = 5; // an answer that takes long is asked for less often
 
 let timer = 0;
-let turn = 0; // what was asked before the last is not waited for
+let turn = 0; // older answers are dropped
 
-/** `query()` says of which sets; `done` gets each answer, or nothing if there was none. */
+/** `query()` says of which sets; `done` gets each answer, or nothing. */
 export async function watch(query, done) {
   clearTimeout(timer);
   turn += 1;
@@ -24,8 +23,14 @@ export async function watch(query, done) {
   timer = setTimeout(watch, PAUSE_MS + SHARE * (performance.now() - begun), query, done);
 }
 
-/** How many resources a set has now. */
-export const resources = async (set) => (await get(`${setPath(set)}/resources`)).resources;
+/** Show how many resources the set has; the status has only those of its last Resource List. */
+export async function count(place, { name, newest }) {
+  if (place.counted === newest) return;
+  place.counted = newest;
+  const found = await get(`${setPath(name)}/resources`).catch(() => null);
+  if (found) place.textContent = number(found.resources);
+  else place.counted = ""; // it is asked again
+}
 
 export const readersOf = (set) =>
   set.channels.flatMap(({ readers }) => Object.values(readers)).reduce((sum, each) => sum + each, 0);

@@ -1,6 +1,6 @@
 /**
- * The token of this tab: in `sessionStorage` only, sent in a header only. One that came in the fragment of the
- * address, which a browser sends to nobody, is kept and taken out of the address before anything else is done.
+ * The token of this tab: in `sessionStorage` and in headers only. One in the fragment of the address, which a browser
+ * sends to nobody, is taken out of it before anything else is done.
  */
 
 const KEY = "rsnotify-token";
@@ -8,21 +8,20 @@ const GIVEN = "#token=";
 
 export const token = () => sessionStorage.getItem(KEY) ?? "";
 
-/** Throws if it cannot be sent. */
 function keep(secret) {
   if (/[^!-~]/.test(secret)) throw new Error("This is no token: a token has no spaces and only plain characters.");
   if (secret) sessionStorage.setItem(KEY, secret);
   else sessionStorage.removeItem(KEY);
 }
 
-/** Open the page anew with this token, or with none; there `why` is said. */
+/** Open the page anew, which says `why`. */
 export function change(secret, why = "") {
   keep(secret);
   history.replaceState(why, "");
   location.reload();
 }
 
-/** Whether the address had a token, which is kept. */
+/** Whether there was one. */
 export function takeFromAddress() {
   if (!location.hash.startsWith(GIVEN)) return false;
   const given = location.hash.slice(GIVEN.length);

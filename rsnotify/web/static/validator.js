@@ -1,13 +1,11 @@
-/**
- * Judges a document that is named or pasted. One of this hub the page itself reads.
- */
+/** Validates a document that is named or pasted. One of this hub the page itself reads. */
 
 import { HOME, read, send } from "./api.js";
-import { counted, make, number, submits, tell, the } from "./dom.js";
+import { counted, make, number, submits, say, the } from "./dom.js";
 import { asked, set } from "./here.js";
 
 const { address, document: pasted } = the.validate.elements;
-let turn = 0; // what was asked for last is shown, whichever answer comes last
+let turn = 0; // older answers are dropped
 
 submits(the.validate, validate);
 if (set) {
@@ -42,7 +40,7 @@ function showVerdict({ valid, count, violations }) {
 }
 
 function show(verdict, isBad = false, violations = []) {
-  tell(the.verdict, verdict, isBad);
+  say(the.verdict, verdict, isBad);
   the.violations.replaceChildren(...violations.map(({ path, message, clause, mend }) =>
     make.li({}, make.strong({}, message), ` ${mend} `, make.span({ className: "help" }, `${clause}, at ${path}`))));
 }
