@@ -28,7 +28,10 @@ def backup(file: Target, json: Json = False, data: Data = DATA) -> None:
     It needs the Redis that the hub starts. The admin token is not in the file.
     """
     with progress("Redis writes its data") as say:
-        written = back_up(data, file, say)
+        try:
+            written = back_up(data, file, say)
+        except FileNotFoundError:
+            raise InvalidSettings([f"{file.parent} is not there: make it first"]) from None
     print_done({"file": str(file), "bytes": written}, f"{file}: {written:,} bytes", json=json)
 
 

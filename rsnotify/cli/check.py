@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import tempfile
 from collections.abc import Mapping
@@ -101,6 +102,7 @@ def _folder_of(settings: Settings) -> Path:
 # --- trying it -----------------------------------------------------------------------------------
 
 TRY_SECONDS = 5.0
+NUMBERED = re.compile(r"Error (\d+) connecting to .*", re.DOTALL)  # as Redis' client says it
 
 
 async def try_settings(settings: Settings) -> list[str]:
@@ -136,9 +138,13 @@ async def _try_redis(settings: Settings) -> list[str]:
     except TimeoutError:
         raise InvalidSettings([f"no Redis answers at {address} in {TRY_SECONDS:.0f} s"]) from None
     except TryAgain as error:
-        said = await Address.parse(url).refusal_of_tls() or error.detail
+        said = await Address.parse(url).refusal_of_tls() or NUMBERED.sub(_in_words, error.detail)
         raise InvalidSettings([f"--redis {address}: {said}"]) from None
     return [f"Redis answers at {address}"]
+
+
+def _in_words(numbered: re.Match[str]) -> str:
+    return os.strerror(int(numbered[1])).lower()
 
 
 async def _try_port(settings: Settings) -> list[str]:

@@ -176,8 +176,12 @@ def _check_loc(loc: str) -> None:
     """What is likely to be meant as something else is no resource."""
     if loc in CHANGE_TYPES:
         raise typer.BadParameter(f"{loc!r} is no resource: say what happened with --change {loc}")
-    if "://" not in loc and len(loc) < 256 and Path(loc).is_file():
+    if "://" in loc or len(loc) > 255:
+        return
+    if Path(loc).is_file():
         raise typer.BadParameter(f"{loc} is a file: publish the changes in it with --file {loc}")
+    if Path(loc).is_dir():
+        raise typer.BadParameter(f"{loc} is a folder: publish what changed in it with --dir {loc}")
 
 
 def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file: bool) -> None:
@@ -332,6 +336,11 @@ def _bodies_of_xml(content: bytes) -> Iterator[PublishBody]:
     document, oddities = parse_all_of_document(content.lstrip())
     if not document.entries and not oddities:
         return
+    if document.entries and not any(each.md and each.md.change for each in document.entries):
+        raise Rejected(
+            "the file says of no resource that it changed: it is a list of resources, which "
+            "`rsnotify resources load` loads"
+        )
     if len(document.entries) <= AT_ONCE:
         yield PublishBody(content, XML, len(document.entries))
         return

@@ -17,6 +17,8 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 UsageError: Any = typer.BadParameter.__base__  # Typer names its subclass only
 
+NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
+
 COMMANDS = {
     "serve": ("serve", "Run the hub until SIGTERM or Ctrl-C."),
     "status": ("status", "Show the hub at a glance: its sets, readers and Redis."),
@@ -156,6 +158,8 @@ def _with_advice(error: Any) -> str:
     if "tok" in getattr(error, "option_name", ""):
         return "a token is not given on the command line, where others see it: set RSNOTIFY_TOKEN"
     message = error.format_message().rstrip(".").removeprefix("Invalid value: ")
+    message = message.replace(NO_NUMBER, "it must be a whole number")
+    message = message.replace("Input should be", "it must be")
     path = error.ctx.command_path if error.ctx else "rsnotify"
     if message.startswith("No such command") and not message.endswith("?"):
         message += f": the commands are {', '.join(error.ctx.command.list_commands(error.ctx))}"

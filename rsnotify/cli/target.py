@@ -54,6 +54,8 @@ def checked_name(set_name: str) -> str:
     if "://" in set_name:
         raise InvalidSettings([f"{set_name[:80]!r} is an address: name the set, such as dataset1"])
     if (wrong := wrong_name(set_name)) is not None:
+        if Path(set_name[:256]).exists():
+            raise InvalidSettings([f"{set_name} is a file: name the set first, such as dataset1"])
         meant = set_name.lower().strip("/")
         question = "" if wrong_name(meant) else f"; did you mean {meant}?"
         raise InvalidSettings([wrong + question])

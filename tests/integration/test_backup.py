@@ -121,12 +121,12 @@ async def test_without_a_hub_there_is_nothing_to_back_up(tmp_path: Path) -> None
     assert not (tmp_path / "file").exists()
 
 
-async def test_a_disk_that_is_full_leaves_no_half_backup(tmp_path: Path) -> None:
+async def test_a_backup_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "none"
     async with RunningHub(tmp_path / "data") as hub:
         ended = await rsnotify("backup", str(folder / "file"), "--data", str(hub.data))
-        assert ended.status == 1
-        assert str(folder) in ended.err
+        assert ended.status == 2
+        assert f"{folder} is not there: make it first" in ended.err
         assert not (hub.data / "dump.rdb").exists()
 
 

@@ -27,6 +27,8 @@ MISTAKES = [
     ("publish dataset1 LOC/é", NO, "publish 'http://example.com/a/%C3%A9'"),
     ("publish dataset1 updated LOC", USE, "say what happened with --change updated"),
     ("publish dataset1 DIR/text", USE, "is a file: publish the changes in it with --file"),
+    ("publish dataset1 DIR", USE, "is a folder: publish what changed in it with --dir"),
+    ("publish dataset1 --file DIR/list.xml", NO, "which `rsnotify resources load` loads"),
     ("publish DataSet1/ LOC", USE, "did you mean dataset1?"),
     ("publish dataset1 LOC --url HUB?a=b", USE, "give it without ?a=b"),
     ("publish dataset1 --file DIR/none.json", USE, "none.json: No such file"),
@@ -50,6 +52,7 @@ MISTAKES = [
     ("tokens", USE, "create"),
     ("tokens create", USE, "missing option '--set'"),
     ("tokens create --set dataset1 --right write", NO, "one of publish, read"),
+    ("tokens create --set dataset1 --expires soon", USE, "it must be a whole number"),
     ("tokens create --set dataset2", USE, "did you mean dataset1?"),
     ("tokens revoke nope", NO, "there is no token 'nope'"),
     ("sets ad museum", USE, "Did you mean 'add'?"),
@@ -64,6 +67,7 @@ MISTAKES = [
     ("resources load dataset1 DIR/none.json", USE, "No such file"),
     ("resources load dataset1 DIR/text", NO, "JSON is malformed"),
     ("resources load dataset1 DIR/text --max-delete 101", USE, "'--max-delete'"),
+    ("resources load DIR/text dataset1", USE, "text is a file: name the set first"),
     ("resources show datset1", USE, "did you mean dataset1?"),
     ("mirror", USE, "missing argument 'URL... [DIR]'"),
     ("mirror HUB copy --onse", USE, "no such option: --onse (Possible options: --json, --once"),
@@ -78,6 +82,8 @@ MISTAKES = [
     ("subscriptions retry LOC", USE, "name its ID, which `rsnotify subscriptions list` shows"),
     ("backup", USE, "missing argument 'FILE'"),
     ("restore none", USE, "name one that `rsnotify backup` has written"),
+    ("check --connect --redis redis://127.0.0.1:9", USE, "cannot be reached: connection refused"),
+    ("mirror HUB copy --jobs 0", USE, "'--jobs': it must be greater than or equal to 1"),
     ("check --port 99999", USE, "a whole number from 0 to 65535"),
     ("relay", USE, "--database"),
     ("relay --database sqlite:///none.db", USE, "--create-table"),
@@ -85,6 +91,12 @@ MISTAKES = [
     ("health --url TLS", NO, "it does not speak TLS: is it an http:// address?"),
     ("health --url http://127.0.0.1:9", NO, "connection refused; is the hub running?"),
 ]
+
+
+LIST = (
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">'
+    "<url><loc>http://e.com/a</loc></url></urlset>"
+)
 
 
 async def typed(line: str, **settings: str) -> forks.Ended:
@@ -97,6 +109,7 @@ async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path
     (tmp_path / "unknown.json").write_text('{"loc": "http://e.com/a", "zzzzzzz": "updated"}')
     (tmp_path / "empty.json").write_text("\n")
     (tmp_path / "text").write_text("hello")
+    (tmp_path / "list.xml").write_text(LIST)
     words = {
         "HUB": hub.url,
         "TLS": hub.url.replace("http:", "https:"),
