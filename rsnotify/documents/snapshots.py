@@ -148,12 +148,16 @@ class Snapshots:
             if claim is not None:
                 await claim.let_go()
 
-    async def begin(self, set_name: str) -> Beginning:
-        """Where it stands: behind the newest change, where from now on no change will be."""
-        key = keys.record(ChannelName(set_name, "change"))
-        found = await _BEGIN.run(self._client, [key])
+    async def begin(self, set_name: str, claim: Claim) -> Beginning:
+        """Where it stands: behind the newest change, where from now on no change will be.
+
+        The claim does not outlive a Redis that loses what was changed before.
+        """
+        names = [keys.record(ChannelName(set_name, "change")), claim.key]
+        found = await _BEGIN.run(self._client, names, *claim.renamed())
         if found is None:
             raise NoSuchSet(set_name)
+        claim.check(found)
         return Beginning(*map(Position, found))
 
     async def resources(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:
@@ -280,7 +284,7 @@ class SnapshotRun:
 
     async def run(self) -> Snapshot | None:
         """The finished snapshot; None if the claim was lost on the way."""
-        at, created, begun = await self._snapshots.begin(self._set_name)
+        at, created, begun = await self._snapshots.begin(self._set_name, self._claim)
         self._name = str(int(begun))
         resources = await self._write_parts()
         completed = max(at, await self._windows.now())

@@ -37,7 +37,13 @@ class Claim:
         """Renew it with this pipeline, as its first command."""
         _CLAIM.run(pipeline, [self.key], "keep_up", self.token, self._milliseconds)
 
-    def check(self, answer: int) -> None:
+    def renamed(self) -> tuple[str, str, int]:
+        """Its token so far, its token from now on, and its milliseconds, for a script that swaps
+        them: where Redis loses what that script has done, the claim is lost too."""
+        before, self.token = self.token, secrets.token_hex(8)
+        return before, self.token, self._milliseconds
+
+    def check(self, answer: object) -> None:
         if not answer:
             raise TryAgain("the claim was lost: it took too long, or another hub process has it")
 

@@ -560,3 +560,26 @@ async def listed_after_a_loss(world: World, redis: Engine) -> None:
     await asyncio.sleep(2)
     redis.late = lambda _, __: 0.0
     await Judge(world, ["a", "b"], [source], readers, may_lose=True).judge()
+
+
+@scenario
+async def listed_across_a_loss(world: World, redis: Engine) -> None:
+    """Redis loses changes between the beginning of a Resource List and its end: what it says to
+    have, it has."""
+    chance = world.chance
+    source, readers = await followed(world, readers=1)
+    await source.publish(source.new(), "a")
+    late = {"begin_snapshot": chance.random() * 0.1, "HSCAN": chance.random() * 0.001}
+    redis.late = lambda host, name: late.get(name, 0.0) if host == "b" else 0.0
+    taking = asyncio.ensure_future(ask("b", "POST", "/api/sets/dataset1/snapshot"))
+    await asyncio.sleep(chance.random() * late["begin_snapshot"])
+    redis.keep()
+    await source.publish(source.new(2), "a")
+    await asyncio.sleep(chance.random() * (late["begin_snapshot"] + 256 * late["HSCAN"]))
+    redis.fail_over()
+    with suppress(Unreachable):
+        taken = await taking
+        world.note("b", f"makes a Resource List: {taken.status} {taken.body!r}")
+    redis.late = lambda _, __: 0.0
+    await asyncio.sleep(2)
+    await Judge(world, ["a", "b"], [source], readers, may_lose=True).judge()

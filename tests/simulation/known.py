@@ -227,6 +227,12 @@ FAULTS = {
         "  redis.call('HSET', KEYS[1], 'last', string.format('%.0f', at))\nend\n",
         "local t = redis.call('TIME')\nlocal at = t[1] * 1000000 + t[2]\n",
     ),
+    # A Resource List is finished in a Redis that has lost changes since it was begun.
+    "listed_across": Fault(
+        "listed_across_a_loss",
+        "        before, self.token = self.token, secrets.token_hex(8)\n",
+        "        before = self.token\n",
+    ),
     # A bell that is not heard any more is not connected with again.
     "deaf_bell": Fault(
         "half_open_redis",
