@@ -300,14 +300,27 @@ async def test_line_ends_without_a_request_do_not_keep_a_connection(peer: Peer) 
         b"GET / HTTP/1.1\r\nHost: h\r\nA : b\r\n\r\n",
         b"CONNECT a:1 HTTP/1.1\r\nHost: h\r\n\r\n",
         b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: h\r\nHost: h\r\n\r\n",
+        b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
+        CHUNKED.replace(b"Host", b"Transfer-Encoding: identity\r\nHost"),
+        CHUNKED.replace(b"chunked", b"gzip, chunked"),
+        CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0"),
     ],
-    ids=["folded", "two lengths", "signed length", "space", "connect", "nonsense"],
 )
 async def test_what_could_be_read_in_two_ways_is_refused(peer: Peer, head: bytes) -> None:
     await peer.sends(head)
     assert peer.transport.statuses == [400]
     assert peer.scopes == []
     assert peer.transport.ended == ["half"]
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET /quick HTTP/1.1\r\nHost:\r\n\r\n", b"GET /quick HTTP/1.0\r\n\r\n"]
+)
+async def test_a_head_with_one_meaning_is_answered(peer: Peer, head: bytes) -> None:
+    await peer.sends(head)
+    assert peer.transport.statuses == [200]
 
 
 # --- bodies --------------------------------------------------------------------------------------
