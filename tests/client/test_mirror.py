@@ -249,43 +249,34 @@ async def test_mirrors_of_a_resource_are_asked_first_and_checked(
     assert (source.asked["/stale"], source.asked["/good"], source.asked["/a.txt"]) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("is_right", [True, False])
-async def test_a_json_patch_is_used_if_it_leads_to_what_the_source_says(
-    source: Source, copy: Path, is_right: bool
-) -> None:
-    source.add("d.json", json.dumps({"a": 1, "text": "x" * 500}).encode())
-    source.list_resources()
-    await once(source, copy)
-    value = 2 if is_right else 3
-    patch = json.dumps([{"op": "replace", "path": "/a", "value": value}]).encode()
-    source.resources["/patch"] = patch
-    link = Link(PATCH, source.loc("patch"), length=len(patch), type="application/json-patch+json")
-    new = json.dumps({"a": 2, "text": "x" * 500}).encode()
-    source.change("d.json", new, links=(link,))
-    source.asked.clear()
-    assert (await once(source, copy)).is_whole
-    assert source.asked["/d.json"] == (0 if is_right else 1)
-    assert json.loads(files(copy)["d.json"])["a"] == 2
+JSON = json.dumps({"a": 1, "text": "x" * 500}).encode()
+XML = b'<?xml version="1.0"?>\n<r xmlns="urn:x"><a>1</a><t>%b</t></r>\n' % (b"x" * 500)
+PATCHES = {
+    "json": (JSON, JSON.replace(b"1", b"2"), '[{"op": "replace", "path": "/a", "value": %d}]'),
+    "xml": (
+        *(XML, XML.replace(b"<a>1", b"<a>2")),
+        '<diff xmlns="urn:x"><replace sel="r/a/text()">%d</replace></diff>',
+    ),
+}
 
 
+@pytest.mark.parametrize("kind", PATCHES)
 @pytest.mark.parametrize("is_right", [True, False])
-async def test_an_xml_patch_is_used_if_it_leads_to_what_the_source_says(
-    source: Source, copy: Path, is_right: bool
+async def test_a_patch_is_used_if_it_leads_to_what_the_source_says(
+    source: Source, copy: Path, kind: str, is_right: bool
 ) -> None:
-    old = b'<?xml version="1.0"?>\n<r xmlns="urn:x"><a>1</a><t>%b</t></r>\n' % (b"x" * 500)
-    source.add("d.xml", old)
+    old, new, patch = PATCHES[kind]
+    source.add("d", old)
     source.list_resources()
     await once(source, copy)
-    value = 2 if is_right else 3
-    patch = f'<diff xmlns="urn:x"><replace sel="r/a/text()">{value}</replace></diff>'.encode()
-    source.resources["/patch"] = patch
-    link = Link(PATCH, source.loc("patch"), length=len(patch), type="application/xml-patch+xml")
-    new = old.replace(b"<a>1", b"<a>2")
-    source.change("d.xml", new, links=(link,))
+    source.resources["/patch"] = (patch % (2 if is_right else 3)).encode()
+    length = len(source.resources["/patch"])
+    link = Link(PATCH, source.loc("patch"), length=length, type=f"application/{kind}-patch+{kind}")
+    source.change("d", new, links=(link,))
     source.asked.clear()
     assert (await once(source, copy)).is_whole
-    assert source.asked["/d.xml"] == (0 if is_right else 1)
-    assert files(copy)["d.xml"] == new
+    assert source.asked["/d"] == (0 if is_right else 1)
+    assert files(copy)["d"] == new
 
 
 async def test_an_index_of_compressed_lists_is_read(source: Source, copy: Path) -> None:

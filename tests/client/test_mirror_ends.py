@@ -73,18 +73,6 @@ async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(
             assert await mirror.once()
 
 
-async def test_a_pause_of_thousands_of_digits_is_the_longest_one(
-    source: Source, copy: Path
-) -> None:
-    async def ask_for_time(_: web.Request) -> web.Response:
-        return web.Response(status=503, headers={"Retry-After": "9" * 5_000})
-
-    source.handlers["/c.txt"] = ask_for_time
-    async with Mirror(source.url + CAPABILITIES, copy, ONE_BY_ONE) as mirror, asyncio.timeout(20):
-        assert not await mirror.once()
-        assert mirror.state.counts() == (3, 1, 1)
-
-
 @pytest.mark.parametrize("error", [RuntimeError, ValueError])
 async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(
     source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]

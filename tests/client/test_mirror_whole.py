@@ -5,8 +5,6 @@ import gzip
 import io
 import lzma
 import os
-import subprocess
-import sys
 import tarfile
 from binascii import crc32
 from math import ceil
@@ -23,7 +21,8 @@ from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
 from tests.client.test_mirror import files, once
-from tests.support.running import clean_environment, until
+from tests.integration.test_cli import rsnotify
+from tests.support.running import until
 from tests.support.sources import CAPABILITIES, Source, digest, entry_of, rendered
 
 MANY = 40
@@ -128,46 +127,23 @@ async def test_what_another_selection_leaves_out_is_no_deletion_by_the_source(
     assert (ran.is_whole, len(files(copy))) == (True, 40 - 10 - 4)
 
 
+@pytest.mark.parametrize("command", [("mirror", "--once"), ("audit", "--repair")])
 @pytest.mark.parametrize(
     ("words", "status", "left"), [((), 1, MANY), (("--max-delete", "100"), 0, 0)]
 )
 async def test_the_command_ends_with_status_1_and_says_why(
-    many: Source, copy: Path, words: tuple[str, ...], status: int, left: int
+    many: Source,
+    copy: Path,
+    command: tuple[str, str],
+    words: tuple[str, ...],
+    status: int,
+    left: int,
 ) -> None:
     await once(many, copy)
     leave_out(many, MANY)
-    command = [sys.executable, "-m", "rsnotify", "mirror", many.url + CAPABILITIES, str(copy)]
-    ran = await asyncio.to_thread(
-        subprocess.run,
-        [*command, "--once", *words],
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-        check=False,
-    )
-    assert (ran.returncode, len(files(copy))) == (status, left), ran.stderr
-    assert ("40 of 40 resources" in ran.stderr) == bool(status)
-
-
-@pytest.mark.parametrize(
-    ("words", "status", "left"), [((), 1, MANY), (("--max-delete", "100"), 0, 0)]
-)
-async def test_a_repair_by_command_says_what_it_held_back(
-    many: Source, copy: Path, words: tuple[str, ...], status: int, left: int
-) -> None:
-    await once(many, copy)
-    leave_out(many, MANY)
-    command = [sys.executable, "-m", "rsnotify", "audit", many.url + CAPABILITIES, str(copy)]
-    ran = await asyncio.to_thread(
-        subprocess.run,
-        [*command, "--repair", *words],
-        capture_output=True,
-        text=True,
-        env=clean_environment(),
-        check=False,
-    )
-    assert (ran.returncode, len(files(copy))) == (status, left), ran.stderr
-    assert ("so would delete, 40 of 40" in ran.stderr) == bool(status)
+    ran = await rsnotify(command[0], many.url + CAPABILITIES, str(copy), command[1], *words)
+    assert (ran.status, len(files(copy))) == (status, left), ran.err
+    assert ("40 of 40 resources" in ran.err) == bool(status)
 
 
 async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(

@@ -71,13 +71,6 @@ def second_page(source: Source, **answer: object) -> None:
     source.handlers["/resourcelist.xml"] = page
 
 
-async def test_a_mirror_and_its_audit_read_all_pages(paged: Source, copy: Path) -> None:
-    assert (await once(paged, copy)).is_whole
-    assert sorted(files(copy)) == [f"{name}.txt" for name in "abcdefg"]
-    found = await audit(paged.url + CAPABILITIES, copy)
-    assert (found.resources, found.is_in_sync) == (7, True)
-
-
 async def test_a_mirror_and_a_follower_read_changes_on_all_pages(paged: Source, copy: Path) -> None:
     await once(paged, copy)
     for name in "abcde":
@@ -93,23 +86,6 @@ async def test_a_mirror_and_a_follower_read_changes_on_all_pages(paged: Source, 
     change_pages(paged)
     assert (await once(paged, copy)).is_whole
     assert "a.txt" not in files(copy)
-
-
-async def test_pages_of_changes_may_each_say_where_they_end(paged: Source, copy: Path) -> None:
-    """As this hub has them with `?limit=`; the last one is open."""
-    await once(paged, copy)
-    times = [str(paged.at)]
-    for number, name in enumerate("abc", 1):
-        times.append(str(paged.change(f"{name}.txt", b"second").datetime))
-        paged.documents[f"/page{number}.xml"] = b""
-    for number, change in enumerate(paged.changes):
-        is_last = number == 2
-        md = {"from": times[number]} | ({} if is_last else {"until": times[number + 1]})
-        links = () if is_last else (Link("next", f"page{number + 1}.xml"),)
-        place = "/changelist.xml" if number == 0 else f"/page{number}.xml"
-        paged.documents[place] = rendered("changelist", [entry_of(change)], links=links, **md)
-    assert (await once(paged, copy)).is_whole
-    assert [files(copy)[f"{name}.txt"] for name in "abc"] == [b"second"] * 3
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,11 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rsnotify.channels.reader import BYTES_PER_SECOND, FRAMES_PER_SECOND
-from tests.support.raw import PING, PONG, TEXT, frame, raw_channel
+from rsnotify.channels.reader import FRAMES_PER_SECOND
+from tests.support.raw import PING, frame, raw_channel
 from tests.support.running import RunningHub, until
 
-FLOODS = {
-    "pongs": frame(PONG) * (FRAMES_PER_SECOND + 1),
-    "pings": frame(PING) * (FRAMES_PER_SECOND + 1),
-    "texts": frame(TEXT, bytes(1000)) * (BYTES_PER_SECOND // 1000 + 1),
-}
+FLOOD = frame(PING) * (FRAMES_PER_SECOND + 1)  # unit/test_reader_input.py has the others
 
 
 async def numbers(hub: RunningHub) -> dict[tuple[str, str], float]:
@@ -33,12 +29,9 @@ async def numbers(hub: RunningHub) -> dict[tuple[str, str], float]:
     }
 
 
-@pytest.mark.parametrize("flood", FLOODS)
-async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(
-    hub: RunningHub, flood: str
-) -> None:
+async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(hub: RunningHub) -> None:
     async with raw_channel(hub.channel()) as honest, raw_channel(hub.channel()) as channel:
-        await channel.send(FLOODS[flood])
+        await channel.send(FLOOD)
         assert await channel.closed_with() == (1008, "readers may not send so much")
         await hub.publish("http://example.com/a")
         assert b"http://example.com/a" in await honest.text()
@@ -48,7 +41,7 @@ async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(
 
     await until(is_counted)
     counted = await numbers(hub)
-    assert 0 < counted["rsnotify_received_bytes_total", "websocket"] <= len(FLOODS[flood])
+    assert 0 < counted["rsnotify_received_bytes_total", "websocket"] <= len(FLOOD)
     assert counted["rsnotify_received_frames_total", ""] <= FRAMES_PER_SECOND + 1
     line = "closing a connection (websocket) of 127.0.0.1: it sends too much"
     assert hub.log.read_text().count(line) == 1
