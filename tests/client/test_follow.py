@@ -14,7 +14,7 @@ from msgspec import structs
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify_client import Follower, HistoryGone, follow, follow_sync
+from rsnotify_client import Follower, HistoryGone, follow, follow_sync, live
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
@@ -731,6 +731,14 @@ async def test_a_framework_channel_is_followed_by_its_http_address(source: Sourc
     assert await read(source.url + path, 1) == [("updated", "changelist.xml")]
 
 
+@pytest.fixture
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection on which nothing comes is silent soon."""
+    monkeypatch.setattr(live, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(live, "PONG_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("_soon")
 @pytest.mark.parametrize("answers_pings", [True, False])
 async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
     source: Source, answers_pings: bool
@@ -751,9 +759,7 @@ async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
         return socket
 
     source.handlers["/channel"] = channel
-    follower = Follower(
-        source.url.replace("http", "ws") + "/channel", quiet_seconds=0.1, pong_seconds=0.5
-    )
+    follower = Follower(source.url.replace("http", "ws") + "/channel")
     async with asyncio.timeout(20), aclosing(aiter(follower)) as pieces:
         reading = asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
         while len(pings) < 3:
@@ -763,6 +769,7 @@ async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
     assert pings == ([1, 1, 1] if answers_pings else [1, 2, 3])
 
 
+@pytest.mark.usefixtures("_soon")
 async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it_begins(
     source: Source,
 ) -> None:
@@ -785,7 +792,7 @@ async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it
                 Entry(socket, md=Md(capability="change-notification")),
             ],
         )
-        follower = Follower(source.loc("list.xml"), quiet_seconds=0.1, pong_seconds=0.5)
+        follower = Follower(source.loc("list.xml"))
         async with aclosing(aiter(follower)) as pieces:
             await anext(pieces)
             proxy.freeze()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from rsnotify_client import follow
-from rsnotify_client.follower import PONG_SECONDS, QUIET_SECONDS
+from rsnotify_client.live import PONG_SECONDS, QUIET_SECONDS
 from tests.support.running import RunningHub
 
 FROZEN_SECONDS = 90

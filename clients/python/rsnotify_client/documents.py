@@ -30,9 +30,7 @@ class RemoteDocument:
     Where a page cannot be read, iterating again goes on with that page.
     """
 
-    def __init__(
-        self, web: Web, url: str, known: Tag | None = None, *, cap: int = MAX_BYTES
-    ) -> None:
+    def __init__(self, web: Web, url: str, known: Tag | None = None) -> None:
         self.url = url
         self.tag = Tag()  # none where there are several pages: it would say nothing of the others
         self.skipped: list[str] = []
@@ -41,7 +39,6 @@ class RemoteDocument:
         self.modified: str | None = None  # when the server says that the first page was written
         self._web = web
         self._known = known
-        self._cap = cap
         self._asked = [url]  # the addresses of the pages, in their order
         self._heads: list[Head] = []  # of the pages that were read to their ends
         self._stream = DocumentStream()
@@ -112,8 +109,8 @@ class RemoteDocument:
         async for chunk in answer.pieces():
             for piece in self._guarded(unpacker.feed(chunk)):
                 total += len(piece)
-                if total > self._cap:
-                    raise Malformed(f"{url} is longer than {self._cap} bytes: skipped")
+                if total > MAX_BYTES:
+                    raise Malformed(f"{url} is longer than {MAX_BYTES} bytes: skipped")
                 if entries := self._read(piece):
                     yield entries
         if entries := self._read(None):

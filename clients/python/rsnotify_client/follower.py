@@ -38,9 +38,6 @@ log = logging.getLogger(__name__)
 
 Piece = TypeVar("Piece")
 
-QUIET_SECONDS = 35.0  # the hub pings every 25 s
-PONG_SECONDS = 10.0
-
 
 class Lost(Exception):
     """The connection ended; another may be made from the cursor."""
@@ -290,8 +287,6 @@ class Follower(BaseFollower[Received]):
         source: Source | None = None,
         lists: ChangeLists | None = None,
         poll_seconds: float = POLL_SECONDS,
-        quiet_seconds: float = QUIET_SECONDS,
-        pong_seconds: float = PONG_SECONDS,
     ) -> None:
         super().__init__(web or Web(token, url), owns_web=web is None)
         self._url = url
@@ -299,7 +294,6 @@ class Follower(BaseFollower[Received]):
         self._lists = lists
         self._timeline = Timeline(cursor)
         self._poll_seconds = poll_seconds
-        self._silence = {"quiet_seconds": quiet_seconds, "pong_seconds": pong_seconds}
         self._must_catch_up = False
         self._began_empty = False
 
@@ -330,7 +324,7 @@ class Follower(BaseFollower[Received]):
             return
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
-        async with open_channel(self._web, address, self.cursor, **self._silence) as channel:
+        async with open_channel(self._web, address, self.cursor) as channel:
             self._say_connected(channel_named(address.partition("?")[0]))
             async for received in self._live(channel):
                 yield received

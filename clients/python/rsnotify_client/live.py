@@ -29,8 +29,6 @@ from rsnotify_client.answer import cause_of, untrusted
 from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.follower import (
-    PONG_SECONDS,
-    QUIET_SECONDS,
     Channel,
     Lost,
     NoChannel,
@@ -53,26 +51,21 @@ from rsnotify_client.web import (
 )
 
 NOTIFICATION_BYTES = 16 * 1024 * 1024
+QUIET_SECONDS = 35.0  # the hub pings every 25 s
+PONG_SECONDS = 10.0
 REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
 TOO_OLD = 4410
 EVENT_STREAM = "text/event-stream"
 
 
 @asynccontextmanager
-async def open_channel(
-    web: Web,
-    url: str,
-    cursor: Position | None,
-    *,
-    quiet_seconds: float = QUIET_SECONDS,
-    pong_seconds: float = PONG_SECONDS,
-) -> AsyncIterator[Channel]:
+async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIterator[Channel]:
     """A WebSocket; where that cannot be had, an event stream, which also says why not."""
     if url.startswith(("ws://", "wss://")):
         socket = await _handshake(web, resumed(url, cursor))
         if socket is not None:
             try:
-                async with aclosing(_messages(socket, quiet_seconds, pong_seconds)) as messages:
+                async with aclosing(_messages(socket)) as messages:
                     yield Channel(messages, _header(socket, FROM_HEADER))
             finally:
                 await socket.close()
@@ -81,7 +74,7 @@ async def open_channel(
     async with web.ask(resumed(url, cursor), headers={"Accept": EVENT_STREAM}) as answer:
         await _check(url, answer)
         answer.never_ends()
-        async with aclosing(_events(answer, quiet_seconds + pong_seconds)) as events:
+        async with aclosing(_events(answer)) as events:
             yield Channel(events, answer.headers.get(FROM_HEADER.lower()))
 
 
@@ -172,30 +165,32 @@ def _header(socket: ClientConnection, name: str) -> str | None:
     return None if socket.response is None else socket.response.headers.get(name)
 
 
-async def _messages(
-    socket: ClientConnection, quiet_seconds: float, pong_seconds: float
-) -> AsyncGenerator[bytes | str, None]:
+async def _messages(socket: ClientConnection) -> AsyncGenerator[bytes | str, None]:
     """If nothing comes the peer is asked; and given up, if nothing comes then either."""
     while True:
         try:
-            async with asyncio.timeout(quiet_seconds):
+            async with asyncio.timeout(QUIET_SECONDS):
                 message = await socket.recv()
         except TimeoutError:
-            await _ask(socket, pong_seconds, quiet_seconds + pong_seconds)
+            await _ask(socket)
         except ConnectionClosed as closed:
             raise _ended(closed) from None
         else:
             yield message
 
 
-async def _ask(socket: ClientConnection, pong_seconds: float, seconds: float) -> None:
+async def _ask(socket: ClientConnection) -> None:
     try:
-        async with asyncio.timeout(pong_seconds):
+        async with asyncio.timeout(PONG_SECONDS):
             await (await socket.ping())
     except ConnectionClosed as closed:
         raise _ended(closed) from None
     except TimeoutError:
-        raise Lost(f"nothing was heard for {seconds:.0f} s") from None
+        raise _silent() from None
+
+
+def _silent() -> Lost:
+    return Lost(f"nothing was heard for {QUIET_SECONDS + PONG_SECONDS:.0f} s")
 
 
 def _ended(closed: ConnectionClosed) -> Exception:
@@ -247,14 +242,14 @@ class Events:
         return "\n".join(data) if data else None
 
 
-async def _events(answer: Reply, silence_seconds: float) -> AsyncGenerator[str, None]:
+async def _events(answer: Reply) -> AsyncGenerator[str, None]:
     events, rest = Events(), b""
     while True:
         try:
-            async with asyncio.timeout(silence_seconds):
+            async with asyncio.timeout(QUIET_SECONDS + PONG_SECONDS):
                 piece = await answer.next_piece()
         except TimeoutError:
-            raise Lost(f"nothing was heard for {silence_seconds:.0f} s") from None
+            raise _silent() from None
         except Unreachable as error:
             raise Lost(error.cause) from None
         if not piece:
