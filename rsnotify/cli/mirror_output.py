@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from rsnotify.cli.output import counted
 from rsnotify_client.address import host_of
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.report import Event, Sums, percentile
+from rsnotify_mirror.report import Event, Sums, percentile, problem_of
 
 LINE_SECONDS = 10.0
 BAR_SECONDS = 0.2
@@ -67,9 +68,8 @@ def _line(event: Event, *, is_live: bool) -> str | None:
     if event.event == "baseline":
         return f"{_named(event)}; {event.to_do} to fetch or remove"
     if event.event in ("failed", "skipped", "trouble"):
-        is_named = not event.loc or (event.problem or "").startswith(event.loc)
-        words = event.problem if is_named else f"{event.loc}: {event.problem}"
-        return f"trying again: {words}" if event.event == "trouble" else f"{event.event}: {words}"
+        what = "trying again" if event.event == "trouble" else event.event
+        return f"{what}: {problem_of(event.loc, event.problem or '')}"
     is_news = event.event in ("stored", "deleted")
     return f"{event.event}  {event.loc}" if is_live and is_news else None
 
@@ -79,20 +79,16 @@ def _named(event: Event) -> str:
     if event.resources is None:
         return "the Source has no Resource List"
     if event.selection is None:
-        return f"the Resource List has {_counted(event.resources)}"
+        return f"the Resource List has {counted(event.resources, 'resource')}"
     selected = f"{event.resources} selected by {event.selection}"
-    return f"the Resource List has {_counted(event.listed)}, {selected}"
+    return f"the Resource List has {counted(event.listed or 0, 'resource')}, {selected}"
 
 
 def _none_selected(event: Event) -> str:
     return (
-        f"{event.selection} selects none of {_counted(event.listed)}: "
+        f"{event.selection} selects none of {counted(event.listed or 0, 'resource')}: "
         "a glob is matched against the whole URI, such as '*/pdf/*'"
     )
-
-
-def _counted(resources: int | None) -> str:
-    return "1 resource" if resources == 1 else f"{resources} resources"
 
 
 async def show(mirror: Mirror, shown: Shown) -> None:
@@ -142,9 +138,7 @@ def say_end(mirror: Mirror, shown: Shown) -> None:
 
 def _say_problems(mirror: Mirror, shown: Shown) -> None:
     for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
-        is_named = problem.startswith(loc)
-        words = f"failed: {problem if is_named else f'{loc}: {problem}'}"
-        say(named(words, shown), err=True)
+        say(named(f"failed: {problem_of(loc, problem)}", shown), err=True)
     if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
         say(named(f"and {more} more failed; --json names them all", shown), err=True)
 
@@ -153,7 +147,7 @@ def _sum_line(mirror: Mirror) -> str:
     sums = mirror.sums
     resources, to_do, failed = mirror.state.counts()
     return (
-        f"{_counted(resources)}, {to_do} to do, {failed} failed; stored {sums.stored} "
+        f"{counted(resources, 'resource')}, {to_do} to do, {failed} failed; stored {sums.stored} "
         f"({_size(sums.fetched_bytes)}), deleted {sums.deleted}, unchanged {sums.unchanged}"
     )
 

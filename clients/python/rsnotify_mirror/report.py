@@ -48,6 +48,15 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     selection: str | None = None
 
 
+def problem_of(loc: str | None, problem: str) -> str:
+    """The problem with the resource's address before it, where it does not say that itself.
+
+    >>> problem_of("http://a/", "http://a/ answers 404"), problem_of("http://a/", "it is too long")
+    ('http://a/ answers 404', 'http://a/: it is too long')
+    """
+    return problem if not loc or problem.startswith(loc) else f"{loc}: {problem}"
+
+
 Report = Callable[[Event], None]
 
 
@@ -134,8 +143,7 @@ class Watch:
 
     def note(self, event: Event) -> None:
         if event.problem is not None:
-            is_named = not event.loc or event.problem.startswith(event.loc)
-            self.note_error(event.problem if is_named else f"{event.loc}: {event.problem}")
+            self.note_error(problem_of(event.loc, event.problem))
 
     def note_error(self, problem: str) -> None:
         self._error = problem[:PROBLEM_CHARACTERS], time()
