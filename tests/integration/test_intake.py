@@ -130,16 +130,6 @@ async def test_a_removed_set_is_gone(hub: RunningHub) -> None:
     assert (await hub.ask("DELETE", "/api/sets/dataset1"))[0] == 404
 
 
-async def test_a_request_has_at_most_10_000_changes_on_both_ways_in(hub: RunningHub) -> None:
-    topic = f"{hub.url}/channels/dataset1/change_notification_channel"
-    links = {"Link": f'<{topic}>; rel="self", <{hub.url}/hub>; rel="hub"'}
-    sent = {"Content-Type": "application/json"}
-    for path, headers, accepted in ((CHANGES, sent, 201), ("/hub", sent | links, 200)):
-        for count, expected in ((10_000, accepted), (10_001, 413)):
-            body = json.dumps([RES1] * count).encode()
-            assert (await hub.ask("POST", path, data=body, headers=headers))[0] == expected
-
-
 async def test_it_is_live_and_ready(hub: RunningHub) -> None:
     assert (await hub.ask("GET", "/health/live"))[0] == 200
     assert (await hub.ask("GET", "/health/ready"))[0] == 200

@@ -374,12 +374,6 @@ def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
     assert not is_accepted(most + 1)
 
 
-def test_a_request_has_as_many_changes_as_documented_and_no_more() -> None:
-    changes = [json.dumps(ONE).encode()] * (bodies.MAX_CHANGES + 1)
-    assert accepted(b"[%s]" % b",".join(changes[:-1]))
-    assert not accepted(b"[%s]" % b",".join(changes))
-
-
 def test_a_change_takes_as_many_bytes_as_documented_and_no_more() -> None:
     links = [{**LINK, "href": uri(2_000)}] * 15 + [{**LINK, "href": uri(1_200)}]
     (fragment,) = read_submission(
