@@ -15,8 +15,11 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_mirror.audit import Audit, Finding
 
 LINE = b'{"loc": "u:a"}'
-URLSET = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">%b</urlset>'
-ENTRY = b"<url><loc>u:a</loc></url>"
+URLSET = (
+    b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+    b' xmlns:rs="http://www.openarchives.org/rs/terms/">%b</urlset>'
+)
+ENTRY = b'<url><loc>u:a</loc><rs:md change="created"/></url>'
 
 # publish ------------------------------------------------------------------------------------------
 
