@@ -1,8 +1,8 @@
 """Dumps of a copy: Resource Dumps, Change Dumps and their archives, in a folder or an object store.
 
-`dump.make` reads what the mirror knows in one transaction (`copy_reader`), holds it against the
-packages that there are (`comparing`), decides which of them stay as they are and which are written
-anew (`parts`), writes those (`packing`, `package_writer`, `zip_records`), and then the documents
-(`dump_documents`) of a new generation, which takes the place of the old one by one rename
-(`generations`); `object_store` copies all of it. Nothing here knows a hub.
+`dump.make` reads what the mirror knows in one transaction (`copy_reader`), decides which of the
+packages that there are stay as they are and which are written anew (`parts`), writes those
+(`packing`, `package_writer`, `zip_records`), tells how they differ from the last (`changes`), and
+writes the documents (`dump_documents`) of a new generation, which takes the place of the old one by
+one rename (`generations`); `object_store` copies all of it. Nothing here knows a hub.
 """
