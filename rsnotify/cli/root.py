@@ -122,7 +122,9 @@ def main() -> None:
     words = sys.argv[1:]
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
-    if words[:1] not in (["serve"], ["check"]) and any(map(_is_ours, os.environ)):
+    if "_RSNOTIFY_COMPLETE" in os.environ:  # the shell asks, in the middle of a line
+        logging.disable()
+    elif words[:1] not in (["serve"], ["check"]) and any(map(_is_ours, os.environ)):
         from rsnotify.process.settings import misspelt  # the hub refuses what is misspelt
 
         _say("warning", *misspelt(os.environ))

@@ -138,6 +138,20 @@ async def test_a_misspelt_variable_is_said_and_the_command_goes_on(
     assert (ended.status, ended.err.count("\n"), said in ended.err) == (0, 1, True), ended
 
 
+async def test_the_shell_completes_sets_and_shows_nothing_else(hub: RunningHub) -> None:
+    asked = {
+        "_RSNOTIFY_COMPLETE": "complete_bash",
+        "COMP_WORDS": "rsnotify publish data",
+        "COMP_CWORD": "2",
+        "RSNOTIFY_TOKEN": TOKEN,
+        "RSNOTIFY_TOKN": TOKEN,
+    }
+    there = await typed("", RSNOTIFY_URL=hub.url, **asked)
+    assert (there.out.strip(), there.err) == ("dataset1", ""), there
+    away = await typed("", RSNOTIFY_URL="http://127.0.0.1:9", **asked)
+    assert (away.out.strip(), away.err) == ("", ""), away
+
+
 async def test_a_script_gets_its_errors_in_json(hub: RunningHub) -> None:
     line = "publish dataset1 example.com/a --json"
     ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
