@@ -158,5 +158,5 @@ def _verdict(found: Audit) -> str:
     return (
         "IN SYNC"
         if found.sample is None
-        else f"IN SYNC as far as the sample of {found.checked} tells"
+        else f"IN SYNC as far as the sample of {found.checked} shows"
     )

@@ -336,7 +336,7 @@ def _bodies_of_xml(content: bytes) -> Iterator[PublishBody]:
     document, oddities = parse_all_of_document(content.lstrip())
     if not document.entries and not oddities:
         return
-    if document.entries and not any(each.md and each.md.change for each in document.entries):
+    if not oddities and not any(each.md and each.md.change for each in document.entries):
         raise Rejected(
             "the file says of no resource that it changed: it is a list of resources, which "
             "`rsnotify resources load` loads"

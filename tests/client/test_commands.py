@@ -181,7 +181,7 @@ async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path:
     assert whole[1].split() == ["selected", "at", "the", "Source", "2"]
     assert (whole[-2].split(), whole[-1]) == (["not", "at", "the", "Source", "0"], "IN SYNC")
     assert sampled[-2].split() == ["not", "at", "the", "Source", "-"]
-    assert sampled[-1] == "IN SYNC as far as the sample of 1 tells"
+    assert sampled[-1] == "IN SYNC as far as the sample of 1 shows"
 
 
 async def test_a_mirror_says_once_that_it_follows(hub: RunningHub, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_of_many_findings_the_first_are_named_and_the_rest_counted(
         (audit(0), "IN SYNC"),
         (audit(1), "OUT OF SYNC"),
         (audit(0, skipped=1), "OUT OF SYNC"),
-        (audit(0, sample=7), "IN SYNC as far as the sample of 7 tells"),
+        (audit(0, sample=7), "IN SYNC as far as the sample of 7 shows"),
         (audit(1, sample=7), "OUT OF SYNC"),
     ],
 )
