@@ -610,7 +610,7 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
             site.resource("/b", change="created", datetime=WITHIN, path="/1/b")
         ),
         "/changedump.xml",
-        "/d changed at 2026-11-20T00:30:00.000000Z, but no manifest tells it",
+        "/d changed at 2026-11-20T00:30:00.000000Z, but in no manifest",
     ),
     "a package is not there": (
         lambda site: site.resources.pop("/dump.zip"),
@@ -644,7 +644,7 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
             )
         ),
         "/dump.zip",
-        "does not tell the same of",
+        "does not say the same of",
     ),
     "a package does not hold what its manifest names": (
         lambda site: (

@@ -32,7 +32,7 @@ export class HistoryGone extends Error {
   }
 }
 
-/** The channel itself no longer tells what followed the cursor; Change Lists may. */
+/** The channel itself no longer has what followed the cursor; Change Lists may. */
 export class TooOld extends Error {
   name = "TooOld";
 }

@@ -396,7 +396,7 @@ class Follower(BaseFollower[Received]):
     def _the_lists(self) -> ChangeLists:
         if self._lists is None:
             raise Rejected(
-                "the channel no longer tells what followed the cursor, "
+                "the channel no longer has what followed the cursor, "
                 "and there is no Change List to catch up from",
                 close_code=4410,
             )

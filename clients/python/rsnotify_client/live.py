@@ -190,7 +190,7 @@ async def _ask(socket: ClientConnection) -> None:
 
 
 def _silent() -> Lost:
-    return Lost(f"nothing was heard for {QUIET_SECONDS + PONG_SECONDS:.0f} s")
+    return Lost(f"nothing came for {QUIET_SECONDS + PONG_SECONDS:.0f} s")
 
 
 def _ended(closed: ConnectionClosed) -> Exception:

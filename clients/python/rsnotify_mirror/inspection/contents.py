@@ -243,13 +243,13 @@ class Contents:
                 (self._url(document), loc, _unlike_change_list(loc, time, listed, packed))
                 for loc, document, time, listed, packed in self._stated.execute(_NOT_LISTED, words)
             )
-            yield from _named("Core 13.2", found, "Let both tell of the same changes.")
+            yield from _named("Core 13.2", found, "Let both list the same changes.")
             if whole.is_whole and whole.end is not None:
                 missing = (
-                    (whole.url, loc, f"{loc} changed at {Position(time)}, but no manifest tells it")
+                    (whole.url, loc, f"{loc} changed at {Position(time)}, but in no manifest")
                     for loc, time in self._stated.execute(_NOT_PACKED, words)
                 )
-                yield from _named("Core 13.2", missing, "Let both tell of the same changes.")
+                yield from _named("Core 13.2", missing, "Let both list the same changes.")
 
     def _url(self, number: int) -> str:
         found = self._stated.execute("SELECT url FROM document WHERE id = ?", (number,)).fetchone()
@@ -270,8 +270,8 @@ def _is_other(one: str | None, other: str | None) -> bool:
 
 def _unlike_snapshot(loc: str, other: Whole, *, is_missing: bool) -> str:
     if is_missing:
-        return f"{loc} is here, but not in {other.url}, and no change tells why"
-    return f"{loc} has another hash than in {other.url}, and no change tells why"
+        return f"{loc} is here, but not in {other.url}, and no change says why"
+    return f"{loc} has another hash than in {other.url}, and no change says why"
 
 
 def _unlike_change_list(loc: str, time: int, listed: str | None, packed: str) -> str:

@@ -458,7 +458,7 @@ class Packages:
             loc = self._contents.differ(named.url, named.contents)
             if loc is not None:
                 found.append(
-                    _wrong(f"{MANIFEST} does not tell the same of {loc} as {named.contents}")
+                    _wrong(f"{MANIFEST} does not say the same of {loc} as {named.contents}")
                 )
         unnamed = package.unnamed(document.entries)
         if unnamed:
