@@ -78,8 +78,19 @@ State = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="What of --dir is published. [DIR/.rsnotify-SET.db]"),
 ]
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key == "":
+        raise typer.BadParameter("--key is empty: is the variable set that you wrote there?")
+    return key
+
+
 Key = Annotated[
-    str | None, typer.Option(help="Idempotency key: repeated with it, nothing is stored twice.")
+    str | None,
+    typer.Option(
+        help="Idempotency key: repeated with it, nothing is stored twice.", callback=_checked_key
+    ),
 ]
 
 PUBLISH = """Publish changes to a set.

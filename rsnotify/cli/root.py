@@ -162,7 +162,8 @@ def _with_advice(error: Any) -> str:
     message = error.format_message().rstrip(".").removeprefix("Invalid value: ")
     message = message.replace(NO_NUMBER, "it must be a whole number")
     message = message.replace("Input should be", "it must be")
-    path = error.ctx.command_path if error.ctx else "rsnotify"
+    given = [each for each in sys.argv[1:2] if each in COMMANDS]
+    path = error.ctx.command_path if error.ctx else " ".join(["rsnotify", *given])
     if message.startswith("No such command") and not message.endswith("?"):
         message += f": the commands are {', '.join(error.ctx.command.list_commands(error.ctx))}"
     see = " See" if message.endswith("?") else "; see"

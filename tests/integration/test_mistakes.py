@@ -29,6 +29,8 @@ MISTAKES = [
     ("publish dataset1 DIR/text", USE, "is a file: publish the changes in it with --file"),
     ("publish dataset1 DIR", USE, "is a folder: publish what changed in it with --dir"),
     ("publish dataset1 --file DIR/list.xml", NO, "which `rsnotify resources load` loads"),
+    ("publish dataset1 LOC --key=", USE, "--key is empty"),
+    ("publish dataset1 --between a", USE, "requires 2 arguments; see rsnotify publish --help"),
     ("publish DataSet1/ LOC", USE, "did you mean dataset1?"),
     ("publish dataset1 LOC --url HUB?a=b", USE, "give it without ?a=b"),
     ("publish dataset1 --file DIR/none.json", USE, "none.json: No such file"),
