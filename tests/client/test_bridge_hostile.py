@@ -1,18 +1,24 @@
 """Sources that are broken or hostile, bridged: each is a clear line, and nothing is deleted."""
 
+import asyncio
 import gzip
 import sqlite3
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify_bridge.memory import BridgeStore
-from rsnotify_client.polite import ROBOTS_BYTES
+from rsnotify_client import polite as polite_module
+from rsnotify_client.network import Network
+from rsnotify_client.polite import ROBOTS_BYTES, Hosts, PoliteWeb
+from rsnotify_client.web import Refused
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess
-from tests.support.sources import Source
+from tests.support.sources import Handler, Source
 
 NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 GOOD = f"<urlset {NS}><url><loc>http://a.example/a</loc></url></urlset>"
@@ -138,6 +144,88 @@ async def test_a_disk_that_is_full_is_said_and_when_it_has_room_the_bridge_goes_
             store.database.execute("PRAGMA max_page_count = 1000000")
             assert await bridges.once()
     assert bridging.count() == 2_001
+
+
+@asynccontextmanager
+async def polite(source: Source) -> AsyncIterator[PoliteWeb]:
+    source.documents["/a"] = b"content"
+    web = PoliteWeb(None, source.url, Network(timeout_seconds=0.5), Hosts())
+    try:
+        yield web
+    finally:
+        await web.close()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 410, 302])
+async def test_where_there_is_no_robots_txt_all_is_allowed(source: Source, status: int) -> None:
+    source.handlers["/robots.txt"] = answering(status)
+    async with polite(source) as web:
+        assert (await web.page(source.loc("a"))).body == b"content"
+
+
+@pytest.mark.parametrize("status", [500, 503, 599, 429, None, 0])
+async def test_a_host_whose_robots_txt_cannot_be_had_is_asked_for_nothing_else_until_it_can(
+    source: Source, status: int | None
+) -> None:
+    """RFC 9309, 2.3.1.4. None: the connection is cut; 0: it hangs."""
+    source.handlers["/robots.txt"] = answering(status)
+    async with polite(source) as web:
+        with pytest.raises(TryAgain) as refused:
+            await web.page(source.loc("a"))
+        assert f"{source.loc('robots.txt')} cannot be" in refused.value.detail
+        assert "nothing else there is asked for" in refused.value.detail
+        assert source.asked["/a"] == 0
+        source.handlers["/robots.txt"] = answering(404)
+        assert (await web.page(source.loc("a"))).body == b"content"
+
+
+async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polite_module, "ROBOTS_SECONDS", 0.0)
+    source.documents["/robots.txt"] = b"User-agent: *\nDisallow: /b\n"
+    async with polite(source) as web:
+        await web.page(source.loc("a"))
+        source.handlers["/robots.txt"] = answering(500)
+        assert (await web.page(source.loc("a"))).body == b"content"
+        with pytest.raises(Refused, match="asks robots to leave /b alone"):
+            await web.page(source.loc("b"))
+    assert source.asked["/robots.txt"] == 2
+
+
+@pytest.mark.parametrize(("delay", "is_said"), [(30, False), (31, True), (999_999_999, True)])
+async def test_a_delay_that_is_longer_than_anybody_waits_is_said(
+    source: Source, caplog: pytest.LogCaptureFixture, delay: int, is_said: bool
+) -> None:
+    source.documents["/robots.txt"] = f"User-agent: *\nCrawl-delay: {delay}\n".encode()
+    async with polite(source) as web:
+        await web.page(source.loc("a"))
+    assert (f"asks for {delay} s between two requests: 30 s are kept" in caplog.text) == is_said
+
+
+async def test_a_delay_is_kept_up_to_a_limit(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polite_module, "LONGEST_DELAY_SECONDS", 0.01)
+    source.documents["/robots.txt"] = b"User-agent: *\nCrawl-delay: 999999999\n"
+    async with polite(source) as web:
+        await web.page(source.loc("a"))
+        await web.page(source.loc("a"))
+    assert source.asked["/a"] == 2
+
+
+def answering(status: int | None) -> Handler:
+    """With this status; None: by cutting the connection; 0: never."""
+
+    async def handler(request: web.Request) -> web.Response:
+        if status == 0:
+            await asyncio.Event().wait()
+        if status is None:
+            assert request.transport is not None
+            request.transport.abort()
+        return web.Response(status=status or 200)
+
+    return handler
 
 
 async def test_what_robots_txt_closes_is_not_asked_for(

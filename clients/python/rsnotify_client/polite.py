@@ -1,10 +1,11 @@
 """Requests that take their turn: one at a time to each host, and what robots.txt asks is kept.
 
-Rules that hold here: who asks often, and without a person behind it, uses this; a host whose
-robots.txt cannot be had allows everything.
+Rules that hold here: who asks often, and without a person behind it, uses this; a host without
+robots.txt allows everything, one whose robots.txt cannot be had now nothing (RFC 9309, 2.3.1).
 """
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,12 +16,16 @@ from urllib.robotparser import RobotFileParser
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import host_of
 from rsnotify_client.network import Network
-from rsnotify_client.web import Refused, Reply, Web, date_seconds
+from rsnotify_client.web import AGAIN, Refused, Reply, Web, again, date_seconds
+
+log = logging.getLogger(__name__)
 
 ROBOT = "rsnotify"
 ROBOTS_BYTES = 512 * 1024
 ROBOTS_SECONDS = 24 * 3_600.0
+ROBOTS_AGAIN_SECONDS = 3_600.0  # where it could be had before
 LONGEST_DELAY_SECONDS = 30.0
+CLOSED = ", and nothing else there is asked for until it can; say --no-robots if it is yours"
 
 
 class Hosts:
@@ -36,24 +41,47 @@ class Hosts:
     async def turn(self, web: "PoliteWeb", url: str) -> AsyncIterator[None]:
         host = host_of(url)
         async with self._turns[host]:
-            if self.obeys_robots:
-                await self._obey(web, host, url)
+            delay = await self._obey(web, host, url) if self.obeys_robots else 0.0
             if (wait := self._next.get(host, 0.0) - monotonic()) > 0:
                 await asyncio.sleep(wait)
-            yield
+            try:
+                yield
+            finally:
+                self._next[host] = monotonic() + delay
 
-    async def _obey(self, web: "PoliteWeb", host: str, url: str) -> None:
+    async def _obey(self, web: "PoliteWeb", host: str, url: str) -> float:
+        """How long to wait before the next request."""
         until, robots = self._robots.get(host, (0.0, None))
         if robots is None or until < monotonic():
-            robots = await web.robots(host)
-            self._robots[host] = monotonic() + ROBOTS_SECONDS, robots
+            seconds, robots = await self._fresh(web, host, robots)
+            self._robots[host] = monotonic() + seconds, robots
         if not robots.can_fetch(ROBOT, url):
             raise Refused(
                 f"{host}/robots.txt asks robots to leave {urlsplit(url).path} alone: ask its "
                 "operator to allow rsnotify, or say --no-robots if it is yours"
             )
-        delay = min(LONGEST_DELAY_SECONDS, int(robots.crawl_delay(ROBOT) or 0))
-        self._next[host] = monotonic() + delay
+        return min(LONGEST_DELAY_SECONDS, _delay(robots))
+
+    async def _fresh(
+        self, web: "PoliteWeb", host: str, before: RobotFileParser | None
+    ) -> tuple[float, RobotFileParser]:
+        """What it says now, or said before; and for so many seconds."""
+        try:
+            robots = await web.robots(host)
+        except TryAgain as error:
+            if before is None:
+                error.detail += CLOSED
+                raise
+            log.warning("%s; what it said before is kept", error.detail)
+            return ROBOTS_AGAIN_SECONDS, before
+        if (asked := _delay(robots)) > LONGEST_DELAY_SECONDS:
+            said = "%s/robots.txt asks for %d s between two requests: %d s are kept"
+            log.warning(said, host, asked, LONGEST_DELAY_SECONDS)
+        return ROBOTS_SECONDS, robots
+
+
+def _delay(robots: RobotFileParser) -> int:
+    return int(robots.crawl_delay(ROBOT) or 0)
 
 
 def ahead_seconds(headers: Mapping[str, str], now: float) -> float | None:
@@ -86,15 +114,18 @@ class PoliteWeb(Web):
             yield answer
 
     async def robots(self, host: str) -> RobotFileParser:
-        """What robots.txt says; all is allowed where there is none, or where it cannot be had."""
+        """What robots.txt says; all is allowed where there is none, or where it is refused."""
         found = RobotFileParser()
         found.parse([])
+        url = f"{host}/robots.txt"
         try:
-            async with super().ask(f"{host}/robots.txt") as answer:
+            async with super().ask(url) as answer:
+                if answer.status in AGAIN or answer.status >= 500:
+                    raise again(url, answer)
                 if answer.status != 200:
                     return found
                 text = (await answer.read(ROBOTS_BYTES)).decode(errors="replace")
-        except (Rejected, TryAgain):
+        except Rejected:
             return found
         found.parse(filter(_can_be_parsed, text.splitlines()))
         return found
