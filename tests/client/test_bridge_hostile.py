@@ -146,6 +146,15 @@ async def test_a_disk_that_is_full_is_said_and_when_it_has_room_the_bridge_goes_
     assert bridging.count() == 2_001
 
 
+async def test_a_list_that_is_not_well_formed_is_called_so_when_it_is_found(
+    real_hub: HubProcess, source: Source, tmp_path: Path
+) -> None:
+    source.documents["/map.xml"] = b"<urlset>\n<url></urlset>"
+    facts = await Bridging(real_hub, "dataset1", tmp_path / "bridge.db").once(source.loc("map.xml"))
+    assert "not well-formed XML" in (facts.error or "")
+    assert "line 2" in (facts.error or "")
+
+
 @asynccontextmanager
 async def polite(source: Source) -> AsyncIterator[PoliteWeb]:
     source.documents["/a"] = b"content"

@@ -270,9 +270,19 @@ def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
         return DiscoveryStep(next=joined(page.url, link))
     moved = "" if page.url == url else f" (it is redirected to {page.url})"
-    raise Refused(
-        f"{url} is no ResourceSync document{moved} and links to none: look whether it is right"
-    )
+    why = _fault_of(page) or " and links to none: look whether it is right"
+    raise Refused(f"{url} is no ResourceSync document{moved}{why}")
+
+
+def _fault_of(page: FetchedPage) -> str:
+    """Why it could not be read; of a page in HTML nobody wants to know."""
+    if "html" in page.headers.get("content-type", "") or b"<html" in page.body[:1024].lower():
+        return ""
+    try:
+        _parsed(page)
+    except (Rejected, zlib.error) as error:
+        return f": {getattr(error, 'detail', error)}"
+    return ""
 
 
 async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
@@ -292,6 +302,14 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
 
 def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
     """The page as a ResourceSync document, or None."""
+    try:
+        return _parsed(page)
+    except (Rejected, zlib.error):
+        return None
+
+
+def _parsed(page: FetchedPage) -> tuple[Head, list[Entry]]:
+    """Raises `Rejected` or zlib's error for what is no such document."""
     stream, entries = DocumentStream(), list[Entry]()
     try:
         for piece in islice(Unpacker().feed(page.body), BEGINNING_PIECES):
@@ -299,7 +317,7 @@ def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
         entries += stream.close()
     except (Rejected, zlib.error):
         if not stream.has_head or stream.head.md.capability in ("capabilitylist", *DESCRIPTIONS):
-            return None
+            raise
         entries = []  # a long list, of which the beginning says enough
     return stream.head, entries
 
