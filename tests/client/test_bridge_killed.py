@@ -1,16 +1,23 @@
 """Bridges that are killed, and whose hubs and Source are: `make soak SOAK_ARGS=bridge`, shorter."""
 
+import asyncio
 import sqlite3
+from collections.abc import Generator
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import msgspec
 import pytest
 
+from rsnotify.errors import TryAgain
+from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.memory import BridgeStore
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.service import Bridges, HubAddress
+from rsnotify_bridge.sources import Piece
+from rsnotify_bridge.target import HubTarget
 from rsnotify_client.network import Network
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess
@@ -26,6 +33,37 @@ async def test_a_bridge_that_is_killed_misses_nothing_and_publishes_nothing_twic
     tmp_path: Path,
 ) -> None:
     assert await soak(tmp_path, 8, seed=4) > 0
+
+
+async def test_a_load_that_is_cut_is_closed_by_the_thread_that_read_it(tmp_path: Path) -> None:
+    """What SQLite has in one thread cannot be closed by another: Python would print that."""
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(64 * 1024)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(cut, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    target = HubTarget(address, TOKEN, "dataset1")
+    async with server:
+        with closing(BridgeStore(tmp_path / "bridge.db")) as store:
+            state = store.bridge("http://a.example/", address, "dataset1")
+            locs = [f"http://a.example/{number:04000}" for number in range(4_000)]
+            state.insert(Piece([(loc, Change(loc, "created")) for loc in locs]))
+
+            def read() -> Generator[Change, None, None]:
+                with closing(state.states(lambda change: change)) as found:
+                    try:
+                        yield from found
+                    finally:
+                        ended.append(get_ident())
+
+            ended: list[int] = []
+            with pytest.raises(TryAgain):
+                await target.load(read, "key", 0)
+            assert len(ended) == 1
+            assert ended[0] != get_ident()
+        target.close()
 
 
 class Killed(BaseException):

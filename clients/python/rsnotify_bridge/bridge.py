@@ -280,9 +280,8 @@ class Bridge:
         key = key_of(self.state.epoch, 0, str(facts.compared_at).encode())
         most = 100 if self._may_delete else 0
         try:
-            outcome = await self._target.load(
-                lambda: filter(None, map(self._published, self.state.states())), key, most
-            )
+            states = partial(self.state.states, self._published)
+            outcome = await self._target.load(states, key, most)
         except TooManyGone as error:
             facts.held = (
                 f"{error}; if that is meant, let it through with --release, or give --shared"

@@ -8,7 +8,7 @@ process at a time holds the file; any other may read how the bridges are.
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -241,8 +241,7 @@ class BridgeMemory:
 
     def numbers(self) -> Iterator[tuple[int, str, int]]:
         """The number, key and part of every entry."""
-        cursor = self._memory.database.cursor()
-        yield from cursor.execute("SELECT id, key, part FROM entry WHERE bridge = ?", (self.id,))
+        yield from self._run("SELECT id, key, part FROM entry WHERE bridge = ?", (self.id,))
 
     def move(self, moved: Iterable[tuple[int, int]]) -> None:
         """These entries are in other parts of the Source's list now."""
@@ -346,14 +345,14 @@ class BridgeMemory:
         self._run("DELETE FROM entry WHERE bridge = ? AND key = ?", (self.id, key))
         found.pop(key, None)
 
-    def states(self) -> Iterator[Change]:
-        """All that the Source has, each address once; by a connection of its own, in any thread."""
+    def states(self, published: Callable[[Change], Change | None]) -> Generator[Change, None, None]:
+        """All that the Source has as it is published, by a connection of its own, in any thread."""
         with closing(sqlite3.connect(self._memory.path)) as database:
             seen = set[str]()  # where each has its own address they need no memory
             for row in database.execute("SELECT body FROM entry WHERE bridge = ?", (self.id,)):
                 change = decode(row[0])
-                if change.loc not in seen:
-                    yield change
+                if change.loc not in seen and (ready := published(change)) is not None:
+                    yield ready
                 if self._aliases:
                     seen.add(change.loc)
 
@@ -369,8 +368,8 @@ class BridgeMemory:
     # Its list's parts -------------------------------------------------------------------------
 
     def parts(self) -> Parts:
-        row = self._run("SELECT parts FROM bridge WHERE id = ?", (self.id,)).fetchone()
-        return read_parts(row[0])
+        found = self._run("SELECT parts FROM bridge WHERE id = ?", (self.id,))
+        return read_parts(found.fetchone()[0])
 
     def keep_parts(self, parts: Parts) -> None:
         body = msgspec.msgpack.encode(parts)

@@ -5,7 +5,8 @@ until it is known what became of it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -85,7 +86,7 @@ class HubTarget:
         return not is_news(msgspec.convert({**said, "change": "created"}, Change), change)
 
     async def load(
-        self, states: Callable[[], Iterator[Change]], key: str, max_delete: float
+        self, states: Callable[[], Generator[Change, None, None]], key: str, max_delete: float
     ) -> Any:
         """Make these the resources of the set, and wait until they are.
 
@@ -93,15 +94,17 @@ class HubTarget:
         """
         path = f"{self._path}?{urlencode({'max_delete': f'{max_delete:g}'})}"
         headers = {"Content-Type": NDJSON, "Idempotency-Key": key}
+
+        def ask() -> Any:
+            with closing(states()) as found:  # what a thread reads of SQLite it closes, too
+                return self._loading.ask("PUT", path, headers, _lines(found)).content
+
         try:
-            answer = await asyncio.to_thread(
-                lambda: self._loading.ask("PUT", path, headers, _lines(states()))
-            )
+            content = await asyncio.to_thread(ask)
         except Rejected as error:
             if error.status == CONFLICT and error.detail.startswith(REFUSES):
                 raise TooManyGone(error.detail.partition(";")[0]) from None
             raise
-        content = answer.content
         while content["stage"] not in ("done", "compared"):
             await asyncio.sleep(ASK_SECONDS)
             standing = (await asyncio.to_thread(self._hub.ask, "GET", self._path)).content
