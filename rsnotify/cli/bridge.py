@@ -207,10 +207,8 @@ class Running:
             self._report()
             await bridges.close()
         for each in bridges.bridges:
-            facts = each.state.facts
-            typer.echo(f"{each.name}: {each.state.known} resources, {facts.published} published")
-            for said in filter(None, (facts.error, facts.held, facts.skipped)):
-                typer.echo(f"{each.name}: {said}", err=True)
+            published = each.state.facts.published
+            typer.echo(f"{each.name}: {each.state.known} resources, {published} published")
         return 0 if is_well else 1
 
     async def _work(self, bridges: Bridges, *, once: bool) -> bool:
@@ -303,7 +301,8 @@ def let_through(state: Path, source: str | None, set_name: str | None) -> int:
         held = [each for each in found if each.facts.held is not None]
         for each in held:
             each.release()
-            typer.echo(f"{each.source} to {each.set_name}: let through: {each.facts.held}")
+            what = (each.facts.held or "").partition(";")[0]
+            typer.echo(f"{each.source} to {each.set_name}: let through: {what}")
     if not held:
         typer.echo("nothing is held back", err=True)
     return 0 if held else 1

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from rsnotify_bridge import oai
+from rsnotify_client import oaipmh
 from rsnotify_client.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
 from tests.client.bridging import Bridging
 from tests.client.hubs import HubProcess
@@ -194,6 +196,93 @@ async def test_tokens_that_go_in_a_circle_end_the_harvest(
     facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
     assert "go in a circle" in (facts.error or "")
     assert len(asked) < 5
+
+
+@pytest.mark.parametrize("again", [2, 3])
+async def test_fresh_tokens_that_bring_no_new_record_end_the_harvest(
+    bridging: Bridging, source: Source, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    """The same two pages by turns, each time with another token, so often until the list ends."""
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.query["verb"] == "Identify":
+            return web.Response(text=IDENTIFY, content_type="text/xml")
+        number = int(request.query.get("resumptionToken", 0))
+        token = "" if number == again + 2 else number + 1
+        text = f"{RECORD.format(number % 2)}<resumptionToken>{token}</resumptionToken>"
+        return web.Response(text=PAGE.format(text), content_type="text/xml")
+
+    source.handlers["/oai"] = handler
+    monkeypatch.setattr(oaipmh, "STALE_PAGES", 3)
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert ("3 pages without a new record" in (facts.error or "")) == (again == 3)
+    assert facts.is_loaded == (again == 2)
+
+
+@pytest.mark.parametrize("attributes", ['completeListSize="{}"', 'cursor="{}"'])
+async def test_a_list_that_announced_more_than_came_is_said_until_it_is_read_whole(
+    bridging: Bridging, source: Source, attributes: str
+) -> None:
+    def announce(count: int) -> None:
+        token = f"<resumptionToken {attributes.format(count)}/>"
+        serve(source, PAGE.format("".join(map(RECORD.format, "abc")) + token))
+
+    address = f"oai:{source.loc('oai')}"
+    short = "the list ended after 3 records, though it announced 4"
+    announce(4)
+    facts = await bridging.once(address, **BY_TEMPLATE)
+    assert (facts.error, facts.skipped, facts.is_well, bridging.count()) == (None, short, False, 3)
+    announce(3)
+    facts = await bridging.once(address, **BY_TEMPLATE)
+    assert (facts.error, facts.skipped) == (None, short)  # what has changed since was read
+    bridging.forget_comparison()
+    facts = await bridging.once(address, **BY_TEMPLATE)
+    assert (facts.error, facts.skipped, facts.is_well) == (None, None, True)
+    cursor = facts.cursor
+    announce(4)
+    facts = await bridging.once(address, **BY_TEMPLATE)
+    assert (facts.skipped, facts.cursor) == (short, cursor)
+
+
+async def test_what_a_list_left_out_that_announced_more_is_not_gone(
+    repository: Repository, bridging: Bridging, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are too many to be asked for; the others are."""
+
+    async def handler(request: web.Request) -> web.Response:
+        answer = await repository.handler(request)
+        token = f'<resumptionToken completeListSize="{announced}"/></ListIdentifiers>'
+        if "<resumptionToken" not in (answer.text or ""):
+            answer.text = (answer.text or "").replace("</ListIdentifiers>", token)
+        return answer
+
+    repository.deleted = "no"
+    source.handlers["/oai"] = repository.handler
+    address = f"oai:{source.loc('oai')}"
+    await bridging.once(address, **BY_TEMPLATE)
+    source.handlers["/oai"] = handler
+    for case in ((0, 4, 31, 0), (0, 5, 31, 5), (5, 4, 25, 10)):
+        first, confirmed, announced, gone = case
+        monkeypatch.setattr(oai, "CONFIRMED", confirmed)
+        for number in range(first, first + 5):
+            repository.records.pop(number, None)
+        bridging.forget_comparison()
+        facts = await bridging.once(address, **BY_TEMPLATE, **{"max-delete": 100})
+        assert (facts.error, len(bridging.told())) == (None, gone)
+
+
+async def test_a_token_to_which_nothing_matches_any_more_is_said(
+    repository: Repository, bridging: Bridging, source: Source
+) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        if "resumptionToken" in request.query:
+            text = BAD_ARGUMENT.replace("badArgument", "noRecordsMatch")
+            return web.Response(text=text, content_type="text/xml")
+        return await repository.handler(request)
+
+    source.handlers["/oai"] = handler
+    facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+    assert facts.skipped == "the list ended after 10 records, though it announced 11"
 
 
 async def test_the_text_of_the_wild_is_read(bridging: Bridging, source: Source) -> None:

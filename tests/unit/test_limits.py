@@ -95,7 +95,7 @@ LIMITS: dict[str, float] = {
     "tags of such a page": markup.TAGS,
     "attributes of one tag": markup.ATTRIBUTES,
     "pages of one harvest": oaipmh.MAX_PAGES,
-    "pages without a record, one after the other": oaipmh.EMPTY_PAGES,
+    "pages without a new record, one after the other": oaipmh.STALE_PAGES,
     "records that a harvest left out, asked for one by one": oai.CONFIRMED,
     "harvests begun anew because a resumption token has expired": oaipmh.EXPIRED,
     "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,

@@ -19,6 +19,7 @@ from rsnotify_bridge.comparison import StateComparison
 from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import (
+    RELEASE,
     VIA,
     clock_off,
     held_back,
@@ -28,7 +29,7 @@ from rsnotify_bridge.rules import (
     publishable,
     with_via,
 )
-from rsnotify_bridge.sources import Piece, SourceAdapter, SourceGap
+from rsnotify_bridge.sources import AGAIN_SECONDS, Piece, SourceAdapter, SourceGap
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import delay_seconds
@@ -37,8 +38,7 @@ from rsnotify_client.web import Unchanged
 
 log = logging.getLogger(__name__)
 
-HUB_SECONDS = 60.0
-BEAT_SECONDS = 10.0
+HUB_SECONDS, BEAT_SECONDS = 60.0, 10.0
 REFUSED = frozenset({400, 409, 413, 422})
 
 
@@ -66,6 +66,7 @@ class Bridge:
         self._may_delete = options.max_delete >= 100  # by the first load
         self._deleted = 0  # of this look, of so many
         self._known: int | None = None
+        self._said: dict[str, str | None] = {}  # of what is wrong
 
     # Rounds -----------------------------------------------------------------------------------
 
@@ -117,15 +118,21 @@ class Bridge:
         if facts.failures:
             log.info("%s: well again", self.name)
         facts.failures, facts.error, facts.error_at = 0, None, None
+        self._say("error", None)
         facts.read_at = facts.looked_at
 
     def _fail(self, why: str) -> None:
         facts = self.state.facts
-        why = without_tokens(why)
-        if facts.error != why:
-            log.warning("%s: %s", self.name, why)
-        facts.error, facts.error_at = why, time.time()
+        facts.error, facts.error_at = without_tokens(why), time.time()
+        self._say("error", facts.error)
         facts.failures, facts.failed = facts.failures + 1, facts.failed + 1
+
+    def _say(self, kind: str, said: str | None, *lines: str | None) -> None:
+        """Log what is wrong, once as long as it stays so."""
+        if said and self._said.get(kind) != said:
+            for line in lines or (said,):
+                log.warning("%s: %s", self.name, line)
+        self._said[kind] = said
 
     async def _look(self, *, is_once: bool) -> None:
         if self._adapter is not None:
@@ -162,24 +169,24 @@ class Bridge:
 
     def _compares_in(self, adapter: SourceAdapter) -> float | None:
         """So many seconds; None: never."""
-        every = self._options.compare or adapter.compare_seconds
+        facts = self.state.facts
+        every = self._options.compare or (AGAIN_SECONDS if facts.short else adapter.compare_seconds)
         if every is None:
             return None
-        waited = time.time() - (self.state.facts.compared_at or 0.0)
+        waited = time.time() - (facts.compared_at or 0.0)
         return 0.0 if waited < 0 else max(0.0, every - waited)
 
     def _note(self, adapter: SourceAdapter) -> None:
         """What was skipped, and how far the Source's clock is off: once, as long as it stays so."""
         facts, count = self.state.facts, adapter.skipped_count
-        said = f"{count} of its entries: {adapter.skipped[0]}" if count else None
-        if said is not None and said != facts.skipped:
-            for each in adapter.skipped:
-                log.warning("%s: skipped: %s", self.name, each)
-        facts.skipped = said
-        clock = clock_off(adapter.web.ahead_seconds)
-        if clock is not None and facts.clock is None:
-            log.warning("%s: %s", self.name, clock)
-        facts.clock = clock
+        entries = f"{count} of its entries: {adapter.skipped[0]}" if count else None
+        short = adapter.short or facts.short
+        facts.skipped = "; ".join(filter(None, (entries, short))) or None
+        self._say("skipped", entries, *(f"skipped: {each}" for each in adapter.skipped))
+        self._say("short", short)
+        self._say("held", facts.held, f"held back: {facts.held}")
+        facts.clock = clock_off(adapter.web.ahead_seconds)
+        self._say("clock", facts.clock and "off", facts.clock)
 
     # The whole state --------------------------------------------------------------------------
 
@@ -205,7 +212,7 @@ class Bridge:
             await self._settle(adapter, comparison)
         self.state.keep_parts({} if adapter.skipped_count else adapter.parts)
         facts.cursor, facts.is_read = cursor, True
-        facts.compared_at = time.time()
+        facts.compared_at, facts.short = time.time(), adapter.short
         facts.is_loaded |= self._is_shared
         self.state.save()
 
@@ -237,11 +244,9 @@ class Bridge:
             await asyncio.sleep(0)
         if not can_delete:
             return
-        facts.held = why = held_back(len(gone), known, self._options.max_delete)
-        facts.held_changes = False
+        why = held_back(len(gone), known, self._options.max_delete)
+        facts.held, facts.held_changes = why, False
         self.state.hold(() if why is None else gone, is_all=True)
-        if why is not None:
-            log.warning("%s: held back: the Source no longer has %s", self.name, why)
         self._delete([] if why else gone)
 
     def _delete(self, keys: Sequence[str]) -> None:
@@ -256,7 +261,7 @@ class Bridge:
         """What was held back is let through, if somebody said so."""
         if not self.state.take_release():
             return
-        log.info("%s: let through: %s", self.name, self.state.facts.held)
+        log.info("%s: what was held back is let through", self.name)
         self._may_delete |= not self.state.facts.is_loaded
         self._delete(self.state.held())
         self.state.facts.held = None
@@ -283,10 +288,7 @@ class Bridge:
             states = partial(self.state.states, self._published)
             outcome = await self._target.load(states, key, most)
         except TooManyGone as error:
-            facts.held = (
-                f"{error}; if that is meant, let it through with --release, or give --shared"
-            )
-            log.warning("%s: held back: to load it, %s", self.name, facts.held)
+            facts.held = f"{error}{RELEASE}, or give --shared"
             self.state.begin_again()
             return
         counts = ", ".join(f"{outcome[name]} {name}" for name in ("created", "updated", "deleted"))
@@ -368,7 +370,6 @@ class Bridge:
         if (why := held_back(self._deleted, self._known, self._options.max_delete)) is None:
             return known & set(self.state.held() if facts.held_changes else ())  # read again
         facts.held, facts.held_changes = why, True
-        log.warning("%s: held back: the Source deletes %s", self.name, why)
         self.state.hold(known)
         return set(known)
 

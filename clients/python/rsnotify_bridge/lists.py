@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_bridge.sources import Piece, Pieces, SourceAdapter, SourceGap
+from rsnotify_bridge.sources import AGAIN_SECONDS, Piece, Pieces, SourceAdapter, SourceGap
 from rsnotify_client.address import joined
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import Source
@@ -22,8 +22,6 @@ from rsnotify_client.listreader import ListReader
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.polite import PoliteWeb
 from rsnotify_client.web import Unchanged, Web
-
-AGAIN_SECONDS = 86_400.0
 
 
 class ListedSource(SourceAdapter):

@@ -101,6 +101,7 @@ class Facts(msgspec.Struct):
     held: str | None = None
     held_changes: bool = False  # deletions that it said one by one; else what a list left out
     skipped: str | None = None
+    short: str | None = None  # the whole state that was read last
     clock: str | None = None  # how far the Source's is off
 
     @property

@@ -1,16 +1,17 @@
 """OAI-PMH: harvest all of a repository once, then what it says has changed.
 
-Rules that hold here: a harvest that breaks off deletes nothing.
+Rules that hold here: a harvest that breaks off deletes nothing; one that ends before it should is
+not taken for whole.
 """
 
 from contextlib import aclosing
 
 from rsnotify_bridge.records import LocRule, changes_of
-from rsnotify_bridge.sources import Piece, Pieces, SourceAdapter
+from rsnotify_bridge.sources import AGAIN_SECONDS, Piece, Pieces, SourceAdapter
 from rsnotify_client.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_client.polite import PoliteWeb
 
-COMPARE_SECONDS = {"no": 86_400.0}
+COMPARE_SECONDS = {"no": AGAIN_SECONDS}
 LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
 CONFIRMED = 1_000  # so many records that a harvest left out are asked for one by one
 
@@ -59,16 +60,17 @@ class OaiSource(SourceAdapter):
         async with aclosing(self._harvested(cursor)) as pieces:
             async for piece in pieces:
                 yield piece
-        yield Piece([], 0, self.cursor)
+        if self.short is None:  # else it is read again
+            yield Piece([], 0, self.cursor)
 
     async def gone(self, keys: list[str]) -> list[str]:
         """Many a repository skips records when others change between two of its pages."""
         if len(keys) > CONFIRMED:
-            return keys
+            return [] if self.short else keys
         return [key for key in keys if not await self._harvest.has(key)]
 
     async def _harvested(self, cursor: str | None) -> Pieces:
         async with aclosing(self._harvest.pages(cursor)) as pages:
             async for page in pages:
                 yield Piece(list(changes_of(page, self._request, self._rule, self.skip)))
-        self.cursor = self._harvest.next_cursor(cursor)
+        self.cursor, self.short = self._harvest.next_cursor(cursor), self._harvest.shortfall

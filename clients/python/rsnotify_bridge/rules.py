@@ -21,6 +21,7 @@ FEW = 10
 CLOCK_SECONDS = 300.0
 SLOWER, FASTER = 1.5, 0.5
 VIA = "via"
+RELEASE = "; if that is meant, let it through with --release"
 
 
 class Intervals(NamedTuple):
@@ -49,9 +50,8 @@ def held_back(deleted: int, known: int, max_delete: float) -> str | None:
     """Why so many deletions are not believed; None if they are."""
     if not deleted or (deleted <= FEW and deleted < known) or max_delete >= 100:
         return None
-    if (refusal := too_many(deleted, known, max_delete)) is None:
-        return None
-    return f"{refusal.partition(';')[0]}; if that is meant, let it through with --release"
+    refusal = too_many(deleted, known, max_delete)
+    return refusal and refusal.partition(";")[0] + RELEASE
 
 
 def is_news(old: Change, new: Change) -> bool:

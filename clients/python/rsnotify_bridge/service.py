@@ -50,14 +50,13 @@ class Bridges:
         token = options.token() or self._token
         webs = Webs.of(options.source, token, self._network, self._hosts[options.robots])
         self._webs.append(webs)
-        target = self._targets.get(options.set_name)
-        if target is None:
-            target = HubTarget(self._hub.url, self._hub.token, options.set_name)
-            self._targets[options.set_name] = target
+        name = options.set_name
+        if name not in self._targets:
+            self._targets[name] = HubTarget(self._hub.url, self._hub.token, name)
         return Bridge(
             options,
             lambda: find_source(webs, options.source, options.rule),
-            target,
+            self._targets[name],
             self._memory,
             on_look=lambda _: self._on_look(),
         )

@@ -12,6 +12,7 @@ from rsnotify_client.listreader import Parts
 from rsnotify_client.polite import PoliteWeb
 
 SKIPPED_NAMED = 20
+AGAIN_SECONDS = 86_400.0
 
 
 class SourceGap(Exception):
@@ -49,6 +50,7 @@ class SourceAdapter:
         self.web = web
         self.skipped: list[str] = []
         self.skipped_count = 0
+        self.short: str | None = None  # what ended before it should, of the last reading
         self.remarks: list[str] = []  # for --show
         self.cursor: str | None = None  # after a whole state: where changes go on
         self.parts: Parts = {}

@@ -1,8 +1,9 @@
 """OAI-PMH 2.0: requests, what a repository says of itself, and a list of records page by page.
 
 Rules that hold here: the time of a list is the repository's own; tokens that loop, expire or never
-end end the reading; while one page is read the next one comes. What is wrong with the XML of a
-page is put right where its meaning is certain (`markup`), and is said.
+end end the reading, and a list that ends before it should is known; while one page is read the next
+one comes. What is wrong with the XML of a page is put right where its meaning is certain
+(`markup`), and is said.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit, urlunsplit
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.values import is_w3c_datetime
+from rsnotify_client.answer import DIGITS
 from rsnotify_client.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import AGAIN, XML_FIRST, Refused, Web, again, refused
@@ -30,10 +32,12 @@ LOOK_BACK_SECONDS = 86_400
 OVERLAP_SECONDS = 60  # a record may be stored a while after it was stamped
 EXPIRED = 3  # so often a harvest is begun because a token is known no longer
 MAX_PAGES = 200_000
-EMPTY_PAGES = 100
+STALE_PAGES = 100
+MARKS = 16 * 1024 * 1024  # for identifiers that were seen, however many there are
 TRIES = 5
 WAIT_SECONDS = 300.0
 SEND_SECONDS = 0.001
+COUNTS = ("completeListSize", "cursor")
 _TOKEN = re.compile(rb"<(?:\w+:)?resumptionToken\b[^>]*>([^<]{1,8192})</(?:\w+:)?resumptionToken>")
 
 
@@ -56,6 +60,7 @@ class OaiPage(NamedTuple):
     words: str
     nameless: int  # records without an identifier
     repairs: tuple[str, ...]
+    announced: int = 0  # records of the list, or of its pages before this one, as the token says
 
 
 class OaiIdentity(NamedTuple):
@@ -141,10 +146,10 @@ def page_of(url: str, data: bytes, *, has_metadata: bool) -> OaiPage:
     if error is None and listed is None:
         raise Rejected(f"{url} sent neither records nor an error")
     records: list[OaiRecord] = []
-    nameless, token = 0, None
+    nameless, token, announced = 0, None, 0
     for each in listed.children() if listed is not None else ():
         if each.name == "resumptionToken":
-            token = each.text or None
+            token, announced = each.text or None, max(_count(each.get(name)) for name in COUNTS)
         elif (record := _record(each, has_metadata=has_metadata)) is not None:
             records.append(record)
         else:
@@ -152,7 +157,12 @@ def page_of(url: str, data: bytes, *, has_metadata: bool) -> OaiPage:
     code = None if error is None else error.get("code") or "unknown"
     words = "" if error is None else error.text[:200]
     date = root.text_of("responseDate")
-    return OaiPage(records, token, date, code, words, nameless, markup.repairs)
+    return OaiPage(records, token, date, code, words, nameless, markup.repairs, announced)
+
+
+def _count(text: str | None) -> int:
+    """A number that anybody can have meant; 0 for others."""
+    return int(text) if text and text.isdecimal() and len(text) <= DIGITS else 0
 
 
 def _record(element: Element, *, has_metadata: bool) -> OaiRecord | None:
@@ -211,6 +221,15 @@ def stamp_of(record: OaiRecord) -> str | None:
     return text if is_w3c_datetime(text) else None
 
 
+def has_new(records: Sequence[OaiRecord], seen: bytearray) -> bool:
+    """Whether one of them was not seen, and mark all; of many records, chance may hide a few."""
+    marks = {hash(each.identifier) % len(seen) for each in records}
+    is_new = not all(seen[each] for each in marks)
+    for each in marks:
+        seen[each] = 1
+    return is_new
+
+
 class TokenExpired(Exception):
     """The repository does not know its token any more."""
 
@@ -226,11 +245,18 @@ class Harvest:
         self.granularity = granularity
         self.response_date: Position | None = None
         self.newest: Position | None = None
+        self.read = self.announced = 0  # records of the list
 
     def next_cursor(self, cursor: str | None) -> str | None:
         now = Position(int(time() * MICROSECONDS))
         known = cursor_after(position_of(cursor), self.response_date, self.newest, now)
         return None if known is None else str(known)
+
+    @property
+    def shortfall(self) -> str | None:
+        """How many records came, and how many were announced, if those were more."""
+        said = f"the list ended after {self.read} records, though it announced {self.announced}"
+        return said if self.announced > self.read else None
 
     @property
     def verb(self) -> str:
@@ -254,7 +280,8 @@ class Harvest:
     async def _pages(self, cursor: str | None) -> AsyncGenerator[OaiPage, None]:
         from_ = from_of(cursor, self.granularity)
         url = self._request.listing(self.verb, from_)
-        tokens, empty, is_first = set[str](), 0, True
+        tokens, seen, stale, is_first = set[str](), bytearray(MARKS), 0, True
+        self.read = self.announced = 0
         self.response_date = self.newest = None
         coming = asyncio.create_task(self._fetched(url))
         try:
@@ -272,16 +299,16 @@ class Harvest:
                     url = self._request.listing(self.verb, from_)
                     coming = asyncio.create_task(self._fetched(url))
                     continue
-                self._note_times(page)
                 self._judge(page, asked)
+                self._note(page)
                 is_first = False
                 for repair in page.repairs:
                     log.info("%s: %s", asked, repair)
                 yield page
                 if page.token is None:
                     return
-                empty = 0 if page.records else empty + 1
-                self._check_token(page.token, tokens, empty)
+                stale = 0 if has_new(page.records, seen) else stale + 1
+                self._check_token(page.token, tokens, stale)
                 if page.token != early:
                     await _given_up(coming)
                     url = self._request.url(self.verb, resumptionToken=page.token)
@@ -289,8 +316,12 @@ class Harvest:
         finally:
             await _given_up(coming)
 
-    def _note_times(self, page: OaiPage) -> None:
-        """When the harvest began, and the newest of its records, each by the repository's clock."""
+    def _note(self, page: OaiPage) -> None:
+        """When the harvest began, the newest of its records, and how many there are to be."""
+        self.announced = page.announced or self.announced
+        if page.error is not None and not self.announced:
+            self.announced = self.read and self.read + 1  # there is a token where more is to come
+        self.read += len(page.records) + page.nameless
         self.response_date = self.response_date or position_of(page.response_date)
         newest = max((each.datestamp for each in page.records), default=None)
         self.newest = max(filter(None, (self.newest, position_of(newest))), default=None)
@@ -302,15 +333,15 @@ class Harvest:
             raise TokenExpired(page.words or "the token is not known")
         raise Refused(f"{url}: the repository says {page.error}: {page.words}")
 
-    def _check_token(self, token: str, tokens: set[str], empty: int) -> None:
+    def _check_token(self, token: str, tokens: set[str], stale: int) -> None:
         base = self._request.base
         if token in tokens:
             raise Refused(f"{base}: its resumption tokens go in a circle, at {token[:80]!r}")
         tokens.add(token)
         if len(tokens) > MAX_PAGES:
             raise Refused(f"{base} has more than {MAX_PAGES:,} pages")
-        if empty >= EMPTY_PAGES:
-            raise Refused(f"{base} sent {EMPTY_PAGES} pages without a record, one after the other")
+        if stale >= STALE_PAGES:
+            raise Refused(f"{base} sent {STALE_PAGES} pages without a new record, one by one")
 
     async def has(self, identifier: str) -> bool:
         """Whether the repository has this record, and not as a deleted one."""
