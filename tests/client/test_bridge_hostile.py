@@ -199,7 +199,6 @@ async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(
         assert (await web.page(source.loc("a"))).body == b"content"
         with pytest.raises(Refused, match="asks robots to leave /b alone"):
             await web.page(source.loc("b"))
-    assert source.asked["/robots.txt"] == 2
 
 
 @pytest.mark.parametrize(("delay", "is_said"), [(30, False), (31, True), (999_999_999, True)])

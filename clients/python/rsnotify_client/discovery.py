@@ -270,19 +270,11 @@ def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
         return DiscoveryStep(next=joined(page.url, link))
     moved = "" if page.url == url else f" (it is redirected to {page.url})"
-    why = _fault_of(page) or " and links to none: look whether it is right"
-    raise Refused(f"{url} is no ResourceSync document{moved}{why}")
-
-
-def _fault_of(page: FetchedPage) -> str:
-    """Why it could not be read; of a page in HTML nobody wants to know."""
-    if "html" in page.headers.get("content-type", "") or b"<html" in page.body[:1024].lower():
-        return ""
-    try:
-        _parsed(page)
-    except (Rejected, zlib.error) as error:
-        return f": {getattr(error, 'detail', error)}"
-    return ""
+    if b"<html" not in page.body[:1024].lower():
+        _document(page, is_said=True)
+    raise Refused(
+        f"{url} is no ResourceSync document{moved} and links to none: look whether it is right"
+    )
 
 
 async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
@@ -300,24 +292,19 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
     raise refused(url, page.status, said or detail_of(page.body), page.challenge)
 
 
-def _document(page: FetchedPage) -> tuple[Head, list[Entry]] | None:
-    """The page as a ResourceSync document, or None."""
-    try:
-        return _parsed(page)
-    except (Rejected, zlib.error):
-        return None
-
-
-def _parsed(page: FetchedPage) -> tuple[Head, list[Entry]]:
-    """Raises `Rejected` or zlib's error for what is no such document."""
+def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[Entry]] | None:
+    """The page as a ResourceSync document; what is none is None, or said."""
     stream, entries = DocumentStream(), list[Entry]()
     try:
         for piece in islice(Unpacker().feed(page.body), BEGINNING_PIECES):
             entries += stream.feed(piece)
         entries += stream.close()
-    except (Rejected, zlib.error):
+    except (Rejected, zlib.error) as error:
         if not stream.has_head or stream.head.md.capability in ("capabilitylist", *DESCRIPTIONS):
-            raise
+            if is_said:
+                why = f"is no ResourceSync document: {error}; look whether it is right"
+                raise Refused(f"{page.url} {why}") from None
+            return None
         entries = []  # a long list, of which the beginning says enough
     return stream.head, entries
 

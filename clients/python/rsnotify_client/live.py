@@ -25,20 +25,13 @@ from rsnotify.errors import PROBLEM, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.address import joined
-from rsnotify_client.answer import cause_of, untrusted
+from rsnotify_client.answer import AGAIN, cause_of, untrusted
 from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.follower import (
-    Channel,
-    Lost,
-    NoChannel,
-    TooOld,
-    resumed,
-)
+from rsnotify_client.follower import Channel, Lost, NoChannel, TooOld, resumed
 from rsnotify_client.network import OutOfReach, Proxy, without_login
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (
-    AGAIN,
     MOVED,
     REDIRECTS,
     Refused,

@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit, urlunsplit
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.values import is_w3c_datetime
-from rsnotify_client.answer import DIGITS
+from rsnotify_client.answer import AGAIN, DIGITS
 from rsnotify_client.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_client.notification import position_of
-from rsnotify_client.web import AGAIN, XML_FIRST, Refused, Web, again, refused
+from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,8 @@ class OaiRequest(NamedTuple):
         return f"{self.base}{joint}{urlencode({'verb': verb, **given}, safe=':')}"
 
     def listing(self, verb: str, from_: str | None) -> str:
-        arguments = {"metadataPrefix": self.prefix, "set": self.set_spec, "from": from_}
-        return self.url(verb, **arguments)
+        asked = {"metadataPrefix": self.prefix, "set": self.set_spec, "from": from_}
+        return self.url(verb, **asked)
 
     def record(self, identifier: str) -> str:
         """Of each record, so without a detour over `url`."""

@@ -15,16 +15,17 @@ from urllib.robotparser import RobotFileParser
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import host_of
+from rsnotify_client.answer import AGAIN
 from rsnotify_client.network import Network
-from rsnotify_client.web import AGAIN, Refused, Reply, Web, again, date_seconds
+from rsnotify_client.web import Refused, Reply, Web, again, date_seconds
 
 log = logging.getLogger(__name__)
 
 ROBOT = "rsnotify"
 ROBOTS_BYTES = 512 * 1024
 ROBOTS_SECONDS = 24 * 3_600.0
-ROBOTS_AGAIN_SECONDS = 3_600.0  # where it could be had before
 LONGEST_DELAY_SECONDS = 30.0
+TOO_LONG = "%s asks for %d s between two requests: %d s are kept"
 CLOSED = ", and nothing else there is asked for until it can; say --no-robots if it is yours"
 
 
@@ -53,35 +54,14 @@ class Hosts:
         """How long to wait before the next request."""
         until, robots = self._robots.get(host, (0.0, None))
         if robots is None or until < monotonic():
-            seconds, robots = await self._fresh(web, host, robots)
-            self._robots[host] = monotonic() + seconds, robots
+            robots = await web.robots(host, robots)
+            self._robots[host] = monotonic() + ROBOTS_SECONDS, robots
         if not robots.can_fetch(ROBOT, url):
             raise Refused(
                 f"{host}/robots.txt asks robots to leave {urlsplit(url).path} alone: ask its "
                 "operator to allow rsnotify, or say --no-robots if it is yours"
             )
-        return min(LONGEST_DELAY_SECONDS, _delay(robots))
-
-    async def _fresh(
-        self, web: "PoliteWeb", host: str, before: RobotFileParser | None
-    ) -> tuple[float, RobotFileParser]:
-        """What it says now, or said before; and for so many seconds."""
-        try:
-            robots = await web.robots(host)
-        except TryAgain as error:
-            if before is None:
-                error.detail += CLOSED
-                raise
-            log.warning("%s; what it said before is kept", error.detail)
-            return ROBOTS_AGAIN_SECONDS, before
-        if (asked := _delay(robots)) > LONGEST_DELAY_SECONDS:
-            said = "%s/robots.txt asks for %d s between two requests: %d s are kept"
-            log.warning(said, host, asked, LONGEST_DELAY_SECONDS)
-        return ROBOTS_SECONDS, robots
-
-
-def _delay(robots: RobotFileParser) -> int:
-    return int(robots.crawl_delay(ROBOT) or 0)
+        return min(LONGEST_DELAY_SECONDS, int(robots.crawl_delay(ROBOT) or 0))
 
 
 def ahead_seconds(headers: Mapping[str, str], now: float) -> float | None:
@@ -113,11 +93,10 @@ class PoliteWeb(Web):
             self.ahead_seconds = ahead_seconds(answer.headers, time())
             yield answer
 
-    async def robots(self, host: str) -> RobotFileParser:
-        """What robots.txt says; all is allowed where there is none, or where it is refused."""
-        found = RobotFileParser()
+    async def robots(self, host: str, before: RobotFileParser | None) -> RobotFileParser:
+        """What robots.txt says, or said before; all is allowed where there is none."""
+        url, found = f"{host}/robots.txt", RobotFileParser()
         found.parse([])
-        url = f"{host}/robots.txt"
         try:
             async with super().ask(url) as answer:
                 if answer.status in AGAIN or answer.status >= 500:
@@ -127,7 +106,15 @@ class PoliteWeb(Web):
                 text = (await answer.read(ROBOTS_BYTES)).decode(errors="replace")
         except Rejected:
             return found
+        except TryAgain as error:
+            if before is None:
+                error.detail += CLOSED
+                raise
+            log.warning("%s; what it said before is kept", error.detail)
+            return before
         found.parse(filter(_can_be_parsed, text.splitlines()))
+        if (asked := int(found.crawl_delay(ROBOT) or 0)) > LONGEST_DELAY_SECONDS:
+            log.warning(TOO_LONG, url, asked, LONGEST_DELAY_SECONDS)
         return found
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import joined, origin, without_tokens
-from rsnotify_client.answer import capped_seconds, cause_of, untrusted
+from rsnotify_client.answer import AGAIN, capped_seconds, cause_of, untrusted
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.network import Credentials, Network, OutOfReach, Reach, without_login
@@ -30,7 +30,6 @@ PAGE_BYTES = 2 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 SMALL_BYTES = 1024 * 1024
 REDIRECTS = 5
-AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 RETRY_AFTER_SECONDS = 3_600
 XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 SCHEMES = ("http", "https")

@@ -23,12 +23,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rsnotify.errors import TryAgain
-from rsnotify_client.answer import cause_of
+from rsnotify_client.answer import AGAIN, cause_of
 from rsnotify_client.network import without_login
 from rsnotify_client.resource import Check, SourceResource, checker, digests
 from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
-    AGAIN,
     SMALL_BYTES,
     Refused,
     Tag,
