@@ -20,12 +20,7 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.locks import lock_directory
-from rsnotify_mirror.dumping.dump_documents import (
-    ARCHIVES,
-    GENERATIONS,
-    PACKAGES,
-    Generation,
-)
+from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, PACKAGES, Generation
 
 CURRENT, RECORD, NEXT = "current", ".generation.json", ".next"
 PUBLISHED = (*ARCHIVES, *ARCHIVES.values())

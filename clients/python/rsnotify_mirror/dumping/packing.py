@@ -14,13 +14,7 @@ from typing import BinaryIO
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Md
 from rsnotify_mirror.dumping.changes import Changes
-from rsnotify_mirror.dumping.copy_reader import (
-    Content,
-    CopyReader,
-    HeldRow,
-    NotAsFetched,
-    entry_of,
-)
+from rsnotify_mirror.dumping.copy_reader import Content, CopyReader, HeldRow, NotAsFetched, entry_of
 from rsnotify_mirror.dumping.package_writer import (
     ZIP,
     MadePackage,
