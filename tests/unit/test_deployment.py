@@ -68,6 +68,12 @@ def test_every_selector_finds_its_pods() -> None:
             assert selector.get("matchLabels", selector) in pods, each["metadata"]["name"]
 
 
+def test_no_service_sets_variables_that_the_hub_reads() -> None:
+    """Kubernetes would, by its name, unless a pod says that it wants none."""
+    (hub,) = (each for each in KUBERNETES if each["kind"] == "Deployment")
+    assert hub["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
 def test_probes_ask_for_what_the_hub_answers() -> None:
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
         assert f"`{HUB[probe]['httpGet']['path']}`" in DOCS["reference/http.md"]
