@@ -11,6 +11,8 @@ journal, and repairs it (`plan_repair`). These rules hold:
 - The newest change of a resource stays the newest: if a repair would put an older one behind it, it
   is appended again too.
 - What is appended again is removed from where it was, so nothing is stored twice.
+- A request with a key stays together: if one of its rows is appended again, so are the others, also
+  those that another process has put back. That process may not have known all of them, nor the key.
 - The last row of a request that came with an idempotency key has a note of the key, and whoever
   reads the row knows it. If the journal has the key for another interval, its Source has repeated
   the request since: then the lost rows of that request do not come back.
@@ -20,7 +22,7 @@ it is known at least that it was there (`lost_until`): then the journal gets a g
 no reader passes without notice. Nothing here knows Redis.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self
@@ -232,9 +234,18 @@ class Memory:
         return {} if self._held is None else self._held.rows
 
     def keys_of(self, rows: Iterable[Row]) -> list[UsedKey]:
-        """The keys of requests that ended with one of these rows."""
+        """The keys of requests that had one of these rows, oldest first."""
         notes = {} if self._held is None else self._held.notes
-        return [UsedKey.of_note(notes[at], at) for at, _ in rows if at in notes]
+        positions, ends = {at for at, _ in rows}, sorted(notes)
+        places = {bisect_left(ends, at) for at in positions}
+        keys = (
+            UsedKey.of_note(notes[at], at) for at in (ends[i] for i in sorted(places - {len(ends)}))
+        )
+        return [
+            key
+            for key in keys
+            if key.until in positions or not positions.isdisjoint(self.positions_of(key))
+        ]
 
     def positions_of(self, key: UsedKey) -> Sequence[Position]:
         """Of the rows of its request, as far as they are known; none if that is not certain.
@@ -309,8 +320,9 @@ def plan_repair(
     lost = [row for row in lost if row[0] not in elsewhere]
     put_back = [row for row in lost if row[0] > last]
     below = [row for row in lost if row[0] <= last]
-    passed = [row for row in journal if _was_passed(row, memory, repaired)]
-    again = below + passed
+    together = _rows_put_back_alone(back, below, memory, journal)
+    passed = [row for row in journal if _was_passed(row, memory, repaired) and row not in together]
+    again = sorted([*below, *together], key=_position) + passed
     if not put_back and not again and not elsewhere:
         return Repair()
     ages = _ages(keys, others, stored_keys, memory, journal)
@@ -319,7 +331,7 @@ def plan_repair(
     again = [row for row in again if row not in newer] + newer
     there, moving = set(journal), set(again)
     removed = [row for row in again if row in there]
-    whole = {(key.until, memory.rows[key.until]): key for key in back if _is_whole(key, memory)}
+    whole = {(key.until, memory.rows[key.until]): key for key in back if is_whole(key, memory)}
     moved = _notes_of_moved(whole, again, memory) | _notes_of_removed(removed, again, journal)
     staying = {row: key for row, key in whole.items() if row not in moved}
     return Repair(
@@ -344,7 +356,18 @@ def _sorted_out(keys: Sequence[UsedKey], stored: StoredKeys) -> tuple[list[UsedK
     return back, others
 
 
-def _is_whole(key: UsedKey, memory: Memory) -> bool:
+def _rows_put_back_alone(
+    keys: Iterable[UsedKey], below: Iterable[Row], memory: Memory, journal: Iterable[Row]
+) -> set[Row]:
+    """Those that the journal has of requests of which other rows have to be appended again."""
+    lost, found = {at for at, _ in below}, set[Row]()
+    for key in keys:
+        if is_whole(key, memory) and not lost.isdisjoint(positions := memory.positions_of(key)):
+            found.update((at, memory.rows[at]) for at in positions)
+    return found.intersection(journal)
+
+
+def is_whole(key: UsedKey, memory: Memory) -> bool:
     """Whether all rows of its request are remembered. Otherwise what comes back is not the request:
     its Source may repeat it."""
     return len(memory.positions_of(key)) == key.changes

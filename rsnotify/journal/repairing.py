@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, Rejected, TryAgain
 from rsnotify.journal.appends import UNSEEN, Appended
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
-from rsnotify.journal.healing import Repair, lost_rows, lost_until, plan_repair
+from rsnotify.journal.healing import Repair, is_whole, lost_rows, lost_until, plan_repair
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.repairs import Lineage, Repairs
 from rsnotify.journal.submission import Submission
@@ -61,6 +61,7 @@ class _Look(NamedTuple):
     last: Position
     plan: Repair | None
     lost: Position | None  # and remembered by nobody here
+    is_partial: bool  # some requests are remembered here, but not all their rows
     is_held: bool
 
 
@@ -77,6 +78,7 @@ class Repairing:
         self._unproven: list[Feed] = []  # because Redis is another one
         self._suspects: dict[Feed, None] = {}  # of these, and others, what has to be looked at
         self._doubts: WeakKeyDictionary[Feed, float] = WeakKeyDictionary()  # since when
+        self._partial: WeakKeyDictionary[Feed, float] = WeakKeyDictionary()  # since when
         self.gaps = 0  # how often changes were lost that nobody remembered
         self._running: SingleFlight[Feed, None] = SingleFlight("repair of a journal")
 
@@ -194,7 +196,7 @@ class Repairing:
 
     async def _repair(self, feed: Feed) -> None:
         found = await self._look(feed)
-        waited = self._waited_for_others(feed, found.lost)
+        waited = self._waited_for_others(feed, found)
         if waited < ORDER_SECONDS:
             raise TryAgain(LEFT_TO_OTHERS)
         is_alone = waited >= OTHERS_SECONDS
@@ -215,18 +217,22 @@ class Repairing:
         plan = plan_repair(memory, left.rows, left.last, left.repaired, stored)
         lost = lost_until(memory, left.rows, left.begin, left.repaired)
         is_needed = plan or lost is not None or left.last < memory.newest
-        return _Look(left.last, plan if is_needed else None, lost, left.is_held)
+        is_partial = not all(is_whole(key, memory) for key in lost_keys)
+        return _Look(left.last, plan if is_needed else None, lost, is_partial, left.is_held)
 
-    def _waited_for_others(self, feed: Feed, lost: Position | None) -> float:
+    def _waited_for_others(self, feed: Feed, found: _Look) -> float:
         """For how many seconds: what is not remembered here, another process may remember."""
-        if lost is None:
-            self._doubts.pop(feed, None)
-            return inf
-        if feed not in self._doubts:
+        if found.lost is not None and feed not in self._doubts:
             log.warning("Redis has lost changes of %s that are not remembered here", feed.channel)
             feed.release()  # what is read meanwhile is read from the journal
-        since = self._doubts.setdefault(feed, monotonic())
-        return monotonic() - since
+        now, waited = monotonic(), inf
+        reasons = (self._doubts, found.lost is not None), (self._partial, found.is_partial)
+        for since, is_so in reasons:
+            if is_so:
+                waited = min(waited, now - since.setdefault(feed, now))
+            else:
+                since.pop(feed, None)
+        return waited
 
     async def _carry_out(self, feed: Feed, holder: str, *, is_alone: bool) -> None:
         """Put back what is remembered here; if nobody else does, tell of a gap where more was."""

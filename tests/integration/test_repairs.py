@@ -404,6 +404,23 @@ async def test_what_is_not_remembered_here_is_left_to_others_for_a_while(hub, cl
     assert other.repairing.gaps == 0
 
 
+async def test_who_knows_only_the_end_of_a_request_lets_others_put_it_back(hub, client, losing):
+    """…with its key, so its Source, who had no answer and repeats it, stores it once."""
+    changes = [fragment_of(Change(f"http://example.com/{n}", "updated")) for n in range(3)]
+    request = Submission(changes, "k", "fingerprint")
+    other = await started(client)
+    await other.publish(CHANNEL, submission("kept"))
+    async with losing:
+        before = await hub.publish(CHANNEL, request)
+        await other.publish(CHANNEL, submission("mine"))
+    with pytest.raises(TryAgain, match="still to be put back"):
+        await other.publish(CHANNEL, request)
+    await hub.start()
+    found = await other.publish(CHANNEL, request)
+    assert (found.from_, found.until) == (before.from_, before.until)
+    assert await names(client) == ["kept", "0", "1", "2", "mine"]
+
+
 async def test_hubs_that_each_remember_a_part_put_back_all_of_it(hub, client, losing, monkeypatch):
     """None of them has read what the other has appended, and none waits for the other for ever."""
     monkeypatch.setattr(repairing, "ORDER_SECONDS", 0)

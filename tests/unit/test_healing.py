@@ -134,6 +134,19 @@ def test_the_key_of_a_request_is_put_back_in_whatever_order_its_rows_were_met():
     assert plan_repair(memory, [], Position(0), Repaired()).keys == [key]
 
 
+@pytest.mark.parametrize("last_put_back", [(), (3,)], ids=["nobody knew", "one knew its last row"])
+def test_a_request_whose_last_row_another_has_put_back_stays_together(last_put_back):
+    """…and its Source, who has no answer, repeats it: it is known."""
+    key = UsedKey("digest--of-k", "finger", Position(1), Position(3), changes=2)
+    memory = memory_of(A1)
+    memory.appended([B2, A3], A3[0], key)
+    there = [A3] if last_put_back else []
+    journal, since = [A1, *there, row(4, "c")], Position(4)
+    found = plan_repair(memory, journal, since, Repaired(put_back=last_put_back))
+    assert (found.again, found.removed, found.put_back) == ([B2, A3], there, [])
+    assert found.notes == {A3: key._replace(from_=Position(1)).note}
+
+
 def test_a_repaired_journal_needs_no_repair():
     memory = memory_of(A1, B2, A3)
     repair = plan_repair(memory, [A1], A1[0], Repaired())
