@@ -205,6 +205,11 @@ def test_a_key_is_made_of_the_state_the_number_and_the_content() -> None:
     assert exact("2026-11-20") is None
 
 
+def test_what_mends_bytes_mends_no_text() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        "é".encode("ascii", errors="rsnotify-western")
+
+
 # OAI-PMH ----------------------------------------------------------------------------------------
 
 REQUEST = OaiRequest("https://a.example/oai", "oai_dc", None)

@@ -147,6 +147,18 @@ def test_a_request_whose_last_row_another_has_put_back_stays_together(last_put_b
     assert found.notes == {A3: key._replace(from_=Position(1)).note}
 
 
+def test_a_request_that_was_lost_again_with_its_repetition_comes_back_once_and_as_old_as_it_is():
+    memory, newer = Memory(Position(0)), row(2, "a", "newer")
+    first = UsedKey("digest--of-k", "finger", Position(0), Position(1), changes=1)
+    again = first._replace(from_=Position(2), until=Position(3))
+    memory.appended([A1], A1[0], first)
+    memory.appended([newer], newer[0])
+    memory.appended([A3], A3[0], again)
+    repair = plan_repair(memory, [], Position(0), Repaired())
+    assert (repair.put_back, repair.again) == ([A3], [newer])
+    assert (repair.keys, repair.elsewhere) == ([again], [A1[0]])
+
+
 def test_a_repaired_journal_needs_no_repair():
     memory = memory_of(A1, B2, A3)
     repair = plan_repair(memory, [A1], A1[0], Repaired())

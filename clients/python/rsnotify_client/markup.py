@@ -51,10 +51,6 @@ class Element:
         return etree.QName(self._node).localname
 
     @property
-    def namespace(self) -> str:
-        return etree.QName(self._node).namespace or ""
-
-    @property
     def prefix(self) -> str:
         return self._node.prefix or ""
 
