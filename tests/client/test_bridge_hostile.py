@@ -155,6 +155,16 @@ async def test_a_list_that_is_not_well_formed_is_called_so_when_it_is_found(
     assert "line 2" in (facts.error or "")
 
 
+async def test_an_entry_that_names_no_resource_is_said_and_is_not_its_list(
+    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+) -> None:
+    source.documents["/map.xml"] = GOOD.replace("<url>", "<url/><url><loc/></url><url>").encode()
+    bridging = Bridging(real_hub, set_name, tmp_path / "bridge.db")
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.error, bridging.count()) == (None, 1)
+    assert "2 entries" in (facts.skipped or "")
+
+
 @asynccontextmanager
 async def polite(source: Source) -> AsyncIterator[PoliteWeb]:
     source.documents["/a"] = b"content"

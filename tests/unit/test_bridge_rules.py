@@ -431,6 +431,12 @@ def test_a_token_is_known_before_its_page_is_read() -> None:
     assert early_token(b"<resumptionToken/>") is None
 
 
+def test_of_several_tokens_of_a_page_one_that_is_none_ends_nothing() -> None:
+    tokens = "<resumptionToken>t</resumptionToken><resumptionToken/>"
+    data = f"<OAI-PMH><ListIdentifiers>{tokens}</ListIdentifiers></OAI-PMH>".encode()
+    assert page_of("http://a/", data, has_metadata=False).token == "t"
+
+
 def test_what_is_no_answer_of_a_repository_is_said() -> None:
     for data in (b"<a/>", b"<OAI-PMH/>", b"<!DOCTYPE html><html>", b"", b"<OAI-PMH>"):
         with pytest.raises(Rejected):

@@ -63,12 +63,13 @@ class ListedSource(SourceAdapter):
         self.cursor = reader.at if position_of(reader.at) else None
 
     def _piece(self, document: RemoteDocument, entries: list[Entry], part: int) -> Piece:
-        up = document.head.link("up")
-        self.via = joined(document.url, up) if up else self.source.url
+        self.via = joined(document.url, document.head.link("up") or self.source.url)
+        if nameless := sum(not each.loc for each in entries):
+            self.skip(f"{nameless} entries of {document.url} without <loc>")
         found = [
             (loc, replace(change, loc=loc, change="created", datetime=None))
             for change in map(change_of, entries)
-            if (loc := joined(document.url, change.loc))
+            if change.loc and (loc := joined(document.url, change.loc))
         ]
         return Piece(found, part)
 

@@ -11,7 +11,6 @@ from rsnotify_bridge.sources import AGAIN_SECONDS, Piece, Pieces, SourceAdapter
 from rsnotify_client.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_client.polite import PoliteWeb
 
-COMPARE_SECONDS = {"no": AGAIN_SECONDS}
 LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
 CONFIRMED = 1_000  # so many records that a harvest left out are asked for one by one
 
@@ -29,7 +28,7 @@ class OaiSource(SourceAdapter):
         self._request, self._rule, self._said = request, rule, said
         self._harvest = Harvest(web, request, said.granularity, has_metadata=rule.needs_metadata)
         self.via = request.base
-        self.compare_seconds = COMPARE_SECONDS.get(said.deleted, LONG_SECONDS)
+        self.compare_seconds = AGAIN_SECONDS if said.deleted == "no" else LONG_SECONDS
         if said.deleted != "persistent":
             self.remarks.append(
                 f"it keeps deleted records: {said.deleted}; deletions are found by harvesting all "

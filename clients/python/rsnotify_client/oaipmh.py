@@ -149,7 +149,7 @@ def page_of(url: str, data: bytes, *, has_metadata: bool) -> OaiPage:
     nameless, token, announced = 0, None, 0
     for each in listed.children() if listed is not None else ():
         if each.name == "resumptionToken":
-            token, announced = each.text or None, max(_count(each.get(name)) for name in COUNTS)
+            token, announced = each.text or token, max(_count(each.get(name)) for name in COUNTS)
         elif (record := _record(each, has_metadata=has_metadata)) is not None:
             records.append(record)
         else:
