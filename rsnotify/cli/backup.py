@@ -14,8 +14,7 @@ from rsnotify.process.embedded_redis.backup import restore as put_back
 commands = typer.Typer()
 
 Data = Annotated[
-    Path,
-    typer.Option("--data", envvar="RSNOTIFY_DATA", help="The hub's data directory."),
+    Path, typer.Option("--data", envvar="RSNOTIFY_DATA", help="The hub's data directory.")
 ]
 Target = Annotated[Path, typer.Argument(metavar="FILE", help="Written whole, or not at all.")]
 Source = Annotated[Path, typer.Argument(metavar="FILE", help="What `rsnotify backup` has written.")]

@@ -84,8 +84,7 @@ MaxDelete = Annotated[
     ),
 ]
 LocFrom = Annotated[
-    str | None,
-    typer.Option(metavar="ELEMENT", help="The element that names a record's resource."),
+    str | None, typer.Option(metavar="ELEMENT", help="The element that names a record's resource.")
 ]
 Loc = Annotated[
     str | None,

@@ -21,15 +21,7 @@ from aiohttp import web
 
 from rsnotify.cli.hub_request import Connection
 from rsnotify.cli.mirror import until_ended
-from rsnotify.cli.target import (
-    DATA,
-    HERE,
-    Data,
-    Url,
-    credential_for,
-    path_of_set,
-    refusals_of,
-)
+from rsnotify.cli.target import DATA, HERE, Data, Url, credential_for, path_of_set, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document

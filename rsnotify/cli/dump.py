@@ -82,8 +82,7 @@ WithoutFailed = Annotated[
     typer.Option("--without-failed", help="Leave out what the mirror could not fetch; name it."),
 ]
 CapabilityList = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Of the dumps' set. [that of the mirror's Source]"),
+    str | None, typer.Option(metavar="URL", help="Of the dumps' set. [that of the mirror's Source]")
 ]
 PublishTo = Annotated[
     str | None,

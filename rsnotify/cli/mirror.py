@@ -72,8 +72,7 @@ Maps = Annotated[
 Jobs = Annotated[int, typer.Option(min=1, max=256, help="Fetch so many at once.")]
 PerHost = Annotated[int, typer.Option(min=1, max=256, help="From one host so many.")]
 KeepDeleted = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Move deleted files there, outside the copy."),
+    Path | None, typer.Option(metavar="DIR", help="Move deleted files there, outside the copy.")
 ]
 Exec = Annotated[
     str | None,

@@ -18,16 +18,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.output import counted, progress
-from rsnotify.cli.target import (
-    DATA,
-    HERE,
-    Data,
-    Json,
-    SetName,
-    Url,
-    credential_for,
-    refusals_of,
-)
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, credential_for, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind

@@ -16,16 +16,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.output import counted, print_table
-from rsnotify.cli.target import (
-    DATA,
-    HERE,
-    Data,
-    Json,
-    Metrics,
-    Url,
-    credential_for,
-    refusals_of,
-)
+from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, credential_for, refusals_of
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.answer import NotAHub, in_short
@@ -56,8 +47,7 @@ PrintSql = Annotated[
 
 ShowStatus = Annotated[bool, typer.Option("--status", help="Say what waits in the table, and end.")]
 MaxBehind = Annotated[
-    float,
-    typer.Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait."),
+    float, typer.Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait.")
 ]
 
 

@@ -18,8 +18,7 @@ sets = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets o
 commands.add_typer(sets, name="sets")
 
 IsPrivate = Annotated[
-    bool | None,
-    typer.Option("--private/--public", help="Whether reading needs a token. [public]"),
+    bool | None, typer.Option("--private/--public", help="Whether reading needs a token. [public]")
 ]
 MakePrivate = Annotated[
     bool | None, typer.Option("--private/--public", help="Whether reading needs a token.")
@@ -41,10 +40,7 @@ ADDRESSES = {
     "changedump": ("--change-dump", "Your own Change Dump."),
     "resourcelist_archive": ("--resource-list-archive", "Your own Resource List Archive."),
     "resourcedump_archive": ("--resource-dump-archive", "Your own Resource Dump Archive."),
-    "changelist_archive": (
-        "--change-list-archive",
-        "Your own Change List Archive, not the hub's.",
-    ),
+    "changelist_archive": ("--change-list-archive", "Your own Change List Archive, not the hub's."),
     "changedump_archive": ("--change-dump-archive", "Your own Change Dump Archive."),
     "change_notification": ("--change-notification", "A change channel of yours elsewhere."),
     "framework_notification": (
@@ -66,11 +62,7 @@ def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
 
 @sets.command("add")
 def add_set(
-    name: SetName,
-    private: IsPrivate = None,
-    json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    name: SetName, private: IsPrivate = None, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
     made, record = with_token(

@@ -115,11 +115,7 @@ def refusals_of(credential: Credential, url: str) -> Iterator[None]:
 
 
 def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | None:
-    from rsnotify_client.answer import (
-        NOTHING_THERE,
-        NotAHub,
-        WrongToken,
-    )
+    from rsnotify_client.answer import NOTHING_THERE, NotAHub, WrongToken
 
     if isinstance(refused, NotAHub):
         return refused.detail

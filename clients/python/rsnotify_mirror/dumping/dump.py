@@ -42,10 +42,7 @@ class Dumped(NamedTuple):
 
 
 def make(
-    copy: Path,
-    folder: DumpFolder,
-    options: DumpOptions,
-    progress: Progress | None = None,
+    copy: Path, folder: DumpFolder, options: DumpOptions, progress: Progress | None = None
 ) -> Dumped:
     """Make a dump of the copy, if it has changed since the last one."""
     try:
