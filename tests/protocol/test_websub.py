@@ -7,10 +7,10 @@ import hmac
 import pytest
 
 from tests.support.receivers import (
+    ReceivedRequest,
     Receiver,
     answers,
     ask,
-    distant,
     has,
     response,
     subscribe,
@@ -56,13 +56,20 @@ async def test_subscribing_to_a_private_set_needs_a_token_with_read_right(
 async def test_what_is_published_after_a_set_turned_private_reaches_nobody_without_a_right(
     websub_hub, new_set
 ) -> None:
-    async with Receiver(post=distant(0.2)) as receiver:
+    is_private = asyncio.Event()
+
+    async def answers_then(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        await is_private.wait()
+        await answers()(asked, writer)
+
+    async with Receiver(post=answers_then) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/public", set_name=new_set)
         await has(receiver, 1)
         await websub_hub.publish("http://example.com/late", set_name=new_set)  # has to wait
         await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
         await websub_hub.publish("http://example.com/secret", set_name=new_set)
+        is_private.set()
         (denial,) = await has(receiver, 1, of="denials")
         assert denial.query["hub.reason"] == "the topic has become private"
         assert receiver.locs == ["http://example.com/public"]
