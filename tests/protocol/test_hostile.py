@@ -166,5 +166,5 @@ async def test_workers_that_cannot_start_end_the_hub_with_2(tmp_path: Path) -> N
         env=clean_environment(),
     )
     out, err = await process.communicate()
-    assert (process.returncode, out) == (2, b"")
+    assert (process.returncode, out) == (2, b""), err
     assert b"before it was ready" in err
