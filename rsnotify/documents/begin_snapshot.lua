@@ -1,7 +1,7 @@
 -- Where a snapshot stands that begins now: behind the newest change, where no change will ever be.
 --
 -- KEYS  1 record of the change journal   2 claim
--- ARGV  1 token that must hold the claim   2 its token from now on   3 milliseconds until it ends
+-- ARGV  1 token that must hold the claim   2 the one from now on   3 milliseconds until it ends
 --
 -- Answer: {at, `created` of the set, now}; 0 if the claim was lost, or nil if there is no such set.
 --

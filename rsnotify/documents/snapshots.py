@@ -154,7 +154,7 @@ class Snapshots:
         The claim does not outlive a Redis that loses what was changed before.
         """
         names = [keys.record(ChannelName(set_name, "change")), claim.key]
-        found = await _BEGIN.run(self._client, names, *claim.renamed())
+        found = await _BEGIN.run(self._client, names, *claim.begun())
         if found is None:
             raise NoSuchSet(set_name)
         claim.check(found)

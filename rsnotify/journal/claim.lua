@@ -27,8 +27,10 @@ function acts.keep_up(milliseconds)
   return 1
 end
 
+-- also if the work it is for has begun, or nobody knows whether it has: then `+` follows the token
 function acts.let_go()
-  if holder() == token then redis.call('DEL', key) end
+  local held = holder()
+  if held == token or held == token .. '+' then redis.call('DEL', key) end
   return 1
 end
 

@@ -19,7 +19,7 @@ class Claim:
     """The right to do it, as long as it is renewed."""
 
     def __init__(self, client: Client, key: str, seconds: float) -> None:
-        self.token = secrets.token_hex(8)
+        self._holder = self.token = secrets.token_hex(8)
         self.key = key
         self._client = client
         self._milliseconds = int(seconds * 1000)
@@ -37,18 +37,18 @@ class Claim:
         """Renew it with this pipeline, as its first command."""
         _CLAIM.run(pipeline, [self.key], "keep_up", self.token, self._milliseconds)
 
-    def renamed(self) -> tuple[str, str, int]:
-        """Its token so far, its token from now on, and its milliseconds, for a script that swaps
-        them: where Redis loses what that script has done, the claim is lost too."""
-        before, self.token = self.token, secrets.token_hex(8)
-        return before, self.token, self._milliseconds
+    def begun(self) -> tuple[str, str, int]:
+        """Its token so far, the one from now on, and for how many milliseconds it holds: for a
+        script that swaps them. Where Redis loses what that script did, the claim is lost too."""
+        self.token = f"{self._holder}+"
+        return self._holder, self.token, self._milliseconds
 
     def check(self, answer: object) -> None:
         if not answer:
             raise TryAgain("the claim was lost: it took too long, or another hub process has it")
 
     async def let_go(self) -> None:
-        await _CLAIM.run(self._client, [self.key], "let_go", self.token)
+        await _CLAIM.run(self._client, [self.key], "let_go", self._holder)
 
 
 class Claims:

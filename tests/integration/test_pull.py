@@ -19,6 +19,7 @@ from rsnotify.documents.documents import change_list
 from rsnotify.documents.snapshots import Snapshot, Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal import keys
+from rsnotify.journal.claims import Claim
 from rsnotify.journal.clock_history import ClockHistory
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.submission import fragment_of
@@ -779,6 +780,42 @@ async def test_two_processes_take_one_snapshot(client: Client, pulling: Pulling)
         assert claim is not None
         assert await pulling.upkeep.snapshot(SET) is None
     assert await pulling.upkeep.snapshot(SET) is not None
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["not executed", "without an answer"])
+async def test_a_snapshot_whose_beginning_fails_leaves_no_claim(
+    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    await pulling.update("a")
+    begin = Snapshots.begin
+
+    async def failing(self: Snapshots, name: str, claim: Claim) -> None:
+        await begin(self, name if is_done else "missing", claim)
+        raise TryAgain("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshots, "begin", failing)
+        with pytest.raises((TryAgain, NoSuchSet)):
+            await pulling.upkeep.snapshot(SET)
+    assert await pulling.upkeep.snapshot(SET) is not None
+
+
+@pytest.mark.parametrize("loses", ["the state as well", "nothing"])
+async def test_a_claim_from_before_the_beginning_finishes_no_snapshot(
+    client: Client, pulling: Pulling, loses: str
+) -> None:
+    """Redis falls back to before it: it lacks what the snapshot would claim to have."""
+    await pulling.update("a")
+    async with pulling.snapshots.claim(SET) as claim:
+        assert claim is not None
+        before = await client.get(claim.key)
+        at, created, begun = await pulling.snapshots.begin(SET, claim)
+        if loses == "the state as well":
+            await client.set(claim.key, before)
+        taken = Snapshot(str(int(begun)), at, at, 1, 1)
+        await pulling.snapshots.write_part(SET, taken.name, 1, pack([b""]))
+        is_taken = await pulling.snapshots.publish(SET, created, claim, taken)
+    assert is_taken == (loses == "nothing")
 
 
 async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling: Pulling) -> None:

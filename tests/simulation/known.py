@@ -230,8 +230,8 @@ FAULTS = {
     # A Resource List is finished in a Redis that has lost changes since it was begun.
     "listed_across": Fault(
         "listed_across_a_loss",
-        "        before, self.token = self.token, secrets.token_hex(8)\n",
-        "        before = self.token\n",
+        'self.token = f"{self._holder}+"',
+        "self.token = self._holder",
     ),
     # A bell that is not heard any more is not connected with again.
     "deaf_bell": Fault(
