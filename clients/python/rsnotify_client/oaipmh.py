@@ -341,7 +341,8 @@ class Harvest:
         if len(tokens) > MAX_PAGES:
             raise Refused(f"{base} has more than {MAX_PAGES:,} pages")
         if stale >= STALE_PAGES:
-            raise Refused(f"{base} sent {STALE_PAGES} pages without a new record, one by one")
+            pages = f"{STALE_PAGES} pages without a new record, one after the other"
+            raise Refused(f"{base} sent {pages}")
 
     async def has(self, identifier: str) -> bool:
         """Whether the repository has this record, and not as a deleted one."""
