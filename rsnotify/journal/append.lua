@@ -17,7 +17,8 @@
 -- stored before, or {} where its key was used for something else. Where changes had datetimes of their
 -- own, {from, until, 0, positions}; otherwise each position is one more than the one before. A change
 -- that a load has found is left out, with position 0, if it is newer in the journal.
--- `before` has the entries where these begin, those that the caller has not seen.
+-- `before` has the entries where these begin, those that the caller has not seen; and if a request with a
+-- key ends there, all of it up to 1,000 changes: whoever has to put back its end can put back the key.
 -- `behind` if the caller has seen a position that this journal has never had, so it has lost changes;
 -- and while somebody repairs it.
 
@@ -39,8 +40,15 @@ end
 local before, seen = {}, tonumber(ARGV[6])
 local function note_beginning(position)
   if seen == 0 or position <= seen then return end
-  local id = stream_id(position)
-  before[#before + 1] = redis.call('XRANGE', stream, id, id)[1]
+  local id, most = stream_id(position), 1000 -- changes
+  local entry = redis.call('XRANGE', stream, id, id)[1]
+  if not entry then return end
+  local length, count = string.match(entry[2][1], '%.(%x+):(%x+)$')
+  if not count or tonumber(count, 16) > most then before[#before + 1] = entry; return end
+  local from = stream_id(position - tonumber(length, 16))
+  for _, each in ipairs(redis.call('XRANGE', stream, '(' .. from, id, 'COUNT', most)) do
+    before[#before + 1] = each
+  end
 end
 
 local function get(key)

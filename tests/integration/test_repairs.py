@@ -48,10 +48,16 @@ def submission(name: str, *, key: str | None = None, kind: str = "updated") -> S
     return Submission([fragment_of(change)], key, "fingerprint" if key else "")
 
 
+def request(changes: int) -> Submission:
+    """Of several changes, with a key."""
+    locs = (f"http://example.com/{number}" for number in range(changes))
+    return Submission([fragment_of(Change(loc, "updated")) for loc in locs], "k", "fingerprint")
+
+
 async def stored(client: Client) -> list[tuple[Position, str]]:
     journal = Journal(client, window_changes=10_000)
     (standing,) = await journal.standings([CHANNEL])
-    rows, _ = await journal.read_back(CHANNEL, standing.head, count=1000)
+    rows, _ = await journal.read_back(CHANNEL, standing.head, count=2_000)
     rows.reverse()
     return [(at, xml.split(b"</loc>")[0].rpartition(b"/")[2].decode()) for at, xml in rows]
 
@@ -406,19 +412,18 @@ async def test_what_is_not_remembered_here_is_left_to_others_for_a_while(hub, cl
 
 async def test_who_knows_only_the_end_of_a_request_lets_others_put_it_back(hub, client, losing):
     """…with its key, so its Source, who had no answer and repeats it, stores it once."""
-    changes = [fragment_of(Change(f"http://example.com/{n}", "updated")) for n in range(3)]
-    request = Submission(changes, "k", "fingerprint")
+    very_long = request(1001)
     other = await started(client)
     await other.publish(CHANNEL, submission("kept"))
     async with losing:
-        before = await hub.publish(CHANNEL, request)
+        before = await hub.publish(CHANNEL, very_long)
         await other.publish(CHANNEL, submission("mine"))
     with pytest.raises(TryAgain, match="still to be put back"):
-        await other.publish(CHANNEL, request)
+        await other.publish(CHANNEL, very_long)
     await hub.start()
-    found = await other.publish(CHANNEL, request)
+    found = await other.publish(CHANNEL, very_long)
     assert (found.from_, found.until) == (before.from_, before.until)
-    assert await names(client) == ["kept", "0", "1", "2", "mine"]
+    assert await names(client) == ["kept", *map(str, range(1001)), "mine"]
 
 
 async def test_hubs_that_each_remember_a_part_put_back_all_of_it(hub, client, losing, monkeypatch):
@@ -458,6 +463,34 @@ async def test_an_append_tells_the_change_before_it_if_it_was_not_seen(
     seen = Position(newest.until - missing)
     found = await journal.append(CHANNEL, submission("next"), seen=seen)
     assert [loc_of(xml).rpartition(b"/")[2].decode() for _, xml in found.before] == told
+
+
+@pytest.mark.parametrize(("changes", "told"), [(1000, 1000), (1001, 1)])
+async def test_an_append_tells_the_whole_request_before_it_unless_that_is_very_long(
+    hub, client, changes: int, told: int
+):
+    await hub.publish(CHANNEL, submission("earlier"))
+    newest = await hub.publish(CHANNEL, request(changes))
+    journal = Journal(client, window_changes=10_000)
+    seen = Position(newest.until - 1)
+    found = await journal.append(CHANNEL, submission("next"), seen=seen)
+    numbers = [loc_of(xml).rpartition(b"/")[2].decode() for _, xml in found.before]
+    assert numbers == [str(number) for number in range(changes - told, changes)]
+
+
+async def test_a_request_that_was_seen_only_as_the_one_before_keeps_its_key(
+    hub, client, losing, alone
+):
+    """Its Source had no answer, and repeats it after it has been put back."""
+    other = await started(client)
+    await hub.publish(CHANNEL, submission("kept"))
+    async with losing:
+        first = await other.publish(CHANNEL, request(3))  # and `other` dies
+        await hub.publish(CHANNEL, submission("mine"))
+        before = await stored(client)
+    await hub.start()
+    assert await hub.publish(CHANNEL, request(3)) == first
+    assert await stored(client) == before
 
 
 @pytest.mark.parametrize(("missing", "told"), [(1, ["before"]), (0, [])])
