@@ -155,8 +155,11 @@ async def _run_hub(
 
 
 def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error inside nested groups of one error, for the operator to see."""
+    """The error that the operator is to see: the only one in nested groups, or the first of those
+    with which several workers say that the configuration cannot work."""
     error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+    while isinstance(error, BaseExceptionGroup) and (
+        len(error.exceptions) == 1 or error.split(InvalidSettings)[1] is None
+    ):
         error = error.exceptions[0]
     return error

@@ -7,6 +7,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.admin_token import ADMIN_TOKEN_CHARACTERS, admin_token
+from rsnotify.process.hub_process import only_error
 from rsnotify.process.listening import own_address, reachable, warning
 from rsnotify.process.settings import Settings
 
@@ -70,3 +71,26 @@ def test_whoever_listens_everywhere_without_a_public_address_is_warned(
 ) -> None:
     told = warning(host, "http://192.0.2.7:8080", public_url)
     assert bool(told and "use http://192.0.2.7:8080" in told) is warns
+
+
+# --- what ends it --------------------------------------------------------------------------------
+
+WRONG, OTHER, BUG = InvalidSettings(["a"]), InvalidSettings(["b"]), RuntimeError()
+
+
+@pytest.mark.parametrize(
+    ("errors", "shown"),
+    [
+        ([BUG], BUG),
+        ([WRONG], WRONG),
+        ([WRONG, OTHER], WRONG),  # of two workers at once
+        ([ExceptionGroup("", [WRONG]), OTHER], WRONG),
+    ],
+)
+def test_the_operator_sees_one_error(errors: list[Exception], shown: Exception) -> None:
+    assert only_error(ExceptionGroup("", [ExceptionGroup("", errors)])) is shown
+
+
+def test_a_bug_beside_wrong_settings_is_not_hidden() -> None:
+    both = ExceptionGroup("", [WRONG, BUG])
+    assert only_error(both) is both
