@@ -31,12 +31,17 @@ async def raw(hub: RunningHub) -> AsyncIterator[Raw]:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+async def reply(raw: Raw) -> Frame:
+    """The next frame but for pings: the hub asks, too, now and then."""
+    while (found := await raw.frame()).opcode == PING:
+        pass
+    return found
+
+
 async def lives(raw: Raw) -> None:
     """A ping is answered, so what came before it did no harm."""
     await raw.send(frame(PING, b"still there?"))
-    while (answer := await raw.frame()).opcode == PING:  # the hub asks, too, now and then
-        pass
-    assert answer == Frame(PONG, b"still there?")
+    assert await reply(raw) == Frame(PONG, b"still there?")
 
 
 # --- what is allowed -----------------------------------------------------------------------------
@@ -45,18 +50,18 @@ async def lives(raw: Raw) -> None:
 @pytest.mark.parametrize("data", [b"", b"hello", bytes(125), b"\xff\xfe"])
 async def test_a_ping_is_answered_with_its_data(raw: Raw, data: bytes) -> None:
     await raw.send(frame(PING, data))
-    assert await raw.frame() == Frame(PONG, data)
+    assert await reply(raw) == Frame(PONG, data)
 
 
 async def test_pings_in_one_packet_are_all_answered(raw: Raw) -> None:
     await raw.send(b"".join(frame(PING, b"%d" % number) for number in range(10)))
-    assert [(await raw.frame()).data for _ in range(10)] == [b"%d" % n for n in range(10)]
+    assert [(await reply(raw)).data for _ in range(10)] == [b"%d" % n for n in range(10)]
 
 
 async def test_a_frame_may_come_byte_by_byte(raw: Raw) -> None:
     for byte in frame(PING, b"slow"):
         await raw.send(bytes([byte]))
-    assert await raw.frame() == Frame(PONG, b"slow")
+    assert await reply(raw) == Frame(PONG, b"slow")
 
 
 async def test_an_unasked_pong_is_ignored(raw: Raw) -> None:
@@ -81,9 +86,9 @@ async def test_a_fragmented_message_is_ignored_too(raw: Raw) -> None:
 
 async def test_control_frames_may_come_between_fragments(raw: Raw) -> None:
     await raw.send(frame(TEXT, b"a", fin=False) + frame(PING, b"1") + frame(PONG))
-    assert await raw.frame() == Frame(PONG, b"1")
+    assert await reply(raw) == Frame(PONG, b"1")
     await raw.send(frame(CONTINUATION, b"b", fin=False) + frame(PING, b"2"))
-    assert await raw.frame() == Frame(PONG, b"2")
+    assert await reply(raw) == Frame(PONG, b"2")
     await raw.send(frame(CONTINUATION, b"c"))
     await lives(raw)
 
@@ -208,7 +213,7 @@ async def test_a_half_close_ends_the_connection(raw: Raw) -> None:
 
 async def test_what_the_hub_sends_is_one_whole_unmasked_text(hub: RunningHub, raw: Raw) -> None:
     await hub.publish("http://example.com/res1")
-    found = await raw.frame()
+    found = await reply(raw)
     assert (found.opcode, found.is_compressed) == (TEXT, False)
     assert found.data.startswith(b"<?xml")
 
@@ -236,7 +241,7 @@ async def test_every_offer_is_taken_that_lets_all_readers_share_a_frame(
         answer = raw.headers.get("sec-websocket-extensions", "")
         assert ("server_no_context_takeover" in answer) == is_taken
         await hub.publish("http://example.com/res1")
-        assert (await raw.frame()).is_compressed == is_taken
+        assert (await reply(raw)).is_compressed == is_taken
 
 
 async def test_a_compressed_message_of_a_reader_is_ignored_too(hub: RunningHub) -> None:
