@@ -74,6 +74,7 @@ async def opened(
     told: list[str] = []
     asked: list[str] = []
     context = await chromium.new_context(**options)
+    context.set_default_timeout(120 * MS)  # the machine may be busy: one claims nothing about it
     page = await context.new_page()
     page.on("console", lambda message: told.append(message.text))
     page.on("pageerror", lambda error: told.append(str(error)))
