@@ -218,10 +218,12 @@ def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it(
 def test_what_only_an_operator_can_mend_is_said_at_once_and_nothing_is_lost(
     answer: Answer, message: str
 ) -> None:
-    with scripted_hub(in_turn(answer, answer)) as (url, posted), Publisher(url) as publisher:
+    given = [answer]
+    with scripted_hub(lambda _: given[-1]) as (url, posted), Publisher(url) as publisher:
         publisher.updated("a", "1")
         with pytest.raises(Rejected, match=message):
             publisher.flush()
+        given.append(ACCEPTED)
         eventually(lambda: publisher.counters.published == 1)
     assert posted[-1].locs == ["1"]
 
