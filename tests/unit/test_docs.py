@@ -1,5 +1,6 @@
 """What the documents promise is what the code holds, no more and no less."""
 
+import doctest
 import importlib
 import inspect
 import re
@@ -29,6 +30,26 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *(ROOT / "docs" / name for name in DOCS),
 ]
+
+
+CODE = [
+    (root, path)
+    for root in (ROOT, ROOT / "clients/python")
+    for package in root.glob("rsnotify*")
+    for path in package.rglob("*.py")
+    if ">>> " in path.read_text()
+]
+
+
+@pytest.mark.parametrize(("root", "path"), CODE, ids=[path.stem for _, path in CODE])
+def test_the_examples_of_functions_are_true(root: Path, path: Path) -> None:
+    """Those of a whole module show how it is used, and would ask a Source."""
+    module = importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
+    found = doctest.DocTestFinder().find(module)
+    examples = [each for each in found if each.examples and each.name != module.__name__]
+    for each in examples:
+        assert doctest.DocTestRunner(verbose=False).run(each).failed == 0
+    assert examples or doctest.DocTestFinder(recurse=False).find(module)
 
 
 def test_every_setting_stands_in_the_docs_with_its_default_and_nothing_else_does() -> None:

@@ -267,7 +267,7 @@ def _wanted(challenge: str | None) -> str:
     """What a server that answers 401 asks for (RFC 9110, 11.6.1).
 
     >>> _wanted('Negotiate, NTLM')
-    "it asks for Negotiate or NTLM, which rsnotify does not speak: ask for another way in"
+    'it asks for Negotiate or NTLM, which rsnotify does not speak: ask for another way in'
     """
     schemes = [each.lower() for each in _SCHEME.findall(challenge or "")]
     if not schemes or "bearer" in schemes:

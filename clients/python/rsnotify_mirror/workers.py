@@ -83,7 +83,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) -> float:
     """How long to wait after so many failures: up to ATTEMPTS soon, then five minutes to an hour.
 
-    >>> [delay(attempts, 0.5) for attempts in (0, 1, 4, 5, 99)]
+    >>> [round(delay(attempts, 0.5), 2) for attempts in (0, 1, 4, 5, 99)]
     [0.15, 0.3, 2.4, 225.0, 2700.0]
     """
     if attempts < ATTEMPTS:
