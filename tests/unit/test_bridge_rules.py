@@ -1,5 +1,7 @@
 """What a bridge decides: intervals, what is held back, news, where it came from, what it is."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -22,7 +24,7 @@ from rsnotify_bridge.rules import (
     told,
     with_via,
 )
-from rsnotify_client.feeds import PageReader, activity_page, feed_page, moment
+from rsnotify_client.feeds import PageReader, activity_page, feed_page, moment, notification_page
 from rsnotify_client.markup import ATTRIBUTES, TAGS, read_markup, repaired
 from rsnotify_client.oaipmh import (
     DAY,
@@ -249,6 +251,15 @@ def test_a_wrong_rule_is_said(given: tuple[str | None, ...], problem: str) -> No
         LocRule.of(*given)
 
 
+def test_a_function_of_an_installed_package_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (installed := tmp_path / "of_mine-1.dist-info").mkdir()
+    (installed / "entry_points.txt").write_text("[rsnotify.bridge.loc]\nmine = builtins:id\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert LocRule.of(None, None, "mine").function is id
+
+
 def test_what_a_record_does_not_say_is_said() -> None:
     def loc(record: OaiRecord) -> str | None:
         return {"a": LOC}[record.identifier] if record.datestamp else None
@@ -262,7 +273,9 @@ def test_what_a_record_does_not_say_is_said() -> None:
     ]
     skipped: list[str] = []
     page = OaiPage(records, None, None, None, "", 2, ())
-    found = changes_of(page, REQUEST, LocRule(function=loc), skipped.append)
+    rule = LocRule(function=loc)
+    assert rule.needs_metadata
+    found = changes_of(page, REQUEST, rule, skipped.append)
     assert [(name, each.loc, each.change, each.lastmod) for name, each in found] == [
         ("a", LOC, "created", DAYS[0]),
         ("a", LOC, "created", None),
@@ -274,6 +287,15 @@ def test_what_a_record_does_not_say_is_said() -> None:
         "b: KeyError: 'b'",
         "c names no resource: see --loc-from, --loc",
     ]
+
+
+def test_fields_are_known_with_their_prefix_and_without() -> None:
+    metadata = "<metadata><a:dc xmlns:a='urn:a'><!-- --><a:id>1</a:id><id>2</id></a:dc></metadata>"
+    header = "<header><identifier>x</identifier></header>"
+    text = f"<OAI-PMH><ListRecords><record>{header}{metadata}</record></ListRecords></OAI-PMH>"
+    (record,) = page_of("http://a.example/", text.encode(), has_metadata=True).records
+    fields = {name: record.fields[name] for name in ("a:id", ":id", "id")}
+    assert fields == {"a:id": ["1"], ":id": ["2"], "id": ["1", "2"]}
 
 
 RSS = "<rss><channel>{}</channel></rss>"
@@ -300,6 +322,17 @@ def test_what_an_entry_names(text: str, found: list[tuple[str, str, str]], skipp
     page = feed_page("http://a.example/feed", text.encode(), said.append)
     assert [(key, each.loc, each.change) for key, each in page.entries] == found
     assert len(said) == skipped
+
+
+def test_a_notification_is_a_page_of_its_changes() -> None:
+    own = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+    terms = 'xmlns:rs="http://www.openarchives.org/rs/terms/"'
+    times = f'capability="change-notification" from="{DAYS[0]}" until="{DAYS[1]}"'
+    entry = f"<url><loc>{LOC}</loc><rs:md change='updated' datetime='{DAYS[1]}'/></url>"
+    text = f"<urlset {own} {terms}><rs:md {times}/>{entry}</urlset>"
+    page = notification_page(LOC, text.encode(), list[str]().append)
+    assert [(key, each.change) for key, each in page.entries] == [(LOC, "updated")]
+    assert page[1:3] == tuple(map(Position.parse, DAYS))
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,15 @@ def test_a_minute_is_remembered():
     assert A1[0] not in memory.rows
 
 
+def test_a_key_is_forgotten_with_the_last_row_of_its_request():
+    memory = Memory(Position(0))
+    memory.appended([A1], A1[0], UsedKey("digest--of-k", "finger", Position(0), A1[0]))
+    later = row(1 + REMEMBERED_MICROSECONDS, "b")
+    memory.appended([later], later[0])
+    assert memory.keys_of([A1]) == []
+    assert memory.size == len(later[1]) + ROW_BYTES
+
+
 def test_a_repetition_of_what_is_long_past_is_not_remembered():
     memory = memory_of(row(2 + REMEMBERED_MICROSECONDS))
     memory.appended([A1, B2], B2[0])

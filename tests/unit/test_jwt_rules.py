@@ -103,6 +103,7 @@ def refusal(text: str, keys: Sequence[JwtKey] = (HMAC_KEY,), **options: Any) -> 
 def test_a_token_is_good_if_its_key_is_known(key: JwtKey, signer: Any, algorithm: str) -> None:
     grant = judged(signed(signer, algorithm), [EDWARDS_KEY, HMAC_KEY, CURVE_KEY, RIVEST_KEY])
     assert grant.key_id == key.id
+    assert grant.key_of("whatever was sent") == grant.key
     assert grant.expires == NOW + 60
 
 

@@ -27,6 +27,9 @@ def test_what_a_registry_needs(known, removed, stored, put_back, remove):
 def test_a_record_is_remembered_for_a_minute():
     recent: Recent[str] = Recent()
     recent.note("a", "record", now=0.0)
+    assert recent.has("a", REMEMBERED_SECONDS)
+    assert not recent.has("a", REMEMBERED_SECONDS + 0.1)
+    assert not recent.has("b", 0.0)
     assert recent.at(REMEMBERED_SECONDS) == {"a": "record"}
     assert recent.at(REMEMBERED_SECONDS + 0.1) == {}
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rsnotify.documents.documents import SetCapabilities, source_description
 from rsnotify.errors import Rejected
 from rsnotify.journal.set_options import (
     SetOptions,
@@ -48,3 +49,12 @@ def test_options_that_do_not_fit_together_are_refused(options: dict[str, str], d
 )
 def test_options_that_fit_together_are_taken(options: dict[str, str]) -> None:
     check_together(SetOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_set_is_found_by_the_capability_list_that_it_names_first() -> None:
+    sets = [SetCapabilities("a"), SetCapabilities("b", sockets_first=True)]
+    entries = source_description("http://h", sets, None).entries
+    assert [(entry.loc, [link.href for link in entry.links]) for entry in entries] == [
+        ("http://h/a/capabilitylist.xml", []),
+        ("http://h/b/capabilitylist-ws.xml", ["http://h/b/capabilitylist.xml"]),
+    ]

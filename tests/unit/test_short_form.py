@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rsnotify.errors import Rejected
@@ -87,6 +87,7 @@ ANY = CHANGES | st.builds(
 FOREIGN = st.dictionaries(st.just("{urn:x}length") | st.just("{urn:y}hash"), FILLED.filter(bool))
 
 
+@example(Change("u:a", "updated", hash="sha-1:2"), None)
 @given(ANY, st.none() | FOREIGN)
 def test_both_forms_say_the_same(change: Change, foreign: dict[str, str] | None) -> None:
     try:

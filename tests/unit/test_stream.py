@@ -8,7 +8,7 @@ import pytest
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream
 from rsnotify.resourcesync.xml_structure import TAG_BYTES
-from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
+from rsnotify.resourcesync.xml_writer import DRAFT_NS, RS_NS, SITEMAP_NS
 
 HEAD = (
     f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">'
@@ -90,6 +90,8 @@ HOSTILE = {
     + END,
     "an endless tag": HEAD + "<url " + "a" * TAG_BYTES + "='b'/>" + END,
     "an endless text": HEAD + "<url><loc>" + "a" * (TAG_BYTES + 1) + "</loc></url>" + END,
+    "an end of another element": HEAD + "</urls>" + " " * 300,
+    "a NUL": HEAD + "\0" + END,
     "another root": "<html><url/></html>",
     "UTF-16": (HEAD + END).encode("utf-16"),
     "an encoding that hides tags": '<?xml version="1.0" encoding="UTF-7"?>' + HEAD + END,
@@ -114,6 +116,34 @@ def test_a_document_that_has_not_begun_has_no_head() -> None:
 def test_a_prefix_that_is_not_declared_is_refused_whatever_the_pieces(size: int) -> None:
     with pytest.raises(Rejected, match="not well-formed"):
         read(HEAD + "<url><x:loc>http://example.com/a</x:loc></url>" + END, size)
+
+
+LINKS = '<rs:ln rel="up" href="a"/><rs:ln rel="next" href="b"/>'
+
+
+@pytest.mark.parametrize(
+    ("relations", "target"), [(("next",), "b"), (("last", "up", "next"), "a"), (("last",), None)]
+)
+def test_the_first_relation_that_is_there_leads_on(
+    relations: tuple[str, ...], target: str | None
+) -> None:
+    assert read(HEAD + LINKS + END)[0].head.link(*relations) == target
+
+
+DRAFT = HEAD.replace(RS_NS, DRAFT_NS)
+
+
+def test_changes_of_the_draft_may_stand_newest_first() -> None:
+    times = ("2013-01-03", "2013-01-02T00:00:00Z", "soon")
+    text = DRAFT.replace("resourcelist", "changelist")
+    for time in times:
+        text += f"<url><loc>{time}</loc><lastmod>{time}</lastmod></url>"
+    assert read(text + END)[1] == ["soon", "2013-01-02T00:00:00Z", "2013-01-03"]
+
+
+def test_a_list_of_the_draft_is_dated_by_when_it_was_modified() -> None:
+    head = DRAFT.replace(" at=", " modified=")
+    assert read(head + END)[0].head.md.at == "2026-11-20T00:00:00Z"
 
 
 def test_only_entries_of_the_root_are_read() -> None:

@@ -190,6 +190,14 @@ def test_a_framework_change_obeys_its_table(
     assert message in fault["message"]
 
 
+def test_what_concerns_every_set_is_its_changes_of_the_source_description() -> None:
+    both = [RES1 | {"capability": each} for each in ("description", "capabilitylist")]
+    shared = read(both, kind="framework").of_source_description()
+    assert shared is not None
+    assert shared.fragments == read(both[:1], kind="framework").fragments
+    assert read(both[1:], kind="framework").of_source_description() is None
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "status", "detail"),
     [
