@@ -1,6 +1,7 @@
 """The page at `/`, as a person uses it."""
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Self
 
@@ -9,7 +10,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import choose, opened, tab_to, use_token, view
-from tests.soak.page_open import Sample, check, sample
+from tests.soak.page_open import Sample, check, publish_for, sample, use_while
 from tests.support.receivers import Receiver, answers
 from tests.support.running import TOKEN, RunningHub, until
 
@@ -241,6 +242,16 @@ async def test_the_tab_keeps_no_more_however_many_changes_come(
 
     check(await sample_after(3), await sample_after(9))
     assert len(await shown(page)) == ROWS
+
+
+async def test_the_page_answers_while_300_changes_a_second_come_and_shows_them_all(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    numbers = itertools.count(1)
+    newest = await use_while(page, publish_for(page_hub, 2, numbers, set_name))
+    await expect(latest(page).first).to_have_text(newest)
+    await expect(page.locator("#resources")).to_have_text(str(next(numbers) - 1))
+    assert await page.locator("#latest .bad").count() == 0
 
 
 async def test_the_table_stands_still_while_it_is_paused(
