@@ -115,10 +115,10 @@ OF_A_SET: dict[str, Metric] = {
     ),
     "rsnotify_change_lists": Metric("gauge", "Closed Change Lists.", ("set",)),
     "rsnotify_snapshot_resources": Metric(
-        "gauge", "Resources in the newest Resource List.", ("set",)
+        "gauge", "Resources in the newest Resource List; 0 without one.", ("set",)
     ),
     "rsnotify_snapshot_timestamp_seconds": Metric(
-        "gauge", "When the newest Resource List was completed, in Unix time.", ("set",)
+        "gauge", "When the newest Resource List was completed, in Unix time; 0: never.", ("set",)
     ),
 }
 """They are in Redis, and the same for every process: missing while Redis does not answer."""
@@ -307,20 +307,16 @@ def _of_sets(sets: dict[str, SetNumbers]) -> Numbers:
     found: Numbers = {name: [] for name in OF_A_SET}
     for name, numbers in sets.items():
         for metric, number in _of_set(numbers).items():
-            if number is not None:
-                found[metric].append(((name,), number))
+            found[metric].append(((name,), number))
     return found
 
 
-def _of_set(numbers: SetNumbers) -> dict[str, float | None]:
-    completed = numbers.snapshot
+def _of_set(numbers: SetNumbers) -> dict[str, float]:
     return {
         "rsnotify_journal_changes": numbers.changes,
         "rsnotify_journal_oldest_timestamp_seconds": numbers.first / MICROSECONDS,
         "rsnotify_journal_newest_timestamp_seconds": numbers.head / MICROSECONDS,
         "rsnotify_change_lists": numbers.change_lists,
-        "rsnotify_snapshot_resources": numbers.resources,
-        "rsnotify_snapshot_timestamp_seconds": None
-        if completed is None
-        else completed / MICROSECONDS,
+        "rsnotify_snapshot_resources": numbers.resources or 0,
+        "rsnotify_snapshot_timestamp_seconds": (numbers.snapshot or 0) / MICROSECONDS,
     }

@@ -62,6 +62,11 @@ def test_a_backup_that_nobody_has_begun_to_make_is_not_missed() -> None:
     assert "rsnotify_last_backup_timestamp_seconds > 0)" in rule["expr"]
 
 
+def test_a_set_without_a_resource_list_has_no_old_one() -> None:
+    (rule,) = [each for each in RULES if "snapshot" in each["expr"]]
+    assert "(rsnotify_snapshot_timestamp_seconds > 0)" in rule["expr"]
+
+
 def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     for rule in RULES:
