@@ -138,7 +138,11 @@ class BridgeStore:
             raise InvalidSettings([f"{path} is not there: no bridge has run with it yet"])
         with self.checked():
             self.database = sqlite3.connect(path, isolation_level=None, timeout=30)
-            self._prepare(is_writer=is_writer)
+            try:
+                self._prepare(is_writer=is_writer)
+            except BaseException:
+                self.close()
+                raise
 
     def _prepare(self, *, is_writer: bool) -> None:
         run = self.database.execute
