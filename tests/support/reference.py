@@ -7,6 +7,7 @@ import tempfile
 import venv
 from fcntl import LOCK_EX, flock
 from pathlib import Path
+from zlib import crc32
 
 from tests.support.shell import environment
 
@@ -15,8 +16,9 @@ INSTALL_SECONDS = 180
 
 
 def installed() -> Path:
-    """The client's command; its environment is made once a machine."""
+    """The client's command; its environment is made once for each Python of the machine."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    version += f"-{crc32(sys.base_prefix.encode()):x}"  # one that is removed leaves its own behind
     home = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-resync-2.0.1-{version}")
     with home.with_name(f"{home.name}.lock").open("w") as lock:
         flock(lock, LOCK_EX)  # several processes test at once
