@@ -64,10 +64,19 @@ class Heard:
     def take(self, payload: bytes) -> str:
         """One notification; the name of its set."""
         (name,) = UP.findall(payload)
-        ((from_, until),) = INTERVAL.findall(payload)
-        assert self.cursors[name.decode()] == from_.decode(), "a gap or a repetition"
-        self.cursors[name.decode()] = until.decode()
+        self._move(name.decode(), payload)
         return str(name, "ascii")
+
+    def take_of_the_source(self, payload: bytes) -> None:
+        """A change of the Source Description: its set is the one whose interval it continues."""
+        assert b'capability="description"' in payload
+        names = {cursor: name for name, cursor in self.cursors.items()}
+        self._move(names[INTERVAL.findall(payload)[0][0].decode()], payload)
+
+    def _move(self, name: str, payload: bytes) -> None:
+        ((from_, until),) = INTERVAL.findall(payload)
+        assert self.cursors[name] == from_.decode(), "a gap or a repetition"
+        self.cursors[name] = until.decode()
 
     @property
     def text(self) -> str:
@@ -117,7 +126,7 @@ async def test_framework_channels_are_read_together_too(hub: RunningHub) -> None
         for name in ("b", "a"):
             await hub.ask("POST", f"/api/sets/{name}/framework", json=change)
             while not UP.search(payload := (await received(channel)).payload):
-                assert b'capability="description"' in payload  # the sets were made a moment ago
+                heard.take_of_the_source(payload)  # the sets were made a moment ago
             assert heard.take(payload) == name
 
 
