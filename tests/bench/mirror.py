@@ -1,6 +1,6 @@
 """What mirroring costs, beside the reference client `resync` 2.0.1 and beside curl, from one nginx.
 
-The reference client is taken from the environment that the tests make for it.
+The reference client is installed first, if no test has done so yet.
 """
 
 import asyncio
@@ -27,10 +27,11 @@ from rsnotify.cli.hub_request import Connection
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.report import Event, percentile
+from tests.support.reference import installed
 from tests.support.running import TOKEN, RunningHub
 
-SMALL, LARGE, LARGE_BYTES = 2_000, 20, 50 * 1024 * 1024
-TLS_BYTES, TLS_LARGE, TURNS = 5_000, 10, 5
+SMALL, LARGE, LARGE_BYTES = 2_000, 40, 50 * 1024 * 1024
+TLS_BYTES, TURNS = 5_000, 3
 DIGESTS = {"md5": "md5sum", "sha-256": "sha256sum"}  # and what computes them
 CERTIFICATE = Path(__file__).parents[1] / "support/certificate.pem"
 ENTRIES, MILLION, PART = 50_000, 1_000_000, 50_000
@@ -128,17 +129,13 @@ def ours(url: str, copy: Path, *options: str) -> Ran:
     return ran(rsnotify, "mirror", f"{url}/capabilitylist.xml", str(copy), "--once", *options)
 
 
-def theirs(url: str, copy: Path, *mode: str) -> Ran | None:
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    home = Path(tempfile.gettempdir(), f"rsnotify-tests-{os.getuid()}-resync-2.0.1-{version}")
-    if not (home / "complete").exists():
-        return None
+def theirs(url: str, copy: Path, *mode: str) -> Ran:
     copy.mkdir(exist_ok=True)
     words = ["--noauth", "--delete"]
     words += ["--hash=md5"] if "--baseline" in mode else []  # it fails at digests in a Change List
     words += ["--capabilitylist", f"{url}/capabilitylist.xml"]
     words += ["--changelist-uri", f"{url}/changelist.xml"]
-    done = ran(str(home / "bin/resync-sync"), f"{url}={copy}", *words, *mode, folder=copy.parent)
+    done = ran(str(installed()), f"{url}={copy}", *words, *mode, folder=copy.parent)
     assert re.search(r"Status:\s+(SYNCED|IN SYNC|NO CHANGES)", done.said), done.said[-500:]
     return done
 
@@ -188,21 +185,38 @@ def change_list(html: Path, url: str, folder: Path) -> None:
 
 
 def large(html: Path, url: str, folder: Path) -> None:
-    names = [f"large{number}" for number in range(LARGE)]
-    content = os.urandom(LARGE_BYTES)
+    names = large_files(html, LARGE)
+    describe(html, url, names)
+    other = theirs(url, folder / "d", "--baseline")
+    beside_curl(html, url, folder, names, other)
+
+
+def large_files(html: Path, count: int) -> list[str]:
+    names = [f"large{number}" for number in range(count)]
     for name in names:
-        (html / name).write_bytes(content)
-    megabytes = LARGE * LARGE_BYTES / 1e6
-    for digest_name in DIGESTS:
+        (html / name).write_bytes(os.urandom(LARGE_BYTES))
+    return names
+
+
+def beside_curl(
+    html: Path, url: str, folder: Path, names: list[str], resync: Ran | None, over: str = ""
+) -> None:
+    """Beside curl, which verifies nothing; with each digest, for that is most of our own work."""
+    megabytes = len(names) * LARGE_BYTES / 1e6
+    for digest_name, sums in DIGESTS.items():
         describe(html, url, names, digest_name)
-        curl, mine = fetched(url, names, folder / "curl"), ours(url, folder / "c")
-        shutil.rmtree(folder / "c")
-        other = theirs(url, folder / "d", "--baseline") if digest_name == "md5" else None
-        row(f"baseline of {LARGE} of 50 MB, {digest_name}", mine, other, megabytes, "MB")
-        print(
-            f"| the same by curl, not verified | {megabytes / curl.seconds:.0f} MB/s "
-            f"| | {curl.seconds / mine.seconds:.2f} |"
+        mine, curl, verified = medians(
+            lambda: copied(url, folder / "a"),
+            lambda: fetched(url, names, folder / "c"),
+            partial(fetched, url, names, folder / "c", then=sums),
         )
+        what = f"{over}baseline of {len(names)} of 50 MB, {digest_name}"
+        row(what, mine, resync if digest_name == "md5" else None, megabytes, "MB")
+        for how, done in (("not verified", curl), (f"then {sums}", verified)):
+            print(
+                f"| the same by curl, {how} | {megabytes / done.seconds:.0f} MB/s "
+                f"| | {done.seconds / mine.seconds:.2f} |"
+            )
 
 
 def fetched(url: str, names: list[str], folder: Path, *, then: str = "") -> Ran:
@@ -229,32 +243,8 @@ def over_tls(folder: Path) -> None:
         mine, other = medians(
             lambda: copied(url, folder / "a"), lambda: copied_by_theirs(url, folder / "b")
         )
-        assert mine is not None
         row(f"TLS: baseline of {SMALL:,} of 5 KB", mine, other, SMALL, "resources")
-        large_over_tls(html, url, folder)
-
-
-def large_over_tls(html: Path, url: str, folder: Path) -> None:
-    """Beside curl, which verifies nothing; with each digest, for that is most of our own work."""
-    names = [f"large{number}" for number in range(TLS_LARGE)]
-    for name in names:
-        (html / name).write_bytes(os.urandom(LARGE_BYTES))
-    megabytes = TLS_LARGE * LARGE_BYTES / 1e6
-    for digest_name, sums in DIGESTS.items():
-        describe(html, url, names, digest_name)
-        mine, curl, verified = medians(
-            lambda: copied(url, folder / "a"),
-            lambda: fetched(url, names, folder / "c"),
-            partial(fetched, url, names, folder / "c", then=sums),
-        )
-        assert mine is not None
-        row(f"TLS: baseline of {TLS_LARGE} of 50 MB, {digest_name}", mine, None, megabytes, "MB")
-        for what, done in (("not verified", curl), (f"then {sums}", verified)):
-            assert done is not None
-            print(
-                f"| the same by curl, {what} | {megabytes / done.seconds:.0f} MB/s "
-                f"| | {done.seconds / mine.seconds:.2f} |"
-            )
+        beside_curl(html, url, folder, large_files(html, LARGE), None, "TLS: ")
 
 
 def copied(url: str, copy: Path) -> Ran:
@@ -264,17 +254,16 @@ def copied(url: str, copy: Path) -> Ran:
     return done
 
 
-def copied_by_theirs(url: str, copy: Path) -> Ran | None:
+def copied_by_theirs(url: str, copy: Path) -> Ran:
     done = theirs(url, copy, "--baseline")
     shutil.rmtree(copy, ignore_errors=True)
     return done
 
 
-def medians(*each: Callable[[], Ran | None]) -> list[Ran | None]:
+def medians(*each: Callable[[], Ran]) -> list[Ran]:
     """Of what is done in turns, by time."""
     turns = [[act() for act in each] for _ in range(TURNS)]
-    done = [sorted(ran for ran in runs if ran is not None) for runs in zip(*turns, strict=True)]
-    return [runs[len(runs) // 2] if runs else None for runs in done]
+    return [sorted(runs)[TURNS // 2] for runs in zip(*turns, strict=True)]
 
 
 PLAN = """
