@@ -2,11 +2,9 @@
 
 `Accept` decides who gets it: those who name HTML, as browsers do. Everybody else is sent to the
 Source Description, where machines begin. The files are read once; no other file can be asked for.
-The JavaScript client is among them, for the page and for pages that copy its examples. The page's
-own modules leave without their doc comments, which nobody's browser reads.
+The JavaScript client is among them, for the page and for pages that copy its examples.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +30,6 @@ MEDIA_TYPES = {
 CLONE = Path(__file__).parents[2]
 HTML = ("text/html", "application/xhtml+xml")
 XML = ("application/xml", "text/xml")
-DOC_COMMENT = re.compile(rb"^/\*\*.*?\*/\n", re.MULTILINE | re.DOTALL)
 ACCEPT_CHARACTERS = 1024  # that are read of `Accept`; browsers send some hundred
 
 
@@ -113,7 +110,7 @@ def _read_files(*kinds: str) -> dict[str, File]:
     """Of these kinds, else all; HTML is what pages are made of."""
     wanted = kinds or (".css", ".js", ".svg")
     found = [each for each in STATIC.iterdir() if each.name.endswith(wanted)]
-    return {each.name: _file(each.name, DOC_COMMENT.sub(b"", each.read_bytes())) for each in found}
+    return {each.name: _file(each.name, each.read_bytes()) for each in found}
 
 
 def _read_client() -> dict[str, File]:

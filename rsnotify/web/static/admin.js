@@ -1,11 +1,11 @@
-/** The operator's figures; for the admin a set to edit, the tokens and the WebSub subscriptions. */
+/** The operator's figures; for the admin sets, tokens and WebSub subscriptions. */
 
 import { ask, get, setPath } from "./api.js";
 import { button, copyable, foreign, make, number, row, submits, table, say, the } from "./dom.js";
 import { rights, set } from "./here.js";
 import { watch } from "./status.js";
 
-const ROWS = 100; // of a table
+const ROWS = 100;
 
 const tokens = table(the.tokens, "Tokens", "id", "note", "may", "sets", "last used", "expires", "actions");
 const subscriptions = table(the.subscriptions, "WebSub subscriptions",
@@ -65,11 +65,9 @@ async function act(words, work, place = answer) {
     return done;
   } catch ({ message }) {
     say(place, `${words}: ${message}`, true);
-    return undefined;
   }
 }
 
-/** A button that does this, if `question` is answered with yes. */
 const action = (text, name, work, question) =>
   button(text, name, () => { if (!question || confirm(question)) act(`${text} ${name}`, work); });
 
@@ -87,7 +85,7 @@ the.remove.onclick = () => {
 };
 
 function tokenRow({ id, note = "", rights: may = ["publish"], sets, used, expires }) {
-  const path = `api/tokens/${encodeURIComponent(id)}`;
+  const path = `api/tokens/${id}`;
   return row(id, foreign(note), may.join(", "), sets.join(" "), day(used), day(expires), [
     button("Replace", id, () => makeToken(`Replace ${id}`, () => ask("POST", `${path}/rotate`, {}))), " ",
     action("Revoke", id, () => ask("DELETE", path), `Revoke the token ${id} (${note})?`)]);
@@ -110,7 +108,7 @@ async function makeToken(words, work) {
 }
 
 function subscriptionRow({ id, callback, set: name, kind, behind_seconds: behind, last_answer: last, failures, next_attempt: next }) {
-  const path = `api/subscriptions/${encodeURIComponent(id)}`;
+  const path = `api/subscriptions/${id}`;
   return row(foreign(callback), `${name} ${kind}`, behind === null ? "the set is gone" : `${Math.round(behind)} s`,
     foreign(`${last ?? "none yet"}${failures ? ` (${failures} failures)` : ""}`), next ? day(next) : "", [
       action("Retry", callback, () => ask("POST", `${path}/retry`)), " ",

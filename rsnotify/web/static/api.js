@@ -4,7 +4,6 @@ import { token } from "./token.js";
 
 export const HOME = new URL("..", import.meta.url);
 
-/** Also where a proxy has put the hub into a folder. */
 export const address = (path) => new URL(path, HOME).href;
 
 export const setPath = (set) => `api/sets/${encodeURIComponent(set)}`;
@@ -27,7 +26,6 @@ export async function send(method, url, { headers = {}, ...options } = {}) {
   throw failure(answer.status, isRefused && !secret ? "a token is needed: give it above" : detail, isRefused && secret !== "");
 }
 
-/** In JSON. */
 export async function ask(method, path, content) {
   const body = content && JSON.stringify(content);
   const answer = await send(method, address(path), { body, headers: body ? { "Content-Type": "application/json" } : {} });

@@ -1,10 +1,7 @@
-/**
- * The changes of the set as a table: the last ones and those that come, or those after a shared moment. However many
- * come, it does not grow, and is not drawn more often.
- */
+/** The latest changes of the set as a table, or those after a shared moment. */
 
 import { get, setPath } from "./api.js";
-import { clock, link, make, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
+import { clock, link, listed, make, row, submits, table, tag, say, the, toClipboard } from "./dom.js";
 import { history, PAST as ROWS } from "./following.js";
 import { asked, problem, set } from "./here.js";
 
@@ -16,7 +13,7 @@ const filter = the.filter;
 const from = asked.get("from"); // the moment that is shared
 let moment = null; // the changes after it, the oldest first
 let newest = []; // the newest change first
-let standing = []; // what is shown while the table stands still
+let standing = []; // what is shown
 let timer = 0;
 let drawn = 0;
 let isPaused = false;
@@ -26,7 +23,6 @@ export function add(changes) {
   schedule();
 }
 
-/** What was before: only what is not there yet. */
 export const addPast = (changes) => add(changes.filter(({ datetime }) => datetime > (last() ?? "")));
 
 export function addGap(after, until) {
@@ -77,8 +73,7 @@ submits(the.lookup, async () => {
   if (!loc) return;
   try {
     const { loc: _, ...known } = await get(`${setPath(set.name)}/resources`, { loc });
-    const words = Object.entries(known).map(([name, value]) => `${name} ${typeof value === "string" ? value : JSON.stringify(value)}`);
-    say(the.known, `It is there: ${words.join(", ")}`);
+    say(the.known, `It is there: ${listed(known)}`);
   } catch ({ message }) {
     say(the.known, message, true);
   }

@@ -1,13 +1,10 @@
-/**
- * One connection to a channel. Its reader has `opened()`, `frame(text)` and, last, `ended({code, reason, isFinal})`: if
- * final, a new one would end so too.
- */
+/** One connection to a channel. Its reader has `opened()`, `frame(text)` and, last, `ended({code, reason, isFinal})`. */
 
 import { send } from "./api.js";
 
-const FINAL = [1008, 4400, 4404, 4410]; // close codes
+const FINAL = [1008, 4400, 4404, 4410];
 
-/** By WebSocket or as an event stream; what is returned ends it. */
+/** What is returned ends it. */
 export function connect(transport, url, from, reader) {
   const at = new URL(url);
   if (from) at.searchParams.set("from", from);
@@ -56,10 +53,7 @@ function byStream(at, opened, frame, ended) {
 }
 
 /** The `data` of one event; "" if it is a comment, or only moves the cursor. */
-function dataOf(event) {
-  const lines = event.split(/\r?\n/).filter((line) => line.startsWith("data:"));
-  return lines.map((line) => line.slice(5).replace(/^ /, "")).join("\n");
-}
+const dataOf = (event) => [...event.matchAll(/^data: ?([^\r\n]*)/gm)].map(([, line]) => line).join("\n");
 
 const failed = ({ status = 0, message }) =>
   ({ code: status, reason: message, isFinal: status >= 400 && status < 500 && status !== 429 });

@@ -28,7 +28,7 @@ disconnect.onclick = () => end?.();
 function ended({ code, reason }) {
   end = null;
   disconnect.disabled = true;
-  if (cursor) position.value = cursor; // to go on from there
+  if (cursor) position.value = cursor;
   say(state, `ended${code ? ` with ${code}` : ""}: ${reason || "no reason given"}`, code !== 1000);
 }
 

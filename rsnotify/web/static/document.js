@@ -1,7 +1,7 @@
-/** A document of this hub as a page; with the token of this tab also a private one. */
+/** A document of this hub as a page; by the token of this tab a private one too. */
 
 import { HOME, read } from "./api.js";
-import { ago, foreign, link, make, number, row, table, tag, the } from "./dom.js";
+import { ago, counted, foreign, link, listed, make, number, row, table, tag, the } from "./dom.js";
 import { childrenOf, mdOf, ofTerms, rootOf, textOf } from "./notification.js";
 import { token } from "./token.js";
 
@@ -19,15 +19,14 @@ function show(xml) {
   const name = `${nameOf(capability)}${root.localName === "sitemapindex" ? " Index" : ""}`;
   document.title = `${name}: ${decodeURI(here.pathname)} – rsnotify`;
   document.querySelector("h1").textContent = name;
-  problem.hidden = true;
+  problem.textContent = "";
   const times = Object.entries(md).map(([each, time]) => make.p({}, `${each} `, make.code({}, time), ` (${ago(time)})`));
   const query = new URLSearchParams({ view: "validator", document: here.href.slice(HOME.href.length) });
   const raw = new URL(here);
   raw.searchParams.set("format", "xml");
-  const count = `${number(entries.length)} ${entries.length === 1 ? "entry" : "entries"}`;
   the.content.prepend(make.div({ className: "card" }, make.p({}, make.code({}, here.href)), ...times,
     ...linksOf(root).map((each) => make.p({}, ...each)),
-    make.p({}, `${count}${entries.length > ROWS ? `, the first ${number(ROWS)} are shown` : ""} · `,
+    make.p({}, `${counted(entries.length, "entry", "entries")}${entries.length > ROWS ? `, the first ${number(ROWS)} are shown` : ""} · `,
       make.a({ href: `${HOME.href}?${query}` }, "Validate this"), " · ", make.a({ href: raw.href }, "Raw XML"))));
   const rows = entries.slice(0, ROWS).map(rowOf);
   const body = table(the.entries, "Entries", "Address", "What", "When", "More");
@@ -50,15 +49,11 @@ function rowOf(entry) {
   const made = row([link(textOf(entry, "loc")), ...linksOf(entry).flatMap((each) => [make.br(), ...each])],
     what ? tag(what) : "",
     when ? make.time({ dateTime: when, title: when }, `${when.slice(0, 19).replace("T", " ")} · ${ago(when)}`) : "",
-    foreign(Object.entries(rest).map(([name, value]) => `${name} ${value}`).join(", ")));
+    foreign(listed(rest)));
   made.cells[0].className = "loc";
   return made;
 }
 
-problem.hidden = !problem.textContent;
-if (problem.hidden || token()) {
-  read(location.href).then(show).catch(({ message }) => {
-    problem.textContent = message;
-    problem.hidden = false;
-  });
+if (!problem.textContent || token()) {
+  read(location.href).then(show).catch(({ message }) => { problem.textContent = message; });
 }

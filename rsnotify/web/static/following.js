@@ -1,4 +1,4 @@
-/** The set's channel, followed across lost connections and restarts of the hub: each change once, none left out. */
+/** The set's channel, followed across lost connections: each change once, none left out. */
 
 import { address, channelOf, read, send } from "./api.js";
 import { connect } from "./connection.js";
@@ -20,7 +20,6 @@ let isCut = false;
 let failures = 0;
 let refusals = 0; // of WebSockets, by a hub that answers
 
-/** Before the next attempt; `chance` is from 0 to 1. */
 export const delay = (before, chance) => Math.min(LONGEST_MS, FIRST_MS * 2 ** before) * (0.5 + chance / 2);
 
 /** `from` a position or `until` one. */
@@ -67,7 +66,6 @@ async function go() {
   end = connect(transport, channelOf(set.name), cursor, { opened, frame, ended });
 }
 
-/** Where to go on, and the last changes before, if they are kept. */
 async function begin() {
   const answer = await send("GET", channelOf(set.name)); // not HEAD: an error has its reason in the body
   answer.body?.cancel();

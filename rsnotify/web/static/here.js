@@ -9,12 +9,9 @@ const RETRY_MS = 2000;
 
 export const asked = new URLSearchParams(location.search);
 
-export function problem(text) {
-  the.problem.textContent = text;
-  the.problem.hidden = !text;
-}
+export const problem = (text) => { the.problem.textContent = text; };
 
-/** Where the address names no set, it is the only one there is; of its views, the first. */
+/** Where the address names no set, it is the only one there is. */
 async function look() {
   const name = asked.get("set");
   let view = VIEWS.includes(asked.get("view")) ? asked.get("view") : name ? "set" : "";

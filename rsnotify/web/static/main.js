@@ -7,10 +7,8 @@ import { change, takeFromAddress, token } from "./token.js";
 const answer = the.token.querySelector("output");
 
 for (const link of document.querySelectorAll("nav a")) {
-  const url = new URL(link.href);
-  if (set) url.searchParams.set("set", set.name);
-  link.href = url.search;
-  if (url.searchParams.get("view") !== view) continue;
+  if (set) link.search += `&set=${set.name}`;
+  if (!link.search.includes(`view=${view}`)) continue;
   link.ariaCurrent = "page";
   document.title = `${view === "set" && set ? set.name : link.textContent} – rsnotify`;
 }

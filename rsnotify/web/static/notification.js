@@ -1,4 +1,4 @@
-/** ResourceSync documents, as far as the page shows them; a notification is one. */
+/** ResourceSync documents, as far as the page shows them. */
 
 const TERMS = "http://www.openarchives.org/rs/terms/";
 
@@ -6,7 +6,6 @@ export const childrenOf = (parent, ...names) => [...parent.children].filter(({ l
 export const ofTerms = (parent, name) => childrenOf(parent, name).filter(({ namespaceURI }) => namespaceURI === TERMS);
 export const textOf = (parent, name) => childrenOf(parent, name)[0]?.textContent.trim() ?? "";
 
-/** What `rs:md` says of the document or of an entry. */
 export const mdOf = (parent) =>
   Object.fromEntries([...(ofTerms(parent, "md")[0]?.attributes ?? [])].map(({ name, value }) => [name, value]));
 
@@ -17,7 +16,7 @@ export function rootOf(xml) {
   return root;
 }
 
-/** The interval and the changes of a notification or a Change List. An open list has no `until`. */
+/** Of a notification or a Change List; an open list has no `until`. */
 export function parse(xml) {
   const root = rootOf(xml);
   const { from, until } = mdOf(root);

@@ -1,11 +1,11 @@
 /** All sets as a table. A row stays the same element, so that the focus stays in it. */
 
-import { ago, make, number, row, table, say, the } from "./dom.js";
+import { ago, make, number, row, table, tag, say, the } from "./dom.js";
 import { problem } from "./here.js";
 import { count, readersOf, watch } from "./status.js";
 
 const SHOWN = 50;
-const TYPING_MS = 200; // after the last key, until sets are looked for
+const TYPING_MS = 200; // after the last key
 const body = table(the.overview, "Sets", "Set", "Resources", "Changes today", "Last change", "Readers now");
 const find = the.find;
 let timer = 0;
@@ -31,7 +31,7 @@ function filled(set, now) {
 function made(name) {
   const found = Object.assign(row("", "–", "", "", ""), { name });
   found.cells[0].replaceWith(make.th({ scope: "row" },
-    make.a({ href: `?set=${name}` }, name), " ", make.span({ className: "tag" }, "private")));
+    make.a({ href: `?set=${name}` }, name), " ", tag("private")));
   return found;
 }
 

@@ -1,4 +1,4 @@
-/** Each change is a dot on its way, and this page's own connection can be cut and joined again. */
+/** Each change is a dot; this page's own connection can be cut and joined again. */
 
 import { channelOf, HOME, send } from "./api.js";
 import { counted, say, the } from "./dom.js";
@@ -9,7 +9,7 @@ import { token } from "./token.js";
 const DOTS = 60; // under way at once, at most
 const STEP_MS = 700;
 const TRIED = ["created", "updated", "updated", "updated", "deleted"];
-const PAUSE_MS = 350; // between two of them
+const PAUSE_MS = 350;
 const [SOURCE, HUB, OWN, ...OTHERS] = [[70, 86], [180, 86], [290, 28], [290, 86], [290, 144]];
 
 const { work, dots, cut, waiting } = the;
@@ -17,7 +17,6 @@ let isCut = false;
 let missed = 0; // changes that are known to wait
 let closing = null; // the gap after a cut: `{from, head, count, isBroken}`
 
-/** Changes have arrived here. */
 export function arrived(count) {
   fly(count, [OWN, ...OTHERS]);
   if (!closing) return;
@@ -29,7 +28,7 @@ export function gap() {
   if (closing) closing.isBroken = true;
 }
 
-/** While the connection is cut, the hub is asked what waits for this page. */
+/** While the connection is cut, ask the hub what waits. */
 export async function seen(newest) {
   if (!isCut || !(newest > following.cursor)) return;
   const { length } = await following.history({ from: following.cursor }).catch(() => []);

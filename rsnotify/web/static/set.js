@@ -1,4 +1,4 @@
-/** A set: its figures, its changes, and the form that publishes one and says when it came back. */
+/** A set: its figures, its changes, and a form to publish one. */
 
 import { ask, setPath } from "./api.js";
 import * as changes from "./changes.js";
@@ -42,9 +42,9 @@ following.follow({
 watch(() => ({ limit: 1, name: set.name }), (status) => {
   const found = status?.sets[0];
   if (!found) return;
-  const [newest, readers] = [found.newest ?? "", readersOf(found)];
+  const newest = found.newest ?? "";
   the.today.textContent = number(found.changes_today);
-  the.readers.textContent = number(readers);
+  the.readers.textContent = number(readersOf(found));
   the.last.textContent = ago([newest, changes.last() ?? ""].sort()[1], Date.parse(status.now));
   picture.seen(newest);
   count(the.resources, found);
@@ -63,7 +63,6 @@ submits(the.publish, async ({ loc, change }) => {
   }
 });
 
-/** Has it come back? */
 function look() {
   if (!waiting) return;
   if (following.cursor >= waiting.until) {

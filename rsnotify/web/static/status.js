@@ -1,4 +1,4 @@
-/** What the hub says of itself, asked again and again while the page is looked at. */
+/** The hub's status, asked for while the page is looked at. */
 
 import { get, setPath } from "./api.js";
 import { number } from "./dom.js";
@@ -10,7 +10,7 @@ const SHARE = 5; // an answer that takes long is asked for less often
 let timer = 0;
 let turn = 0; // older answers are dropped
 
-/** `query()` says of which sets; `done` gets each answer, or nothing. */
+/** `done` gets each answer, or nothing. */
 export async function watch(query, done) {
   clearTimeout(timer);
   turn += 1;
@@ -23,13 +23,13 @@ export async function watch(query, done) {
   timer = setTimeout(watch, PAUSE_MS + SHARE * (performance.now() - begun), query, done);
 }
 
-/** Show how many resources the set has; the status has only those of its last Resource List. */
+/** Show how many resources the set has now. */
 export async function count(place, { name, newest }) {
   if (place.counted === newest) return;
   place.counted = newest;
   const found = await get(`${setPath(name)}/resources`).catch(() => null);
   if (found) place.textContent = number(found.resources);
-  else place.counted = ""; // it is asked again
+  else place.counted = "";
 }
 
 export const readersOf = (set) =>

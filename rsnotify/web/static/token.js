@@ -1,7 +1,4 @@
-/**
- * The token of this tab: in `sessionStorage` and in headers only. One in the fragment of the address, which a browser
- * sends to nobody, is taken out of it before anything else is done.
- */
+/** The token of this tab: in `sessionStorage` and in headers only. One in the address is taken out first. */
 
 const KEY = "rsnotify-token";
 const GIVEN = "#token=";
@@ -21,7 +18,6 @@ export function change(secret, why = "") {
   location.reload();
 }
 
-/** Whether there was one. */
 export function takeFromAddress() {
   if (!location.hash.startsWith(GIVEN)) return false;
   const given = location.hash.slice(GIVEN.length);
@@ -30,7 +26,7 @@ export function takeFromAddress() {
     keep(decodeURIComponent(given));
     return true;
   } catch {
-    return false; // it is none
+    return false;
   }
 }
 

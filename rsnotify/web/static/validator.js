@@ -1,4 +1,4 @@
-/** Validates a document that is named or pasted. One of this hub the page itself reads. */
+/** Validates a document; one of this hub the page itself reads. */
 
 import { HOME, read, send } from "./api.js";
 import { counted, make, number, submits, say, the } from "./dom.js";
