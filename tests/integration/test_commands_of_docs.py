@@ -4,27 +4,50 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from typer.main import get_command
 
 from rsnotify.cli.root import app
+from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.support import forks
 from tests.support.needs import need
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.receivers import Receiver
+from tests.support.repositories import Repository
+from tests.support.running import TOKEN, RunningHub, clean_environment, until
+from tests.support.sources import CAPABILITIES, Source, rendered
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"]
 BLOCK = re.compile(r"^```(?:sh|bash)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:RSNOTIFY_\w+=\S+ )*((?:rsnotify|curl) .*)", re.MULTILINE)
 
-# Run by the tests of what they are about: they end only when somebody ends them, or need a Source.
-ELSEWHERE = ("serve", "subscribe", "bridge", "mirror", "dump", "audit", "backup", "restore")
-# They hold what is the reader's own, or of another block: the tests of these commands have it.
-OF_THE_READER = ("66be6a82", " ID", "--watch", "--retry 100", "resourcelist-*", "$HUB", "/hub")
+NOT_RUN = {
+    "rsnotify serve": "every test's hub is one",
+    "rsnotify subscribe": "follows until somebody ends it: tests/integration/test_cli.py",
+    "--watch": "follows until somebody ends it: tests/client/test_folder.py",
+    "--dump-every": "follows until somebody ends it: tests/client/test_dump_every.py",
+    "s3://": "needs a bucket: tests/client/test_dumps_in_a_bucket.py",
+    "--retry 100": "waits for a hub that is away: tests/integration/test_shell_publish.py",
+    "resourcelist-*": "needs the pages of a list: tests/integration/test_resources_commands.py",
+    "--release": "needs deletions that are held back: tests/client/test_bridge_commands.py",
+    "$(cat from)": "is part of a script: tests/protocol/test_resync_page.py",
+}
+"""What a command that is not run has in it, and why it is not."""
+
+ENDS = {"rsnotify mirror": " --once", "rsnotify bridge": " --once"}  # they go on without it
+SYNOPSES = "command-line"
 NDJSON = '{"loc": "http://example.com/res1", "change": "updated"}\n'
+PAYLOAD = (
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+    ' xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist"/>'
+    '<url><loc>http://example.com/res1</loc><rs:md change="updated"/></url></urlset>'
+)
 STATE = "".join(f'{{"loc": "http://example.com/res{each}"}}\n' for each in (1, 2, 3))
 
 
@@ -61,22 +84,92 @@ def test_every_command_is_one_that_the_command_line_takes(page: Path) -> None:
             )
 
 
+class Place(NamedTuple):
+    """Where the commands are run, and what stands there for what the reader has."""
+
+    folder: Path
+    hub: RunningHub
+    words: dict[str, str]
+
+    async def command(self, line: str) -> str:
+        """The line, with what is here; where it would go on, it ends."""
+        ends = next((end for begin, end in ENDS.items() if line.startswith(begin)), "")
+        if "--show" in line or "--release" in line:
+            ends = ""
+        for word, here in self.words.items():
+            line = line.replace(word, here)
+        if line.endswith(" ID") or " revoke " in line:
+            line = f"{line.rpartition(' ')[0]} {await until(partial(self._first, line.split()[1]))}"
+        if line.startswith("rsnotify bridge") and "--state" not in line:
+            ends += f" --state {self.folder}/bridge.db"
+        return line.partition(" | ")[0] + ends
+
+    async def _first(self, kind: str) -> str | None:
+        """The id of a token, or of the subscription once it is verified."""
+        _, found = await self.hub.ask("GET", f"/api/{kind}")
+        return found[0]["id"] if found else None
+
+
+@asynccontextmanager
+async def prepared(folder: Path) -> AsyncIterator[Place]:
+    """One hub, two Sources and a repository for the commands of all pages."""
+    files = {"changes.ndjson": NDJSON, "everything.ndjson": STATE, "changes.xml": PAYLOAD}
+    for file, text in files.items():
+        (folder / file).write_text(text)
+    async with (
+        RunningHub(folder / "data", sets=("dataset1", "dataset2"), callback_private="allow") as hub,
+        Source() as one,
+        Source() as other,
+        Receiver() as receiver,
+    ):
+        repository = Repository(one.loc("oai"))
+        repository.put(1)
+        one.handlers["/oai"] = repository.handler
+        for source in (one, other):
+            source.add("res1", b"content")
+            source.list_resources()
+        one.documents["/.well-known/resourcesync"] = rendered(
+            "description", [Entry(one.url + CAPABILITIES, md=Md(capability="capabilitylist"))]
+        )
+        words = {
+            "http://127.0.0.1:8080": hub.url,
+            "$(cat data/admin-token)": TOKEN,
+            "$TOKEN": TOKEN,
+            "https://you.example/callback": receiver.callback,
+            "https://a.example/set1": one.url,
+            "https://b.example/": other.url + CAPABILITIES,
+            "https://example.org/ DIR": f"{one.url} {folder}/sets",
+            f"{CAPABILITIES} DIR": f"{CAPABILITIES} {folder}/both",
+            "https://example.org/": one.url + CAPABILITIES,
+            "https://repository.example/ dataset1": f"{one.url}{CAPABILITIES} dataset2",
+            "https://repository.example/": one.url + CAPABILITIES,
+            "https://repo.example/oai": one.loc("oai"),
+            "mirror URL DIR": f"mirror {one.url}{CAPABILITIES} {folder}/copy",
+            "audit URL DIR": f"audit {one.url}{CAPABILITIES} {folder}/copy",
+            " copy": f" {folder}/copy",
+            "/var/www": str(folder),
+            "hub-2026-11-21": f"{folder}/backup",
+            "/var/lib/rsnotify-new": f"{folder}/new",
+            "/var/lib/rsnotify": str(hub.data),
+            "bridge.db": f"{folder}/bridge.db",
+            **{file: f"{folder}/{file}" for file in files},
+        }
+        yield Place(folder, hub, words)
+
+
 async def test_what_a_page_does_with_a_hub_is_done(tmp_path: Path) -> None:
     need("curl")
-    texts = {"changes.ndjson": NDJSON, "everything.ndjson": STATE}
-    for file, text in texts.items():
-        (tmp_path / file).write_text(text)
-    async with RunningHub(tmp_path / "data", sets=("dataset1", "dataset2")) as hub:
-        for name in ("tutorial", "publishing", "pulling", "websub"):
-            for line in commands_of(DOCS / f"{name}.md"):
-                if line.split()[1] in ELSEWHERE or any(each in line for each in OF_THE_READER):
+    skipped = set[str]()
+    async with prepared(tmp_path) as place:
+        for page in [each for each in PAGES if each.stem != SYNOPSES]:
+            for line in commands_of(page):
+                if reasons := [part for part in NOT_RUN if part in line]:
+                    skipped.update(reasons)
                     continue
-                command = line.replace("http://127.0.0.1:8080", hub.url).partition(" | ")[0]
-                command = command.replace("$(cat data/admin-token)", TOKEN)
-                for file in texts:
-                    command = command.replace(file, str(tmp_path / file))
-                status, said = await _run(command, hub)
-                assert status == 0, (name, line, said)
+                command = await place.command(line)
+                status, said = await _run(command, place.hub)
+                assert status == 0, (page.stem, line, command, said)
+    assert skipped == NOT_RUN.keys()
 
 
 async def _run(command: str, hub: RunningHub) -> tuple[int, str]:
