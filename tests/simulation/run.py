@@ -55,6 +55,16 @@ class Bugs(logging.Handler):
             self._errors.append(f"logged: {record.getMessage()}: {error!r}")
 
 
+def order_sets() -> None:
+    """…of what a hub goes through to write to it, by when each was made."""
+    from rsnotify.channels.channel import ChannelReaders
+    from rsnotify.channels.reader import Reader
+    from rsnotify.channels.several import Member, SeveralChannels
+    from rsnotify.websub.state import Subscriber
+
+    virtual.in_order(Reader, ChannelReaders, Member, SeveralChannels, Subscriber)
+
+
 def history(name: str, seed: int, binary: str) -> Result:
     """One history in this process, which must not run another."""
     text = f"{name} {seed}"
@@ -62,6 +72,7 @@ def history(name: str, seed: int, binary: str) -> Result:
     began = virtual.real_monotonic()
     failure = None
     gc.disable()
+    order_sets()
     logging.getLogger("rsnotify").addHandler(Bugs(world.errors))
     with virtual.given_by(world.now, world.wall, text):
         redis = Engine(world.host("redis"), Random(f"{text} redis"), world.wall, binary)
