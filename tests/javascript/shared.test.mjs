@@ -69,10 +69,10 @@ function offerLists() {
 }
 
 /** So many changes in lists that are not sent again while they stay the same. */
-function offerLongLists(lists, each, ending) {
+function offerLongLists(lists, each) {
   const moment = (n) => new Date(Date.UTC(2026, 10, 20) + n * 1000).toISOString();
   const entry = (n) =>
-    `<url><loc>http://a/${n}${ending}</loc><rs:md change="updated" datetime="${moment(n)}"/></url>`;
+    `<url><loc>http://a/${n}</loc><rs:md change="updated" datetime="${moment(n)}"/></url>`;
   const bounds = Array.from({ length: lists }, (_, n) => [n * each, (n + 1) * each]);
   const named = bounds.map(([from, end], n) => [`/${n}.xml`, moment(from), moment(end)]);
   source.answers["/c.xml"] = capabilities(["/index.xml", "changelist"]);
@@ -118,13 +118,12 @@ describe("tabs that share a connection", { skip: !canShare && "there are no Web 
   });
 
   test("get every change, however slowly they read", async () => {
-    const ending = "x".repeat(5_000); // so that few changes are many characters
-    const each = Math.ceil((0.55 * MAILBOX_CHARS) / ending.length);
-    const one = tab({ from: offerLongLists(2, each, ending) });
-    assert.deepEqual(await names(1, one), [`1${ending}`]);
+    const each = Math.ceil((0.55 * MAILBOX_CHARS) / 200);
+    const one = tab({ from: offerLongLists(2, each) });
+    assert.deepEqual(await names(1, one), ["1"]);
     await until(() => timesAsked("/index.xml") === 2);
     for (let n = 2; n <= 2 * each; n++) {
-      assert.equal((await one.next()).value.loc, `http://a/${n}${ending}`);
+      assert.equal((await one.next()).value.loc, `http://a/${n}`);
     }
   });
 
