@@ -322,7 +322,8 @@ def _bodies_of_json(content: bytes) -> Iterator[PublishBody]:
     try:
         parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:
-        raise Rejected(f"the file is no JSON: {error}") from None
+        known = ", ".join(FORMATS)
+        raise Rejected(f"the file is not JSON: {error}; --format may be {known}") from None
     return _json_bodies(parts if isinstance(parts, list) else [parts])
 
 

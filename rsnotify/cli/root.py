@@ -66,12 +66,15 @@ def _plain(row: tuple[str, str] | None) -> tuple[str, str] | None:
 
     >>> _plain(("--jobs <int range>", "At once.")), _plain(("--data <path>", "Where."))
     (('--jobs N', 'At once.'), ('--data PATH', 'Where.'))
+    >>> _plain(("--max", "[default: 10; 0<=x<=100]")), _plain(("--rate", "[x>=0.1]"))
+    (('--max', '[default: 10; 0 to 100]'), ('--rate', '[at least 0.1]'))
     """
     if row is None:
         return None
     words = {"path": "PATH", "int": "N", "float": "N"}
     shown = re.sub(r"<(\w+)[^>]*>", lambda found: words.get(found[1], "TEXT"), row[0])
-    return shown, row[1]
+    text = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", row[1])
+    return shown, re.sub(r"\bx>=([\d.]+)", r"at least \1", text)
 
 
 def _with_plain_arguments(command: Any) -> Any:

@@ -255,7 +255,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "One subscription", "admin", {200: {JSON: ref("Subscription")}}
     ),
     ("DELETE", _SUBSCRIPTION): Operation(
-        "End a subscription and tell its callback", "admin", {204: {}}, errors=(507,)
+        "End a subscription and notify its callback", "admin", {204: {}}, errors=(507,)
     ),
     ("POST", f"{_SUBSCRIPTION}/retry"): Operation(
         "Call the callback again now", "admin", {202: {}}, errors=(507,)

@@ -50,7 +50,7 @@ OF_A_PROCESS: dict[str, Metric] = {
     "rsnotify_cpu_seconds": Metric("counter", "Processor time, of user and system."),
     "rsnotify_resident_memory_bytes": Metric("gauge", "Memory of the process; on Linux."),
     "rsnotify_open_files": Metric("gauge", "Descriptors that the process has open; on Linux 6.2."),
-    "rsnotify_redis_memory_bytes": Metric("gauge", "What Redis uses; not told of a Cluster."),
+    "rsnotify_redis_memory_bytes": Metric("gauge", "What Redis uses; not shown of a Cluster."),
     "rsnotify_redis_memory_limit_bytes": Metric(
         "gauge", "What Redis may use (`maxmemory`); 0 if it has no limit."
     ),
@@ -81,7 +81,7 @@ OF_A_PROCESS: dict[str, Metric] = {
     ),
     "rsnotify_readers": Metric("gauge", "Open connections to a channel.", (*CHANNEL, "form")),
     "rsnotify_readers_behind": Metric(
-        "gauge", "Readers that have not been sent everything; none is not told.", CHANNEL
+        "gauge", "Readers that have not been sent everything; absent if there are none.", CHANNEL
     ),
     "rsnotify_readers_behind_seconds": Metric(
         "gauge", "How long the one that is furthest behind has waited for a change.", CHANNEL

@@ -30,6 +30,7 @@ MAX_CHANGES = (
 )
 MAX_FAULTS = 100  # a body of 10,000 faults is answered with the first hundred
 BODY_BYTES = 8 * 1024 * 1024  # the longest request must not keep Redis busy for long
+EXAMPLE = '{"loc": "http://example.com/res1", "change": "updated"}'
 PARTS = "post the changes in parts, each under a key of its own"
 
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -91,7 +92,7 @@ def _read_json(body: bytes, _: Kind) -> Body:
     try:
         changes = _decoded(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Rejected(f"the body is not JSON: {error}") from None
+        raise _not_json(error) from None
     return Body(_counted(changes if isinstance(changes, list) else [changes]))
 
 
@@ -125,6 +126,13 @@ def _lines(body: bytes) -> list[bytes]:
     return [line for line in body.splitlines() if line.strip()]
 
 
+def _not_json(error: Exception) -> Rejected:
+    known = ", ".join(_READERS)
+    return Rejected(
+        f"the body is not JSON: {error}; the hub takes {known}: say in Content-Type which"
+    )
+
+
 def _nothing() -> Rejected:
     return Rejected("the body holds no change")
 
@@ -139,7 +147,7 @@ def read_for_sets(body: bytes, content_type: str) -> list[ChangeForSets]:
     try:
         return _each_decoded(_counted(_parts(body)), _JSON_FOR_SETS)
     except msgspec.DecodeError as error:
-        raise Rejected(f"the body is not JSON: {error}") from None
+        raise _not_json(error) from None
 
 
 def _each_decoded(
@@ -158,6 +166,8 @@ def _each_decoded(
 
 
 def _misfit(index: int, text: str) -> Fault:
+    if text.startswith("Expected `object`") and " - at " not in text:
+        text += f": a change is an object, such as {EXAMPLE}"
     found = _PLACE.match(text)
     fault = Fault(index=index, message=found["message"] if found else text)
     if found and found["field"]:

@@ -65,6 +65,9 @@ class Address(NamedTuple):
             wrong = f"it has an unknown option: {str(error).rpartition(' ')[2]}"
         except (ValueError, OSError, RedisError) as error:
             wrong = UNESCAPED if _is_unescaped(url) else str(error)
+            if url and ":/" not in url:
+                scheme = "unix" if url.startswith("/") else "redis"
+                wrong = f"write {scheme}://{Address.without_password(url)}"
         raise InvalidSettings([f"--redis {Address.without_password(url)!r}: {wrong}"])
 
     @staticmethod

@@ -346,7 +346,7 @@ async def test_a_redis_of_no_address_is_refused_before_anything_is_written(tmp_p
     data = tmp_path / "data"
     ended = await rsnotify("serve", "--redis", "nonsense", "--port", "0", "--data", str(data))
     assert (ended.status, data.exists()) == (2, False)
-    assert "error: --redis 'nonsense': it must begin with one of redis," in ended.err
+    assert "error: --redis 'nonsense': write redis://nonsense" in ended.err
 
 
 async def test_a_document_of_no_address_is_told_why() -> None:

@@ -36,7 +36,7 @@ MISTAKES = [
     ("publish dataset1 --file DIR/none.json", USE, "none.json: No such file"),
     ("publish dataset1 --file DIR/misspelt.json", NO, "`chnge`: did you mean change?"),
     ("publish dataset1 --file DIR/unknown.json", NO, "known are loc, change, lastmod"),
-    ("publish dataset1 --file DIR/text", NO, "is no JSON"),
+    ("publish dataset1 --file DIR/text", NO, "--format may be json, ndjson, jsonl, xml"),
     ("publish dataset1 --file DIR/empty.json", NO, "the file is empty"),
     ("publish dataset1 --file DIR/text --format yaml", USE, "one of json, ndjson"),
     ("publish dataset1 LOC --index LOC", USE, "go with --framework"),

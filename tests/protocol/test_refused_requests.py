@@ -150,6 +150,7 @@ async def test_what_is_not_there_is_named(
         ("POST", "/api/tokens", b'{"sets": ["dataset1"], "token": "x"}', "43 to 128"),
         ("POST", "/api/tokens", b'{"sets": ["dataset1"], "set": "x"}', "unknown field `set`"),
         ("POST", CHANGES, b"", "not JSON"),
+        ("POST", CHANGES, b"loc,change", "the hub takes application/json, application/ndjson"),
         ("POST", CHANGES, b'[{"loc": "http://e/"}]', "change 0"),
         ("POST", CHANGES, b'[{"loc": "x", "change": "updated"}]', "absolute URI"),
         ("POST", "/api/sets/dataset1/framework", CHANGE, "capability"),

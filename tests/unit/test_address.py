@@ -69,7 +69,11 @@ def test_with_tls_it_is_spoken_to_all_nodes() -> None:
         ("redis+cluster://a,:1", "':1' is no host"),
         ("redis+cluster://a/1", "a Cluster has no numbered databases"),
         ("redis+cluster://a?colour=red", "it has an unknown option: 'colour'"),
-        ("localhost:6379", "must begin with one of redis"),
+        ("localhost:6379", "write redis://localhost:6379"),
+        ("redis:6379", "write redis://redis:6379"),
+        ("/run/redis.sock", "write unix:///run/redis.sock"),
+        ("redis:/localhost", "must begin with one of redis"),
+        ("", "must begin with one of redis"),
         ("redis://a:99999", "Port out of range"),
     ],
 )

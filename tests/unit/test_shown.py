@@ -91,7 +91,7 @@ async def test_resources_on_the_command_line_are_changed_alike() -> None:
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
-    [("a.json", b"[1,", "the file is no JSON"), ("a.xml", b"<urlset", "not well-formed XML")],
+    [("a.json", b"[1,", "the file is not JSON"), ("a.xml", b"<urlset", "not well-formed XML")],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
     tmp_path: Path, name: str, content: bytes, words: str

@@ -146,7 +146,8 @@ def test_the_first_fault_is_told_with_its_field_once(wrong: str, place: str) -> 
     [
         ({**RES1, "colour": "red"}, "unknown field `colour`"),
         ({"loc": "http://example.com/a"}, "missing required field `change`"),
-        ("http://example.com/a", "Expected `object`"),
+        ("http://example.com/a", 'got `str`: a change is an object, such as {"loc": "http'),
+        ({**RES1, "links": ["a"]}, "Expected `object`, got `str`"),
         (None, "Expected `object`"),
     ],
 )
