@@ -4,7 +4,8 @@ After a failover, or a start from an older file, a journal may lack changes that
 or delivered. Each process remembers those of the last seconds (`Memory`), compares them with the
 journal, and repairs it (`plan_repair`). These rules hold:
 
-- What is missing above the journal's end goes back to its own position.
+- What is missing above the journal's end goes back to its own position, unless readers have passed
+  that without it.
 - What is missing below it, because something was appended since, is appended again at the end.
 - What was appended since below a position that readers have reached is appended again as well:
   nobody who is past it would see it.
@@ -79,23 +80,25 @@ class KeyedRow(tuple[Position, bytes]):
 class _Held:
     """The changes of a channel that are remembered now."""
 
-    __slots__ = ("_in_order", "begins", "notes", "rows", "size", "told")
+    __slots__ = ("_in_order", "begins", "notes", "rows", "size", "unread")
 
     def __init__(self) -> None:
         self.rows: OrderedDict[Position, bytes] = OrderedDict()
         self.notes: dict[Position, bytes] = {}  # of keys, at the last rows of their requests
-        self.told: set[Position] = set()  # to pollers, and not yet to those who follow
+        self.unread: set[Position] = set()  # what those who follow have not got yet
         self.begins: dict[Position, Position] = {}  # until of an append -> the newest before it
         self.size = 0
         self._in_order: list[Position] | None = None  # of all rows: they come in any order
 
     def add(self, rows: Iterable[Row]) -> None:
-        known = self.rows
+        """What was not read in the order of the journal, and may be before what was."""
+        known, unread = self.rows, self.unread
         self._in_order = None
         for row in rows:
             position, xml = row
             if position not in known:
                 known[position] = xml
+                unread.add(position)
                 self.size += len(xml) + ROW_BYTES
             if type(row) is KeyedRow and position not in self.notes:
                 self.note(position, row.note)
@@ -125,7 +128,7 @@ class _Held:
                 self.size -= NOTE_BYTES
                 del self.notes[known]
             self.begins.pop(known, None)
-            self.told.discard(known)
+            self.unread.discard(known)
             newest = known if newest is None else max(newest, known)
         return newest
 
@@ -150,9 +153,9 @@ class Memory:
     def read(self, rows: Sequence[Row], until: Position) -> None:
         """These rows, and no others, followed `read_until` in the journal."""
         self.read_until = until
-        if self._held is not None and self._held.told:
-            self._held.told.difference_update(at for at, _ in rows)
         self._add(rows, until)
+        if self._held is not None:
+            self._held.unread.difference_update([at for at, _ in rows])
 
     def appended(
         self,
@@ -181,13 +184,13 @@ class Memory:
         known = self.rows
         new = [row for row in _within(rows, (oldest, until)) if row[0] not in known]
         if new:
-            self._begin_to_hold().told.update(at for at, _ in new)
             self._add(new, until)
         return bool(new)
 
-    def was_only_told(self, position: Position) -> bool:
-        """Whether those who follow have not got this row, which somebody else was told."""
-        return self._held is not None and position in self._held.told
+    def was_read(self, row: Row) -> bool:
+        """Whether those who follow have got this row here; others may know it, too."""
+        held, (position, xml) = self._held, row
+        return held is not None and held.rows.get(position) == xml and position not in held.unread
 
     def skip_to(self, head: Position) -> None:
         """The journal ends here; what it holds before that was not read."""
@@ -318,8 +321,9 @@ def plan_repair(
     elsewhere = {at for key in others for at in memory.positions_of(key)}
     elsewhere &= {at for at, _ in lost}
     lost = [row for row in lost if row[0] not in elsewhere]
-    put_back = [row for row in lost if row[0] > last]
-    below = [row for row in lost if row[0] <= last]
+    lost_behind = {row for row in lost if row[0] <= last or _was_passed(row, memory, repaired)}
+    put_back = [row for row in lost if row not in lost_behind]
+    below = [row for row in lost if row in lost_behind]
     together = _rows_put_back_alone(back, below, memory, journal)
     passed = [row for row in journal if _was_passed(row, memory, repaired) and row not in together]
     again = sorted([*below, *together], key=_position) + passed
@@ -458,10 +462,8 @@ def lost_until(
 
 def _was_passed(row: Row, memory: Memory, repaired: Repaired) -> bool:
     """Whether readers of this process are past the row, although it was never read here."""
-    position, xml = row
-    is_passed = memory.read_after < position <= memory.read_until
-    was_read = memory.rows.get(position) == xml and not memory.was_only_told(position)
-    return is_passed and not was_read and position not in repaired.again
+    is_passed = memory.read_after < row[0] <= memory.read_until
+    return is_passed and not memory.was_read(row) and row[0] not in repaired.again
 
 
 def _by_age(

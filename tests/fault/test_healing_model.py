@@ -76,17 +76,19 @@ class Hub:
         memory = hub.memory
         notes = {key.until: key.note for key in self.memory.keys_of(self.memory.rows.items())}
         rows = [KeyedRow(*row, notes[row[0]]) for row in self.memory.rows.items()]
+        memory.read([row for row in rows if self.memory.was_read(row)], self.memory.read_until)
         memory.appended(rows, self.memory.newest)
-        memory.newest, memory.read_until = self.memory.newest, self.memory.read_until
+        memory.newest = self.memory.newest
         return hub
 
-    def append(self, journal: Journal, xml: bytes) -> None:
-        """Its key may be known: then it was stored before, and is answered as then."""
-        if journal.last < self.memory.newest:
+    def append(self, journal: Journal, xml: bytes, *, is_late: bool = False) -> None:
+        """Its key may be known: then it was stored before, and is answered as then. If it was sent
+        before all else that the hub has seen, the journal does not look as if it were behind."""
+        if journal.last < self.memory.newest and not is_late:
             self.repair(journal)
         if digest_of(xml) not in journal.keys:
-            row = journal.append(xml)
-            self.memory.appended([row], row[0])
+            before, row = journal.rows[-1:], journal.append(xml)
+            self.memory.appended([*before, row], row[0])
 
     def read_on(self, journal: Journal) -> None:
         self.repair(journal)
@@ -132,6 +134,8 @@ class World:
                 yield "read on", number
             if len(self.acknowledged) < self.changes:
                 yield "append", number
+                if self.has_failed_over and not self.clock_went_back:
+                    yield "append late", number
             if self.has_failed_over and self.repeats and not self.has_repeated:
                 for n in range(len(self.acknowledged)):
                     yield "repeat", number, n
@@ -159,9 +163,9 @@ class World:
         match step:
             case "read on", int(number):
                 world.hubs[number].read_on(world.journal)
-            case "append", int(number):
+            case "append" | "append late" as how, int(number):
                 xml = CHANGES[len(world.acknowledged)]
-                world.hubs[number].append(world.journal, xml)
+                world.hubs[number].append(world.journal, xml, is_late=how == "append late")
                 world.acknowledged.append((xml, number))
             case "repeat", int(number), int(n):
                 world.hubs[number].append(world.journal, CHANGES[n])
@@ -178,7 +182,12 @@ class World:
     @property
     def key(self) -> object:
         hubs = [
-            (n, tuple(hub.told), tuple(hub.memory.rows.items()), hub.memory.read_until)
+            (
+                n,
+                tuple(hub.told),
+                *((*row, hub.memory.was_read(row)) for row in hub.memory.rows.items()),
+                hub.memory.read_until,
+            )
             for n, hub in self.hubs.items()
         ]
         journal = (tuple(self.journal.rows), self.journal.last, self.journal.clock)

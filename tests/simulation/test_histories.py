@@ -13,6 +13,7 @@ MENDED = (
     ("large_publish", 3),  # 1,001 changes read at once where a journal began: the rest was late
     ("lost_and_repeated", 232),  # half of a request was put back, without its key, before the rest
     ("lost_and_repeated", 235),  # …before its Source repeated it: nobody alive had known the rest
+    ("python_client", 247),  # an append brought what the process had passed, and passed for read
     ("python_client", 191),  # a Resource List was begun, Redis lost changes, and it was finished
     ("reader_of_a_private_set", 13),  # read behind the head before the set was known private
 )

@@ -71,6 +71,15 @@ def test_what_readers_have_passed_is_appended_again_although_a_poller_was_told()
     assert plan_repair(memory, [A1, B2, A3], Position(3), Repaired()).again == [B2]
 
 
+@pytest.mark.parametrize("journal", [[A1, B2, A3], [A1]], ids=["stored", "lost with A3"])
+def test_what_readers_have_passed_is_appended_again_although_an_append_brought_it(journal):
+    memory = memory_of(A1, A3)
+    memory.appended([B2], B2[0])  # another process has put it back, before the append
+    plan = plan_repair(memory, journal, journal[-1][0], Repaired())
+    assert plan.again == [B2]
+    assert list(plan.put_back) == ([] if A3 in journal else [A3])
+
+
 def test_what_a_poller_was_told_and_readers_then_read_is_theirs_as_well():
     memory = memory_of(A1)
     assert memory.told([A1, B2])
