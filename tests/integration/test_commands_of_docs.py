@@ -41,7 +41,11 @@ NOT_RUN = {
 """What a command that is not run has in it, and why it is not."""
 
 ENDS = {"rsnotify mirror": " --once", "rsnotify bridge": " --once"}  # they go on without it
-SYNOPSES = "command-line"
+AS_READ = sorted(
+    (page for page in PAGES if page.stem != "command-line"),  # it has synopses
+    key=lambda page: page.stem != "tutorial",
+)
+"""The tutorial first: it makes the Resource List that the other pages ask for."""
 NDJSON = '{"loc": "http://example.com/res1", "change": "updated"}\n'
 PAYLOAD = (
     '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -161,7 +165,7 @@ async def test_what_a_page_does_with_a_hub_is_done(tmp_path: Path) -> None:
     need("curl")
     skipped = set[str]()
     async with prepared(tmp_path) as place:
-        for page in [each for each in PAGES if each.stem != SYNOPSES]:
+        for page in AS_READ:
             for line in commands_of(page):
                 if reasons := [part for part in NOT_RUN if part in line]:
                     skipped.update(reasons)
