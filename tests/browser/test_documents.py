@@ -51,6 +51,19 @@ async def test_from_the_source_description_links_lead_to_each_change(
     assert "format=xml" in window.url
 
 
+async def test_what_more_there_is_of_an_entry_has_room(
+    window: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    change = {"loc": "http://example.com/a", "change": "updated", "length": 5, "type": "text/plain"}
+    change["hash"] = f"md5:{'0' * 32}"
+    status, _ = await page_hub.ask("POST", f"/api/sets/{set_name}/changes", json=change)
+    assert status == 201
+    await window.goto(f"{page_hub.url}/{set_name}/changelist.xml")
+    box = await window.locator("tbody td").last.bounding_box()
+    assert box is not None
+    assert box["width"] > 100
+
+
 async def test_a_list_shows_its_first_thousand_entries_and_says_so(
     window: Page, page_hub: RunningHub, set_name: str
 ) -> None:

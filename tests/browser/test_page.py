@@ -522,6 +522,18 @@ async def test_the_validator_shows_what_was_asked_last(page: Page) -> None:
         )
 
 
+async def test_what_is_pasted_is_judged_though_an_address_was(
+    page: Page, page_hub: RunningHub
+) -> None:
+    await view(page, "Validator")
+    await page.fill("[name=address]", f"{page_hub.url}/.well-known/resourcesync")
+    await page.click("#validate button")
+    await expect(page.locator("#verdict")).to_contain_text("Valid")
+    await page.fill("[name=document]", "<urlset/>")
+    await page.click("#validate button")
+    await expect(page.locator("#verdict")).to_contain_text("violation")
+
+
 async def test_a_stranger_is_told_that_naming_a_document_needs_a_token(page: Page) -> None:
     await view(page, "Validator")
     await page.fill("[name=address]", "http://example.com/changelist.xml")

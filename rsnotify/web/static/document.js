@@ -1,11 +1,11 @@
-/** A document of this hub as a page; by the token of this tab a private one too. */
+/** A document of this hub as a page; by this tab's token a private one too. */
 
 import { HOME, read } from "./api.js";
 import { ago, counted, foreign, link, listed, make, number, row, table, tag, the } from "./dom.js";
 import { childrenOf, mdOf, ofTerms, rootOf, textOf } from "./notification.js";
 import { token } from "./token.js";
 
-const ROWS = 1000; // that are shown
+const ROWS = 1000; // shown
 const NAMES = { description: "Source Description", capabilitylist: "Capability List" };
 
 const here = new URL(location);

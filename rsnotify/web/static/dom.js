@@ -1,4 +1,4 @@
-/** Elements, by their ids and new ones. Text is only ever set as text, so what a stranger wrote never becomes markup. */
+/** Elements, by id and new ones. Text is only set as text: what a stranger wrote never becomes markup. */
 
 export const the = new Proxy({}, { get: (_, id) => document.getElementById(id) });
 

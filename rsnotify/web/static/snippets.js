@@ -1,4 +1,4 @@
-/** What there is of the set to copy, and its documents. */
+/** The set's programs to copy, and its documents. */
 
 import { address, channelOf } from "./api.js";
 import { copyable, make, the } from "./dom.js";

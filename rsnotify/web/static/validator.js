@@ -8,6 +8,7 @@ const { address, document: pasted } = the.validate.elements;
 let turn = 0; // older answers are dropped
 
 submits(the.validate, validate);
+pasted.oninput = () => { address.value = ""; };
 if (set) {
   import("./snippets.js").then(({ documents }) => the["own-documents"].replaceChildren(
     ...documents.map(([label, value]) => make.option({ value, label }))));
