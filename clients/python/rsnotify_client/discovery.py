@@ -343,7 +343,7 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
         raise refused(url, page.status, None, page.challenge)
     raise Refused(
         f"{url} leads to no ResourceSync document: neither a link, {WELL_KNOWN} nor robots.txt "
-        "does; give the address of its Capability List"
+        "does; give the address of its Capability List or its sitemap"
     )
 
 
