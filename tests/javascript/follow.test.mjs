@@ -161,6 +161,9 @@ describe("a Source", () => {
       read("/private", 1),
       (error) => error instanceof Rejected && error.status === 401,
     );
+    source.answers["/private"] = answered(401, '{"detail": "the JWT has expired"}');
+    await assert.rejects(read("/private", 1, { token: "t" }), /the JWT has expired/);
+    await assert.rejects(read("/private", 1), /a token is needed/);
   });
 
   test("that leads to no address that can be fetched says so", async () => {

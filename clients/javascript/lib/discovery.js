@@ -130,7 +130,7 @@ async function walk(web, url) {
 
 async function look(web, url) {
   const page = await web.page(url);
-  checkRight(url, page);
+  checkRight(web, url, page);
   const found = page.status === 200 ? read(page) : undefined;
   if (found) return found;
   const source = linkOf(page) === undefined ? await namedByHub(web, page) : undefined;
@@ -142,8 +142,12 @@ async function look(web, url) {
   return isOfHub(page) ? below(web, url, page) : fromItsSite(web, url, page);
 }
 
-function checkRight(url, page) {
-  if ([401, 403].includes(page.status)) throw refused(url, page);
+/** What is wrong with a token that was sent, only its server knows. */
+function checkRight(web, url, page) {
+  const isSent = web.shown(url) !== url;
+  if ([401, 403].includes(page.status)) {
+    throw refused(url, page, isSent ? detailIn(page.text) : undefined);
+  }
 }
 
 /** A hub always says why there is nothing; hardly anybody else does it in this form. */
@@ -166,7 +170,7 @@ function besideDocument(url, page) {
 async function below(web, url, page) {
   const path = new URL(page.url).pathname.replace(/\/+$/, "");
   const listed = await web.page(resolved(`${path}/capabilitylist.xml`, page.url));
-  checkRight(url, listed);
+  checkRight(web, url, listed);
   const found = listed.status === 200 ? read(listed) : undefined;
   if (!found) {
     const isSet = path.lastIndexOf("/") === 0; // what a set is called
