@@ -780,6 +780,9 @@ async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: 
         ("length", "c.txt"),
         ("missing", "b.txt"),
     ]
+    (detail,) = [each.detail for each in found.findings if each.kind == "hash"]
+    is_, wanted = (digest(each).removeprefix("sha-256:") for each in (b"FIRST a", b"first a"))
+    assert detail == f"sha-256 is {is_}, not {wanted}"
     assert [(await audit(url, copy, sample=most)).checked for most in (1, 10**30)] == [1, 3]
     assert await repair(url, copy, found)
     assert (await audit(url, copy)).is_in_sync

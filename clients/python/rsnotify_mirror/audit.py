@@ -209,7 +209,8 @@ async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Di
             digest = await asyncio.to_thread(_digest, file, lambda: checking[1])
         found.by_hash += 1
         if digest != checking[2]:
-            finding = Finding("hash", wanted.loc, row.path, f"{checking[0]} is {digest}")
+            detail = f"{checking[0]} is {digest}, not {checking[2]}"
+            finding = Finding("hash", wanted.loc, row.path, detail)
     found.checked += 1
     if finding is not None:
         found.findings.append(finding)
