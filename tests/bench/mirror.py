@@ -30,7 +30,7 @@ from rsnotify_mirror.report import Event, percentile
 from tests.support.reference import installed
 from tests.support.running import TOKEN, RunningHub
 
-SMALL, LARGE, LARGE_BYTES = 2_000, 40, 50 * 1024 * 1024
+SMALL, LARGE, LARGE_BYTES = 2_000, 20, 50 * 1024 * 1024
 TLS_BYTES, TURNS = 5_000, 3
 DIGESTS = {"md5": "md5sum", "sha-256": "sha256sum"}  # and what computes them
 CERTIFICATE = Path(__file__).parents[1] / "support/certificate.pem"
