@@ -18,7 +18,7 @@
 -- own, {from, until, 0, positions}; otherwise each position is one more than the one before. A change
 -- that a load has found is left out, with position 0, if it is newer in the journal.
 -- `before` has the entries where these begin, those that the caller has not seen; and if a request with a
--- key ends there, all of it up to 1,000 changes: whoever has to put back its end can put back the key.
+-- key ends there, all of it up to 1,000 changes: so whoever knows its end knows the rest.
 -- `behind` if the caller has seen a position that this journal has never had, so it has lost changes;
 -- and while somebody repairs it.
 
@@ -46,9 +46,8 @@ local function note_beginning(position)
   local length, count = string.match(entry[2][1], '%.(%x+):(%x+)$')
   if not count or tonumber(count, 16) > most then before[#before + 1] = entry; return end
   local from = stream_id(position - tonumber(length, 16))
-  for _, each in ipairs(redis.call('XRANGE', stream, '(' .. from, id, 'COUNT', most)) do
-    before[#before + 1] = each
-  end
+  local found = redis.call('XREVRANGE', stream, id, '(' .. from, 'COUNT', most) -- its end for certain
+  for i = #found, 1, -1 do before[#before + 1] = found[i] end
 end
 
 local function get(key)

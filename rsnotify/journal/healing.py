@@ -154,8 +154,9 @@ class Memory:
         """These rows, and no others, followed `read_until` in the journal."""
         self.read_until = until
         self._add(rows, until)
-        if self._held is not None:
-            self._held.unread.difference_update([at for at, _ in rows])
+        if self._held is not None:  # at a position that was used again, another row may be known
+            known = self._held.rows
+            self._held.unread.difference_update([at for at, xml in rows if known.get(at) == xml])
 
     def appended(
         self,
@@ -321,12 +322,11 @@ def plan_repair(
     elsewhere = {at for key in others for at in memory.positions_of(key)}
     elsewhere &= {at for at, _ in lost}
     lost = [row for row in lost if row[0] not in elsewhere]
-    lost_behind = {row for row in lost if row[0] <= last or _was_passed(row, memory, repaired)}
-    put_back = [row for row in lost if row not in lost_behind]
-    below = [row for row in lost if row in lost_behind]
-    together = _rows_put_back_alone(back, below, memory, journal)
-    passed = [row for row in journal if _was_passed(row, memory, repaired) and row not in together]
-    again = sorted([*below, *together], key=_position) + passed
+    to_end = {row for row in lost if row[0] <= last or _was_passed(row, memory, repaired)}
+    to_end |= _requests_of(to_end, back, memory).intersection([*lost, *journal])
+    put_back = [row for row in lost if row not in to_end]
+    passed = [row for row in journal if _was_passed(row, memory, repaired) and row not in to_end]
+    again = sorted(to_end, key=_position) + passed
     if not put_back and not again and not elsewhere:
         return Repair()
     ages = _ages(keys, others, stored_keys, memory, journal)
@@ -360,15 +360,13 @@ def _sorted_out(keys: Sequence[UsedKey], stored: StoredKeys) -> tuple[list[UsedK
     return back, others
 
 
-def _rows_put_back_alone(
-    keys: Iterable[UsedKey], below: Iterable[Row], memory: Memory, journal: Iterable[Row]
-) -> set[Row]:
-    """Those that the journal has of requests of which other rows have to be appended again."""
-    lost, found = {at for at, _ in below}, set[Row]()
+def _requests_of(rows: Iterable[Row], keys: Iterable[UsedKey], memory: Memory) -> set[Row]:
+    """All rows of the requests, known whole, that have one of these."""
+    some, found = {at for at, _ in rows}, set[Row]()
     for key in keys:
-        if is_whole(key, memory) and not lost.isdisjoint(positions := memory.positions_of(key)):
+        if is_whole(key, memory) and not some.isdisjoint(positions := memory.positions_of(key)):
             found.update((at, memory.rows[at]) for at in positions)
-    return found.intersection(journal)
+    return found
 
 
 def is_whole(key: UsedKey, memory: Memory) -> bool:

@@ -478,6 +478,20 @@ async def test_an_append_tells_the_whole_request_before_it_unless_that_is_very_l
     assert numbers == [str(number) for number in range(changes - told, changes)]
 
 
+async def test_the_end_of_a_request_comes_though_others_rows_lie_within_it(hub, client, losing):
+    """They were stored by the new primary, before the request was put back."""
+    kept = await hub.publish(CHANNEL, submission("kept"))
+    async with losing:
+        newest = await hub.publish(CHANNEL, request(1000))
+    early = Change("http://example.com/early", "updated", datetime=str(Position(kept.until + 1)))
+    await Journal(client, window_changes=10_000).append(CHANNEL, Submission([fragment_of(early)]))
+    await hub.start()
+    assert [at for at, name in await stored(client) if name == "early"] == [kept.until + 1]
+    journal = Journal(client, window_changes=10_000)
+    found = await journal.append(CHANNEL, submission("next"), seen=Position(newest.until - 1))
+    assert (len(found.before), found.before[-1][0]) == (1000, newest.until)
+
+
 async def test_a_request_that_was_seen_only_as_the_one_before_keeps_its_key(
     hub, client, losing, alone
 ):

@@ -80,6 +80,27 @@ def test_what_readers_have_passed_is_appended_again_although_an_append_brought_i
     assert list(plan.put_back) == ([] if A3 in journal else [A3])
 
 
+def test_what_is_read_where_another_row_was_is_not_that_row():
+    """A Source's own datetime may give a position a second time, after a loss."""
+    memory = memory_of(A1)
+    memory.appended([B2], B2[0])
+    other = row(2, "c")
+    memory.read([other], other[0])
+    assert plan_repair(memory, [A1], A1[0], Repaired()).again == [B2]
+
+
+def test_a_request_of_which_some_rows_are_below_the_end_is_appended_again_whole():
+    request = [row(2, "x"), row(4, "y"), row(6, "z")]
+    memory = memory_of(A1)
+    memory.appended(
+        request, Position(6), UsedKey("digest--of-k", "finger", Position(1), Position(6), 3)
+    )
+    foreign = row(5, "b")
+    plan = plan_repair(memory, [A1, foreign], foreign[0], Repaired())
+    assert (list(plan.put_back), plan.again, list(plan.keys)) == ([], request, [])
+    assert plan.notes == {request[-1]: b"digest--of-kfinger.3:3"}
+
+
 def test_what_a_poller_was_told_and_readers_then_read_is_theirs_as_well():
     memory = memory_of(A1)
     assert memory.told([A1, B2])
