@@ -50,7 +50,7 @@ OF_A_PROCESS: dict[str, Metric] = {
     "rsnotify_cpu_seconds": Metric("counter", "Processor time, of user and system."),
     "rsnotify_resident_memory_bytes": Metric("gauge", "Memory of the process; on Linux."),
     "rsnotify_open_files": Metric("gauge", "Descriptors that the process has open; on Linux 6.2."),
-    "rsnotify_redis_memory_bytes": Metric("gauge", "What Redis uses; not shown of a Cluster."),
+    "rsnotify_redis_memory_bytes": Metric("gauge", "What Redis uses; not shown for a Cluster."),
     "rsnotify_redis_memory_limit_bytes": Metric(
         "gauge", "What Redis may use (`maxmemory`); 0 if it has no limit."
     ),

@@ -411,7 +411,7 @@ def _never_an_index(document: Document, schema: Schema) -> Violations:
     indexes = {link.href for link in links if link.rel == "index"}
     for path, entry in _entries(document):
         if entry.loc in indexes:
-            mend = "Notify of a document under the index instead."
+            mend = "Announce a document under the index instead."
             yield Violation(schema.clause, f"{path}/loc", "no notification is about an index", mend)
 
 
