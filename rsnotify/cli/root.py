@@ -17,8 +17,6 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 UsageError: Any = typer.BadParameter.__base__  # Typer names its subclass only
 
-NO_NUMBER = "Input should be a valid integer, unable to parse string as an integer"
-
 COMMANDS = {
     "serve": ("serve", "Run the hub until SIGTERM or Ctrl-C."),
     "status": ("status", "Show the hub at a glance: its sets, readers and Redis."),
@@ -61,20 +59,22 @@ class _Commands(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-def _plain(row: tuple[str, str] | None) -> tuple[str, str] | None:
-    """A line of a help text, with a word for a value instead of a type of Python.
+def _plain(text: str) -> str:
+    """Numbers as people speak of them, not as types and ranges of Python.
 
-    >>> _plain(("--jobs <int range>", "At once.")), _plain(("--data <path>", "Where."))
-    (('--jobs N', 'At once.'), ('--data PATH', 'Where.'))
-    >>> _plain(("--max", "[default: 10; 0<=x<=100]")), _plain(("--rate", "[x>=0.1]"))
-    (('--max', '[default: 10; 0 to 100]'), ('--rate', '[at least 0.1]'))
+    >>> _plain("--jobs <int range>"), _plain("--data <path>"), _plain("[default: 10; 0<=x<=100]")
+    ('--jobs N', '--data PATH', '[default: 10; 0 to 100]')
+    >>> _plain("0 is not in the range 1<=x<=256"), _plain("'x' is not a valid int range")
+    ('0 is not in the range 1 to 256', "'x' is not a whole number")
+    >>> _plain("0.0 is not in the range x>=0.1"), _plain("'x' is not a valid float range")
+    ('0.0 is not at least 0.1', "'x' is not a number")
     """
-    if row is None:
-        return None
     words = {"path": "PATH", "int": "N", "float": "N"}
-    shown = re.sub(r"<(\w+)[^>]*>", lambda found: words.get(found[1], "TEXT"), row[0])
-    text = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", row[1])
-    return shown, re.sub(r"\bx>=([\d.]+)", r"at least \1", text)
+    text = re.sub(r"<(\w+)[^>]*>", lambda found: words.get(found[1], "TEXT"), text)
+    text = re.sub(r"valid int\w*( range)?$", "whole number", text)
+    text = re.sub(r"valid float( range)?$", "number", text)
+    text = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", text)
+    return re.sub(r"(in the range )?x>=([\d.]+)", r"at least \2", text)
 
 
 def _with_plain_arguments(command: Any) -> Any:
@@ -88,7 +88,9 @@ def _with_plain_arguments(command: Any) -> Any:
             argument.get_help_record = lambda ctx, row=(shown, text): row  # noqa: ARG005
         else:
             of_typer = argument.get_help_record
-            argument.get_help_record = lambda ctx, row=of_typer: _plain(row(ctx))
+            argument.get_help_record = lambda ctx, row=of_typer: (
+                (shown := row(ctx)) and tuple(map(_plain, shown))
+            )
     return command
 
 
@@ -163,8 +165,7 @@ def _with_advice(error: Any) -> str:
     if "tok" in getattr(error, "option_name", ""):
         return "a token is not given on the command line, where others see it: set RSNOTIFY_TOKEN"
     message = error.format_message().rstrip(".").removeprefix("Invalid value: ")
-    message = message.replace(NO_NUMBER, "it must be a whole number")
-    message = message.replace("Input should be", "it must be")
+    message = _plain(message)
     given = [each for each in sys.argv[1:2] if each in COMMANDS]
     path = error.ctx.command_path if error.ctx else " ".join(["rsnotify", *given])
     if message.startswith("No such command") and not message.endswith("?"):

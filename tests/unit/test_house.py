@@ -242,7 +242,8 @@ def test_what_an_extra_brings_is_told_to_whoever_lacks_it() -> None:
     assert dict.fromkeys(cli, "cli") | dict.fromkeys(hub, "hub") == EXTRA_OF
 
 
-OVERRIDDEN = ("aiohttp", "redis", "urllib3", "uvicorn", "websockets")  # whose insides we use
+# Whose insides are used:
+OVERRIDDEN = ("aiohttp", "redis", "typer", "urllib3", "uvicorn", "websockets")
 
 
 def test_every_version_has_both_its_bounds() -> None:
