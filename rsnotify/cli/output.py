@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:
@@ -23,6 +22,10 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
         for cells in (columns, *([_shown(row.get(name, "")) for name in columns] for row in rows)):
             typer.echo("\t".join(cells))
         return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=box.SIMPLE_HEAD)
     least = 2
     for column in columns:
@@ -101,13 +104,16 @@ class Say(Protocol):
 
 @contextmanager
 def progress(
-    what: str, console: Console | None = None, *, after_seconds: float = AFTER_SECONDS
+    what: str, console: "Console | None" = None, *, after_seconds: float = AFTER_SECONDS
 ) -> Iterator[Say]:
     """Say what is under way; nothing where stderr is no terminal: nobody waits there."""
-    console = Console(stderr=True) if console is None else console
-    if not console.is_terminal:
+    if console is None and not sys.stderr.isatty():
         yield lambda _: None
         return
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = console or Console(stderr=True)
     status = console.status(escape(what))
     later = Timer(after_seconds, status.start)
     later.daemon = True
