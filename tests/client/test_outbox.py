@@ -13,6 +13,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -86,6 +87,34 @@ def test_a_publisher_begins_with_what_a_killed_process_left(tmp_path: Path) -> N
     left.close(0)
     with scripted_hub(accept) as (url, posted), Publisher(url, outbox=path):
         eventually(lambda: posted)
+
+
+def test_what_a_late_answer_opens_again_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, opened, may_answer = sqlite3.connect, [], threading.Event()
+
+    def kept(*words: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*words, **options))
+        return opened[-1]
+
+    def late(_: Posted) -> Answer:
+        may_answer.wait(20)
+        return ACCEPTED
+
+    monkeypatch.setattr(sqlite3, "connect", kept)
+    others = set(threading.enumerate())
+    with scripted_hub(late) as (url, posted):
+        publisher = Publisher(url, outbox=tmp_path / "outbox")
+        publisher.updated("a", "http://a/1")
+        (sender,) = (each for each in {*threading.enumerate()} - others if "sender" in each.name)
+        eventually(lambda: posted)
+        publisher.close(0)
+        may_answer.set()
+        sender.join()
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.total_changes  # noqa: B018 - it is asked
 
 
 def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_try(

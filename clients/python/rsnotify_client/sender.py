@@ -328,6 +328,7 @@ class Sender:
             self._bell.wait(0)  # what rang meanwhile is sent now
             self._hurry.clear()
             idle = self._try_to_send_all()
+        self._store.close()  # what a late answer has opened after its owner closed it
 
     def _try_to_send_all(self) -> float:
         try:
