@@ -160,6 +160,7 @@ def _server() -> socket.socket:
             f"from tests.support import forks; forks.main({its.fileno()})",
         ]
         os.posix_spawn(sys.executable, command, os.environ)
+    atexit.register(ours.close)
     return ours
 
 
