@@ -425,18 +425,29 @@ async def test_a_connection_that_is_cut_misses_nothing(
     await expect(page.locator("#work")).to_contain_text("4 changes that came meanwhile arrived")
     await expect(page.locator("#publish output")).to_contain_text("It arrived")
     await expect(latest(page)).to_have_count(5)
-    assert await shown(page) == ["res1", "3", "2", "1", "0"]
+    assert await shown(page) == ["icon.svg", "3", "2", "1", "0"]
     await page.click("#cut")
     await page.click("#cut")
     await expect(page.locator("#work")).to_contain_text("Nothing had changed")
 
 
-async def test_changes_are_made_with_the_javascript_client(page: Page) -> None:
+async def test_changes_are_made_with_the_javascript_client_once_it_is_agreed_to(
+    page: Page, set_name: str
+) -> None:
     await expect(page.locator("#try")).to_be_hidden()
     await use_token(page)
+    asked: list[str] = []
+    page.on("dialog", lambda dialog: asked.append(dialog.message))
+    page.once("dialog", lambda dialog: dialog.dismiss())
     await page.click("#try")
-    await expect(page.locator("#work")).to_contain_text("Five changes were made")
-    await expect(latest(page)).to_have_count(5)
+    assert [set_name in question for question in asked] == [True]
+    await expect(page.locator("#work")).to_be_empty()
+    page.once("dialog", lambda dialog: dialog.accept())
+    for count in (5, 10):
+        await page.click("#try")
+        await expect(page.locator("#work")).to_contain_text("Five changes were made")
+        await expect(latest(page)).to_have_count(count)
+    assert len(asked) == 2
 
 
 async def test_dots_end_and_are_never_too_many(
@@ -676,7 +687,7 @@ async def test_whoever_may_only_publish_to_a_private_set_is_told_that_it_is_not_
         await choose(page, private)
         await expect(page.locator("#health")).to_contain_text("no right to read")
         await page.click("#publish button")
-        await expect(page.locator("#publish output")).to_contain_text("Stored. It is not seen")
+        await expect(page.locator("#publish output")).to_contain_text("Stored. Not seen")
 
 
 async def test_a_token_that_expires_is_forgotten_with_its_reason(

@@ -45,7 +45,7 @@ async function show() {
     if (mine !== turn) return;
     draw(tokens, those.map(tokenRow), "tokens");
     draw(subscriptions, subscribed.map(subscriptionRow), "subscriptions");
-  } catch ({ message }) { // a new token still stands there
+  } catch ({ message }) {
     if (mine === turn) say(answer, `The tables could not be read: ${message}`, true);
   }
 }

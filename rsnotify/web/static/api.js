@@ -6,6 +6,8 @@ export const HOME = new URL("..", import.meta.url);
 
 export const address = (path) => new URL(path, HOME).href;
 
+export const SAMPLE = address("static/icon.svg"); // a resource that can be fetched
+
 export const setPath = (set) => `api/sets/${encodeURIComponent(set)}`;
 
 export const channelOf = (set, kind = "change") => address(`channels/${set}/${kind}_notification_channel`);

@@ -1,6 +1,6 @@
 /** Each change is a dot; this page's own connection can be cut and joined again. */
 
-import { channelOf, HOME, send } from "./api.js";
+import { channelOf, HOME, SAMPLE, send } from "./api.js";
 import { counted, say, the } from "./dom.js";
 import * as following from "./following.js";
 import { set } from "./here.js";
@@ -14,6 +14,7 @@ const [SOURCE, HUB, OWN, ...OTHERS] = [[70, 86], [180, 86], [290, 28], [290, 86]
 
 const { work, dots, cut, waiting } = the;
 let isCut = false;
+let isSure = false;
 let missed = 0; // changes that are known to wait
 let closing = null; // the gap after a cut: `{from, head, count, isBroken}`
 
@@ -68,12 +69,14 @@ function finish() {
   if (!head || following.cursor < head) return;
   closing = null;
   if (isBroken) say(work, "The hub no longer keeps all that came meanwhile: see the Change Lists.", true);
-  else if (count) say(work, `The gap is closed: ${counted(count, "change")} that came meanwhile arrived, in order, none missing and none twice, because this page went on from ${from}.`);
+  else if (count) say(work, `The gap is closed: ${counted(count, "change")} that came meanwhile arrived, in order, none missing and none twice: this page went on from ${from}.`);
   else say(work, "Connected again. Nothing had changed meanwhile.");
 }
 
 the.try.onclick = async ({ target }) => {
-  const loc = `http://example.com/try-it/${Date.now()}`;
+  isSure ||= confirm(`Publish five trial changes to ${set.name}, for all who follow it?`);
+  if (!isSure) return;
+  const loc = `${SAMPLE}?${Date.now()}`;
   const step = (text) => { if (!isCut) say(work, text); };
   target.disabled = true;
   try {
@@ -83,7 +86,7 @@ the.try.onclick = async ({ target }) => {
       step(`${change}: stored.`);
       await new Promise((then) => { setTimeout(then, PAUSE_MS); });
     }
-    step("Five changes were made, of one resource: it was created, updated, and deleted again.");
+    step("Five changes were made of one resource; it is deleted again.");
   } catch ({ message }) {
     say(work, `Not made: ${message}`, true);
   } finally {

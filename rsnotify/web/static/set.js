@@ -1,6 +1,6 @@
 /** A set: its figures, its changes, and a form to publish one. */
 
-import { ask, setPath } from "./api.js";
+import { ask, SAMPLE, setPath } from "./api.js";
 import * as changes from "./changes.js";
 import { ago, number, submits, say, the } from "./dom.js";
 import * as following from "./following.js";
@@ -16,6 +16,7 @@ let waiting = null; // for the last change published: `{until, begun}`
 the["is-private"].hidden = !set.private;
 for (const id of ["publishing", "try"]) the[id].hidden = !rights.publish;
 the["may-not"].hidden = rights.publish;
+the.loc.value = SAMPLE;
 the["may-not"].firstElementChild.textContent = token() ? "Your token may not publish to this set." : "Making changes needs a token.";
 
 following.follow({
@@ -69,6 +70,6 @@ function look() {
     say(answer, `It arrived ${Math.max(1, Math.round(performance.now() - waiting.begun))} ms after you pressed Publish.`);
     waiting = null;
   } else {
-    say(answer, `Stored. ${following.isLost ? "It is not seen here while the channel is not connected." : "Waiting for it on the channel…"}`);
+    say(answer, `Stored. ${following.isLost ? "Not seen here while the channel is not connected." : "Waiting for it on the channel…"}`);
   }
 }

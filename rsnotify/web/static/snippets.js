@@ -1,6 +1,6 @@
 /** The set's programs to copy, and its documents. */
 
-import { address, channelOf } from "./api.js";
+import { address, channelOf, SAMPLE } from "./api.js";
 import { copyable, make, the } from "./dom.js";
 import { set as record } from "./here.js";
 
@@ -10,11 +10,11 @@ const documentOf = (name) => address(`${set}/${name}.xml`);
 export const documents = [
   ["Capability List", documentOf("capabilitylist")],
   ["Resource List", documentOf("resourcelist")],
-  ["open Change List", documentOf("changelist")],
+  ["newest Change List", documentOf("changelist")],
   ["Change List Index", documentOf("changelist-index")],
   ["channel of changes", channelOf(set)],
-  ["channel of documents (framework)", channelOf(set, "framework")],
-  ["Source Description of this hub", address(".well-known/resourcesync")],
+  ["channel of new documents", channelOf(set, "framework")],
+  ["Source Description", address(".well-known/resourcesync")],
 ];
 
 the.documents.append(...documents.map(([name, href]) => make.li({}, make.a({ href }, name))));
@@ -25,13 +25,15 @@ function programs() {
   const hub = address("").replace(/\/$/, "");
   const [channel, list] = [channelOf(set), documentOf("capabilitylist")];
   const bearer = '-H "Authorization: Bearer $RSNOTIFY_TOKEN"';
+  const activate = ". .venv/bin/activate  # in a clone, after make run\n";
   const given = isPrivate ? ` ${bearer}` : "";
   return {
     curl: {
       follow: `curl -N${given} -H "Accept: text/event-stream" \\
   ${channel}`,
       publish: `curl ${bearer} -H "Content-Type: application/json" \\
-  -d '{"loc": "http://example.com/res1", "change": "updated"}' \\
+  -H "Idempotency-Key: $(date +%s%N)" \\
+  -d '{"loc": "${SAMPLE}", "change": "updated"}' \\
   ${hub}/api/sets/${set}/changes`,
     },
     JavaScript: {
@@ -50,12 +52,12 @@ for change in follow_sync("${list}"${isPrivate ? ', token="YOUR TOKEN"' : ""}):
 from rsnotify_client import Publisher
 
 with Publisher("${hub}", os.environ["RSNOTIFY_TOKEN"]) as publisher:
-    publisher.updated("${set}", "http://example.com/res1")`,
+    publisher.updated("${set}", "${SAMPLE}")`,
     },
     "Command line": {
-      follow: `rsnotify subscribe ${set} --url ${hub}`,
-      publish: `rsnotify publish ${set} http://example.com/res1 --url ${hub}`,
-      "keep a copy": `rsnotify mirror ${list} copy`,
+      follow: `${activate}rsnotify subscribe ${set} --url ${hub}`,
+      publish: `${activate}rsnotify publish ${set} ${SAMPLE} --url ${hub}`,
+      "keep a copy": `${activate}rsnotify mirror ${list} copy`,
     },
     WebSub: {
       "subscribe; CALLBACK is your address": `curl${given} -d hub.mode=subscribe --data-urlencode "hub.callback=$CALLBACK" \\

@@ -6,7 +6,7 @@ const GIVEN = "#token=";
 export const token = () => sessionStorage.getItem(KEY) ?? "";
 
 function keep(secret) {
-  if (/[^!-~]/.test(secret)) throw new Error("This is no token: a token has no spaces and only plain characters.");
+  if (/[^!-~]/.test(secret)) throw new Error("A token has no spaces and only plain characters.");
   if (secret) sessionStorage.setItem(KEY, secret);
   else sessionStorage.removeItem(KEY);
 }
