@@ -19,6 +19,7 @@ from rsnotify.process.logs import FloodFilter, JsonFormat, RepeatedWarningFilter
 from rsnotify.process.settings import WORKER, Settings
 from rsnotify.process.workers import end_with_parent
 
+log = logging.getLogger(__name__)
 commands = typer.Typer()
 
 Host = Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")]
@@ -88,8 +89,11 @@ def _announcer(settings: Settings, sets: list[str], is_worker: bool) -> Callable
     """Called with the hub's address once it answers: what it needs has been loaded by then."""
 
     def ready(address: str) -> None:
+        is_for_people = sys.stderr.isatty() and settings.log != "json"
+        if not is_worker and not is_for_people:
+            log.info("%s", _where_the_token_is(settings))
         typer.echo(f"rsnotify ready {address}")
-        if not is_worker and sys.stderr.isatty() and settings.log != "json":  # for people
+        if not is_worker and is_for_people:
             typer.echo(next_steps(address, settings, sets, admin_token(settings)), err=True)
 
     return ready

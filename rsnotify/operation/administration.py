@@ -53,6 +53,13 @@ class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_days: int | None = None  # the new one; without it, it expires when the old one would
 
 
+EXAMPLES = {
+    SetOptions: '{"private": false}',
+    NewToken: '{"sets": ["dataset1"], "rights": ["publish"]}',
+    Rotation: '{"grace_seconds": 60}',
+}
+
+
 class Administration:
     """The sets and the tokens of a hub."""
 
@@ -262,4 +269,5 @@ def _decoded(body: bytes, type_: type[Struct]) -> Struct:
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Rejected(f"the body does not fit: {misfit(error, type_)}") from None
+        told = f"the body does not fit: {misfit(error, type_)}; send such as {EXAMPLES[type_]}"
+        raise Rejected(told) from None

@@ -31,6 +31,7 @@ MAX_CHANGES = (
 MAX_FAULTS = 100  # a body of 10,000 faults is answered with the first hundred
 BODY_BYTES = 8 * 1024 * 1024  # the longest request must not keep Redis busy for long
 EXAMPLE = '{"loc": "http://example.com/res1", "change": "updated"}'
+NO_CHANGE = ("Expected `object`", "JSON is malformed", "Object missing")
 PARTS = "post the changes in parts, each under a key of its own"
 
 KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -62,7 +63,7 @@ def reader_for(content_type: str) -> Reader:
         return _READERS[media_type]
     known = ", ".join(_READERS)
     shown = f"Content-Type {media_type!r} is not understood" if media_type else "no Content-Type"
-    raise Rejected(f"{shown}; send one of {known}", status=415)
+    raise Rejected(f"{shown}; send one of {known}; a change is such as {EXAMPLE}", status=415)
 
 
 def refused(faults: Sequence[Fault]) -> Rejected:
@@ -81,6 +82,7 @@ def refused(faults: Sequence[Fault]) -> Rejected:
 _JSON: msgspec.json.Decoder[list[Change] | Change] = msgspec.json.Decoder(list[Change] | Change)
 _JSON_CHANGE = msgspec.json.Decoder(Change)
 _JSON_FOR_SETS = msgspec.json.Decoder(ChangeForSets)
+_JSON_PART = msgspec.json.Decoder(msgspec.Raw)
 _JSON_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
@@ -115,7 +117,7 @@ def _decoded(body: bytes) -> list[Change] | Change:
 
 
 def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
-    return _JSON_PARTS.decode(body) if body.lstrip()[:1] == b"[" else [body]
+    return _JSON_PARTS.decode(body) if body.lstrip()[:1] == b"[" else [_JSON_PART.decode(body)]
 
 
 def _read_ndjson(body: bytes, _: Kind) -> Body:
@@ -129,7 +131,8 @@ def _lines(body: bytes) -> list[bytes]:
 def _not_json(error: Exception) -> Rejected:
     known = ", ".join(_READERS)
     return Rejected(
-        f"the body is not JSON: {error}; the hub takes {known}: say in Content-Type which"
+        f"the body is not JSON, as its Content-Type says: {error}; a change is such as {EXAMPLE}; "
+        f"the hub takes {known}: say in Content-Type which"
     )
 
 
@@ -159,15 +162,16 @@ def _each_decoded(
         try:
             changes.append(decoder.decode(part))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            faults.append(_misfit(index, misfit(error, decoder.type)))
+            faults.append(_misfit(index, misfit(error, decoder.type), decoder.type))
     if faults:
         raise refused(faults)
     return changes
 
 
-def _misfit(index: int, text: str) -> Fault:
-    if text.startswith("Expected `object`") and " - at " not in text:
-        text += f": a change is an object, such as {EXAMPLE}"
+def _misfit(index: int, text: str, type_: type[Change]) -> Fault:
+    if text.startswith(NO_CHANGE) and " - at " not in text:
+        example = EXAMPLE if type_ is Change else f'{{"sets": ["dataset1"], {EXAMPLE[1:]}'
+        text += f": a change is an object, such as {example}"
     found = _PLACE.match(text)
     fault = Fault(index=index, message=found["message"] if found else text)
     if found and found["field"]:
