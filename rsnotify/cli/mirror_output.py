@@ -105,17 +105,12 @@ async def show(mirror: Mirror, shown: Shown) -> None:
 
 
 async def _show_bar(mirror: Mirror) -> None:
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())
+    remaining, console = bars.TimeRemainingColumn(), Console(stderr=True)
+    with bars.Progress(*columns, remaining, console=console) as progress:
         task = progress.add_task("mirroring", total=None)
         began, before = monotonic(), mirror.sums.fetched_bytes
         while True:

@@ -67,7 +67,9 @@ Base = Annotated[
 Watch = Annotated[bool, typer.Option("--watch", help="Go on publishing what changes in --dir.")]
 State = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="What of --dir is published. [DIR/.rsnotify-SET.db]"),
+    typer.Option(
+        metavar="FILE", help="What of --dir is published. [.DIR.rsnotify-SET.db, beside DIR]"
+    ),
 ]
 
 
@@ -161,8 +163,7 @@ def publish(
         if dir_ is not None:
             from rsnotify.cli.publish_folder import FolderSource, publish_folder
 
-            kept = state or dir_ / f".rsnotify-{set_name}.db"
-            folder = FolderSource(dir_, base or "", kept, most, watch)
+            folder = FolderSource(dir_, base or "", state, most, watch)
             publish_folder(url, credential.token, set_name, folder)
         elif between is not None:
             publish_between(url, credential.token, set_name, *between, most)

@@ -42,7 +42,7 @@ class FolderSource(NamedTuple):
 
     folder: Path
     base: str
-    state: Path
+    state: Path | None
     max_delete: float
     watches: bool
 
@@ -52,7 +52,7 @@ def publish_folder(url: str, token: str | None, set_name: str, options: FolderSo
     with closing(Folder(options.folder, options.base, set_name, options.state)) as folder:
         publishing = Publishing(url, token, set_name, folder, options)
         publishing.begin()
-        with _relay(options.state, url, token, publishing) as relay:
+        with _relay(folder.state, url, token, publishing) as relay:
             relay.start()
             if options.watches:
                 publishing.watch(relay)

@@ -257,7 +257,7 @@ def test_a_folder_that_is_renamed_is_not_held_back(
 
 
 def test_two_processes_do_not_share_a_state(watched: Folder, files: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="another process is publishing"):
+    with pytest.raises(InvalidSettings, match="in use by another publisher"):
         Folder(files, BASE, "a", tmp_path / "state.db")
 
 
@@ -311,6 +311,18 @@ def test_a_folder_is_loaded_once_and_then_its_changes_are_published(
     assert resources_of(real_hub, set_name) == served(files)
 
 
+def test_the_folder_that_is_served_has_no_state_not_even_that_of_an_earlier_version(
+    real_hub: HubProcess, set_name: str, files: Path
+) -> None:
+    served = files / f".rsnotify-{set_name}.db"
+    publish(real_hub, set_name, files, "--state", str(served))
+    (files / "1.txt").unlink()
+    moved = publish(real_hub, set_name, files)
+    assert moved.stdout == "19 files: 0 created, 0 updated, 1 deleted\n"
+    assert [each for each in files.iterdir() if each.name.startswith(".")] == []
+    assert (files.parent / f".files.rsnotify-{set_name}.db").stat().st_mode & 0o777 == 0o600
+
+
 def test_what_is_held_back_ends_with_status_1_and_goes_with_the_option(
     real_hub: HubProcess, set_name: str, files: Path
 ) -> None:
@@ -336,7 +348,7 @@ def test_a_lost_state_is_made_again_from_the_whole_folder(
 ) -> None:
     publish(real_hub, set_name, files)
     (files / "1.txt").unlink()
-    (files / f".rsnotify-{set_name}.db").unlink()
+    (files.parent / f".files.rsnotify-{set_name}.db").unlink()
     again = publish(real_hub, set_name, files)
     assert again.stdout.startswith("loaded 19 resources: 0 created, 0 updated, 1 deleted\n")
     assert resources_of(real_hub, set_name) == served(files)

@@ -5,7 +5,6 @@ process may be killed at any moment; what cannot be read, or is still being writ
 was; a file counts as updated if its content differs. Nothing here knows a hub.
 """
 
-import fcntl
 import hashlib
 import os
 import sqlite3
@@ -13,16 +12,17 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.address import wrong_address
 from rsnotify_client.between import MAX_DELETE, too_many
 from rsnotify_client.change import Fields, make_change
+from rsnotify_client.locks import lock_beside
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.queue import BATCH_CHANGES
 
@@ -99,28 +99,43 @@ class Look(NamedTuple):
 
 
 class Folder:
-    """A folder, and the file in which its state and its outbox are.
+    """A folder, and the file in which its state and its outbox are: beside it, as it is served.
 
     With `is_loaded` False what is found is written down only: the hub gets it as a whole.
     """
 
-    def __init__(self, path: Path, base: str, set_name: str, state: Path) -> None:
+    def __init__(self, path: Path, base: str, set_name: str, state: Path | None = None) -> None:
         self._path = path
         self._base = checked_base(base)
         self._set_name = set_name
         if not path.is_dir():
             raise InvalidSettings([f"--dir {path}: there is no such directory"])
+        whole = Path(os.path.abspath(path))
+        self.state = state or whole.with_name(f".{whole.name}.rsnotify-{set_name}.db")
         try:
-            self._lock_file = _locked(state)
-            self._database = sqlite3.connect(state, isolation_level=None, timeout=20)
+            self._lock = lock_beside(self.state, "publisher")
+            self.state.touch(0o600)
+            self._database = sqlite3.connect(self.state, isolation_level=None, timeout=20)
+            if state is None:
+                self._move(path / f".rsnotify-{set_name}.db")
             self._database.executescript(_CREATE)
             Outbox.create(self._database)
         except (OSError, sqlite3.Error) as error:
-            raise InvalidSettings([f"--state {state}: {error}"]) from None
+            problem = f"{self.state}: {error}; --state FILE keeps the state elsewhere"
+            raise InvalidSettings([problem]) from None
+
+    def _move(self, served: Path) -> None:
+        """An earlier version kept the state in the folder."""
+        if not served.exists():
+            return
+        with closing(sqlite3.connect(served)) as before:
+            before.backup(self._database)
+        for end in ("-wal", "-shm", "-journal", "-lead", "-lock", ".lock", ""):
+            served.with_name(f"{served.name}{end}").unlink(missing_ok=True)
 
     def close(self) -> None:
         self._database.close()
-        self._lock_file.close()
+        os.close(self._lock)
 
     # What was published, and where -------------------------------------------------------------
 
@@ -306,17 +321,6 @@ class _Scan:
 
     def _path(self, path: bytes) -> bytes:
         return self._root + b"/" + path if path else self._root
-
-
-def _locked(state: Path) -> IO[bytes]:
-    """Held until the process ends."""
-    file = Path(f"{state}-lock").open("ab")  # noqa: SIM115 - it is held
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise InvalidSettings([f"another process is publishing from {state}"]) from None
-    return file
 
 
 def _signature(found: os.stat_result) -> Signature:
