@@ -14,7 +14,6 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from mimetypes import guess_type
 from typing import Any, BinaryIO, NamedTuple
@@ -474,23 +473,19 @@ class Receiving(NamedTuple):
         if answer.status == 206:
             _reread(file, self.digest)
         length, unreported = file.tell(), 0
-        with ThreadPoolExecutor(1) as beside:  # the digest takes as long as all the rest
-            digested = beside.submit(bool)
-            for piece in self._pieces(answer):
-                length += len(piece)
-                if self.wanted.length is not None and length > self.wanted.length:
-                    raise _too_long(self.url, self.wanted)
-                if self.digest is not None:
-                    digested.result()
-                    digested = beside.submit(self.digest.update, piece)
-                left = memoryview(piece)
-                while left:
-                    left = left[file.write(left[:WRITE_BYTES]) :]
-                unreported += len(piece)
-                if unreported >= REPORTED_BYTES:
-                    self.progress(unreported)
-                    unreported = 0
-            digested.result()
+        for piece in self._pieces(answer):
+            length += len(piece)
+            if self.wanted.length is not None and length > self.wanted.length:
+                raise _too_long(self.url, self.wanted)
+            if self.digest is not None:
+                self.digest.update(piece)
+            left = memoryview(piece)
+            while left:
+                left = left[file.write(left[:WRITE_BYTES]) :]
+            unreported += len(piece)
+            if unreported >= REPORTED_BYTES:
+                self.progress(unreported)
+                unreported = 0
         self.progress(unreported)
         return length
 
@@ -534,12 +529,11 @@ def _no_gzip(url: str, why: zlib.error) -> Mismatch:
 
 
 def _pieces(answer: Answer) -> Iterator[memoryview]:
-    """The body; each piece is overwritten by the next but one."""
-    room, other = (memoryview(bytearray(LARGE_READ_BYTES)) for _ in range(2))
+    """The body; each piece is overwritten by the next."""
+    room = memoryview(bytearray(LARGE_READ_BYTES))
     try:
         while count := answer.read_into(room):
             yield room[:count]
-            room, other = other, room
     except OSError as error:
         raise Unreachable(answer.url, cause_of(error)) from None
 
