@@ -25,7 +25,7 @@ from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_
 from rsnotify.channels.reader import Reader, ReaderInput
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
-from rsnotify.http.connections import Held
+from rsnotify.http.bounds import Held
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import (

@@ -11,7 +11,7 @@ from rsnotify.channels.admission import ChannelEntry, Channels, requested_channe
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, in_chunks
 from rsnotify.channels.plain_asgi import SendingTransport
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
-from rsnotify.http.socket_input import EVENT_STREAM, HAND_OVER
+from rsnotify.http.bounds import EVENT_STREAM, HAND_OVER
 from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
 from rsnotify.registry.cors import CREDENTIALS
 from rsnotify.resourcesync.forms import accepts_gzip

@@ -24,7 +24,7 @@ from rsnotify.channels.admission import READER
 from rsnotify.channels.frames import SharedDeflate, quiet
 from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import INTERNAL_ERROR
-from rsnotify.http.socket_input import WEBSOCKET, BoundedInput, InputTurns
+from rsnotify.http.bounds import WEBSOCKET, BoundedInput, InputTurns
 from rsnotify.resourcesync.forms import Form
 
 EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait

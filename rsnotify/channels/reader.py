@@ -23,7 +23,7 @@ from rsnotify.channels.frames import (
     one_ping_or_pong,
     pong,
 )
-from rsnotify.http.socket_input import WEBSOCKET, BoundedInput, InputTurns, ReceivedCounts
+from rsnotify.http.bounds import WEBSOCKET, BoundedInput, InputTurns, ReceivedCounts
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.forms import XML, Form
 

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import Scope
 
 from rsnotify.errors import Trimmed, TryAgain
-from rsnotify.http.connections import TCP_CLOSE_WAIT, TCP_CLOSED, peer_state
+from rsnotify.http.bounds import TCP_CLOSE_WAIT, TCP_CLOSED, peer_state
 from rsnotify.journal.gzip_parts import PackedEntries, Packer, pieces_after
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.window import Window

@@ -2,8 +2,8 @@
 
 Bytes reach `protocol`, which has `request_parser` read them; `exchange` runs the ASGI application
 for each request; `routing` finds its endpoint; `messages` reads its body and makes its answer.
-`connections` bounds what peers may hold, `socket_input` what they may send in a turn of the event
-loop. Nothing here knows sets, channels or Redis. `README.md` says why it exists.
+`bounds` says what peers may take: connections, bytes and time. Nothing here knows sets, channels or
+Redis. `README.md` says why it exists.
 """
 
-__all__ = ["connections", "messages", "protocol", "routing", "socket_input"]
+__all__ = ["bounds", "messages", "protocol", "routing"]

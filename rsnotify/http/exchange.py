@@ -12,7 +12,7 @@ from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Scope
 
-from rsnotify.http.socket_input import HAND_OVER, UnreadOutput
+from rsnotify.http.bounds import HAND_OVER, UnreadOutput
 
 Headers = Iterable[tuple[bytes, bytes]]
 

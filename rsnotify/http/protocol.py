@@ -15,18 +15,22 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from rsnotify.http.connections import PEER, TCP_CLOSE_WAIT, TCP_CLOSED, ConnectionLimits, tcp_state
-from rsnotify.http.deadlines import Deadlines
-from rsnotify.http.exchange import Exchange, Headers, Taking, plain_head, render_head
-from rsnotify.http.request_parser import BODY, CLOSED, HEAD, IDLE, RequestReader
-from rsnotify.http.socket_input import (
+from rsnotify.http.bounds import (
     HAND_OVER,
     HTTP,
+    PEER,
+    TCP_CLOSE_WAIT,
+    TCP_CLOSED,
     BoundedInput,
+    ConnectionLimits,
+    Deadlines,
     InputTurns,
     ReceivedCounts,
     UnreadOutput,
+    tcp_state,
 )
+from rsnotify.http.exchange import Exchange, Headers, Taking, plain_head, render_head
+from rsnotify.http.request_parser import BODY, CLOSED, HEAD, IDLE, RequestReader
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content

@@ -24,7 +24,7 @@ from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
-from rsnotify.http.connections import ConnectionLimits, total_connections
+from rsnotify.http.bounds import ConnectionLimits, total_connections
 from rsnotify.journal import keys
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.hub import Hub

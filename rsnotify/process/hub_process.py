@@ -15,7 +15,7 @@ from typing import NamedTuple
 import uvloop
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.http.connections import check_open_files
+from rsnotify.http.bounds import check_open_files
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.process.admin_token import admin_token
 from rsnotify.process.composition import Composition

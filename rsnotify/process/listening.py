@@ -27,7 +27,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.http.connections import TCP_CLOSE_WAIT, TCP_CLOSED, tcp_state
+from rsnotify.http.bounds import TCP_CLOSE_WAIT, TCP_CLOSED, tcp_state
 from rsnotify.process.settings import Settings
 
 # An address that nobody has (RFC 5737, RFC 3849), in each family.

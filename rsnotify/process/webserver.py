@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 from rsnotify.channels.handshake import Handshake
 from rsnotify.channels.reader import ReaderInput
-from rsnotify.http.connections import ConnectionLimits
+from rsnotify.http.bounds import ConnectionLimits
 from rsnotify.http.protocol import HttpInput, HttpProtocol
 from rsnotify.process.listening import ACCEPT_SECONDS, BACKLOG, Acceptor, accept_the_last
 from rsnotify.process.sd_notify import STOPPING, notify

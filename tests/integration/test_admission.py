@@ -15,7 +15,7 @@ from rsnotify.channels.event_stream import Sse
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import NoSuchSet
-from rsnotify.http.socket_input import HAND_OVER
+from rsnotify.http.bounds import HAND_OVER
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub

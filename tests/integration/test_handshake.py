@@ -13,8 +13,8 @@ from uvicorn.server import ServerState
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.handshake import EARLY_BYTES, Handshake
 from rsnotify.channels.keepalive import Keepalive
+from rsnotify.http.bounds import WEBSOCKET
 from rsnotify.http.routing import Application, WebSocketRoute
-from rsnotify.http.socket_input import WEBSOCKET
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from rsnotify.http import deadlines
-from rsnotify.http.deadlines import Deadlines
+from rsnotify.http import bounds
+from rsnotify.http.bounds import Deadlines
 from tests.support.running import until
 
 
@@ -17,7 +17,7 @@ from tests.support.running import until
 def test_what_a_peer_has_sent_in_time_is_read_before_its_deadline(
     loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadlines, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(bounds, "TICK_SECONDS", 0.01)
     happened: list[str] = []
 
     async def are_both_done() -> bool:

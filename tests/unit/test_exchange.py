@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from rsnotify.http.deadlines import Deadlines
+from rsnotify.http.bounds import Deadlines, UnreadOutput
 from rsnotify.http.exchange import JOINED_BYTES, Exchange, render_head
-from rsnotify.http.socket_input import UnreadOutput
 from tests.unit.test_http_protocol import Transport
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rsnotify.channels.admission import ReaderLimits
 from rsnotify.errors import InvalidSettings, TooMany, TryAgain
-from rsnotify.http.connections import (
+from rsnotify.http.bounds import (
     LEAST_CONNECTIONS,
     REFUSED_AT_ONCE,
     SPARE_FILES,

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
+from rsnotify.http.bounds import HAND_OVER, IDLE_SECONDS, Deadlines, idle_limit
 from rsnotify.http.protocol import (
     BODY_SECONDS,
     FIRST_A_TURN,
@@ -38,7 +38,6 @@ from rsnotify.http.request_parser import (
     LINE_BYTES,
     QUERY_FIELDS,
 )
-from rsnotify.http.socket_input import HAND_OVER
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"
 SLOW = b"GET /slow HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -18,7 +18,7 @@ from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.http import connections, deadlines
+from rsnotify.http import bounds
 from rsnotify.http import protocol as http_protocol
 from rsnotify.http import request_parser as http_requests
 from rsnotify.journal import (
@@ -212,7 +212,7 @@ LIMITS: dict[str, float] = {
     "requests that wait for the answer to the one before": http_protocol.PIPELINED,
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
-    "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
+    "seconds between two requests of a connection": bounds.IDLE_SECONDS,
     "connections accepted in a turn of the event loop": listening.ACCEPTED_A_TURN,
     "waiting connections whose peers closed their direction before they were accepted": (
         listening.LATE
@@ -220,12 +220,10 @@ LIMITS: dict[str, float] = {
     "requests for Change Lists that wait though their peers closed their direction": (
         stretches.CLOSED_WAITING
     ),
-    "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
+    "idle connections, or a quarter of the open files if fewer": bounds.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
-    "files that a process must be allowed to open": (
-        connections.SPARE_FILES + connections.LEAST_CONNECTIONS
-    ),
+    "files that a process must be allowed to open": (bounds.SPARE_FILES + bounds.LEAST_CONNECTIONS),
     "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
     "documents of a Source (`--documents`)": Bounds().documents,
     "documents from the address to one that is read": Bounds().depth,
