@@ -1,9 +1,9 @@
 """HTTP as a hub needs it: an ASGI server protocol with deadlines and bounds, a router, answers.
 
 Bytes reach `protocol`, which has `request_parser` read them; `exchange` runs the ASGI application
-for each request; `routing` finds its endpoint; `messages` reads its body and makes its answer.
+for each request; `endpoints` finds its endpoint, reads its body and makes its answer.
 `bounds` says what peers may take: connections, bytes and time. Nothing here knows sets, channels or
 Redis. `README.md` says why it exists.
 """
 
-__all__ = ["bounds", "messages", "protocol", "routing"]
+__all__ = ["bounds", "endpoints", "protocol"]

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected
-from rsnotify.http.messages import JsonResponse, read_body
+from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import RIGHTS, parse_query, parse_sets_asked, single
 from rsnotify.journal.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions

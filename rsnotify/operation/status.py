@@ -17,7 +17,7 @@ from starlette.responses import Response
 from rsnotify import __version__
 from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
-from rsnotify.http.messages import JsonResponse
+from rsnotify.http.endpoints import JsonResponse
 from rsnotify.journal import keys
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import parse_sets_asked

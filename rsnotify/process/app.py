@@ -22,7 +22,7 @@ from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
-from rsnotify.http.routing import Application, Route, Routes, WebSocketRoute
+from rsnotify.http.endpoints import Application, Route, Routes, WebSocketRoute
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub

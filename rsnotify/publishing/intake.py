@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
-from rsnotify.http.messages import JsonResponse, decoded, read_body
+from rsnotify.http.endpoints import JsonResponse, decoded, read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import BODY_BYTES, read_submission, read_submissions

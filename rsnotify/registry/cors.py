@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rsnotify.http.routing import Route, Routes
+from rsnotify.http.endpoints import Route, Routes
 from rsnotify.journal.hub import Hub
 from rsnotify.registry.access import origins_that_read
 

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rsnotify.http.routing import Route, Routes
+from rsnotify.http.endpoints import Route, Routes
 from rsnotify.resourcesync.notification import CHANNELS_PATH
 from rsnotify.web.frame import HEADERS, framed, template
 from rsnotify.web.page import HTML, prefers_html, qualities_of

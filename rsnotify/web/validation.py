@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.errors import Rejected, TooMany
-from rsnotify.http.messages import JsonResponse, read_body
+from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.validation.document_rules import Violation, check
 from rsnotify.resourcesync.values import misfit

@@ -20,7 +20,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
-from rsnotify.http.messages import JsonResponse, read_body
+from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import CHANNEL, check_not_future, parse_query, parse_start
 from rsnotify.journal.set_options import SetRecord, channel_of_own_topic

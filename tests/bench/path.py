@@ -17,8 +17,8 @@ from time import perf_counter
 import uvloop
 
 from rsnotify.channels.frames import TEXT
+from rsnotify.http.endpoints import JsonResponse
 from rsnotify.http.exchange import Exchange, render_head
-from rsnotify.http.messages import JsonResponse
 from rsnotify.http.request_parser import RequestReader
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache

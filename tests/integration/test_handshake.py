@@ -14,7 +14,7 @@ from rsnotify.channels.admission import Channels
 from rsnotify.channels.handshake import EARLY_BYTES, Handshake
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.http.bounds import WEBSOCKET
-from rsnotify.http.routing import Application, WebSocketRoute
+from rsnotify.http.endpoints import Application, WebSocketRoute
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal

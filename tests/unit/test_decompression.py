@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from rsnotify.errors import Rejected
-from rsnotify.http.messages import decoded
+from rsnotify.http.endpoints import decoded
 
 MOST = 1_000
 CONTENT = b"x" * MOST

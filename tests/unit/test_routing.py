@@ -8,7 +8,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from rsnotify.errors import Rejected
-from rsnotify.http.routing import Application, Route, WebSocketRoute
+from rsnotify.http.endpoints import Application, Route, WebSocketRoute
 
 
 async def tell(request: Request) -> Response:

@@ -28,9 +28,8 @@ from rsnotify.channels.frames import DEFLATED, MESSAGE_BYTES, ReaderProtocol, Sh
 from rsnotify.documents.documents import Frame
 from rsnotify.documents.responses import DocumentInfo, document_response, stream_document
 from rsnotify.errors import TryAgain
-from rsnotify.http.messages import JsonResponse
+from rsnotify.http.endpoints import JsonResponse, Route
 from rsnotify.http.protocol import HttpProtocol
-from rsnotify.http.routing import Route
 from rsnotify.process.app import build_app
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config

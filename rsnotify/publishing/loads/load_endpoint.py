@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from rsnotify.documents.documents import described
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.http.messages import JsonResponse
+from rsnotify.http.endpoints import JsonResponse
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.keys import STATE_SHARDS
 from rsnotify.journal.submission import fragment_of
