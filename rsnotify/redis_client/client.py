@@ -16,11 +16,16 @@ from redis.exceptions import ExecAbortError, NoScriptError
 
 from rsnotify.errors import TryAgain, Unanswered
 from rsnotify.redis_client.failures import judge
-from rsnotify.redis_client.pool import Pool
-from rsnotify.redis_client.replicas import Replicas
-from rsnotify.redis_client.round_trip import exchange, has_error, judge_answers, parsed_as
-from rsnotify.redis_client.script import Command, Script, in_words
-from rsnotify.redis_client.taken_connection import ListeningConnection
+from rsnotify.redis_client.pool import Command, ListeningConnection, Pool
+from rsnotify.redis_client.round_trip import (
+    Replicas,
+    Script,
+    exchange,
+    has_error,
+    in_words,
+    judge_answers,
+    parsed_as,
+)
 
 
 class Servers(NamedTuple):

@@ -30,9 +30,8 @@ from rsnotify.redis_client.client import RedisClient, answer_raw, pool_options
 from rsnotify.redis_client.cluster.nodes import ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.redis_client.cluster.router import ClusterClient
 from rsnotify.redis_client.failures import judge
-from rsnotify.redis_client.pool import Pool
-from rsnotify.redis_client.replicas import Replicas
-from rsnotify.redis_client.taken_connection import DirectConnection
+from rsnotify.redis_client.pool import DirectConnection, Pool
+from rsnotify.redis_client.round_trip import Replicas
 from rsnotify.single_flight import SingleFlight
 
 ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer

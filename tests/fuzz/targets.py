@@ -25,7 +25,7 @@ from rsnotify.journal import query
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.publishing.loads.load_formats import LoadReader
-from rsnotify.redis_client.taken_connection import DirectConnection
+from rsnotify.redis_client.pool import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.values import CHANGE_TYPES

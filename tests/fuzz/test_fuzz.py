@@ -17,7 +17,7 @@ from rsnotify.channels.reader import SocketReader
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.journal import query
 from rsnotify.publishing.loads.load_formats import NdjsonReader
-from rsnotify.redis_client.taken_connection import DirectConnection
+from rsnotify.redis_client.pool import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.websub import rules as protocol
 from rsnotify_client import feeds, oaipmh

@@ -12,7 +12,7 @@ from rsnotify.redis_client.cluster.nodes import (
     tagged,
     waited_in,
 )
-from rsnotify.redis_client.replicas import WAITED
+from rsnotify.redis_client.round_trip import WAITED
 from rsnotify.resourcesync.notification import KINDS, RESERVED, ChannelName
 
 REGISTRY = (

@@ -18,9 +18,9 @@ from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses
-from rsnotify.redis_client import taken_connection as direct_connection
+from rsnotify.redis_client import pool
 from rsnotify.redis_client.failures import judge
-from rsnotify.redis_client.taken_connection import STEADY_BYTES, DirectConnection
+from rsnotify.redis_client.pool import STEADY_BYTES, DirectConnection
 from tests.support.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 0.05
@@ -56,7 +56,7 @@ async def comes(peer: ThreadedPeer, data: bytes) -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     ours = Clock()
-    monkeypatch.setattr(direct_connection, "monotonic", lambda: ours.now)
+    monkeypatch.setattr(pool, "monotonic", lambda: ours.now)
     return ours
 
 
@@ -193,7 +193,7 @@ async def test_even_a_steady_answer_has_an_end(
     longest: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(direct_connection, "LONGEST_SECONDS", longest * LIMIT_SECONDS)
+    monkeypatch.setattr(pool, "LONGEST_SECONDS", longest * LIMIT_SECONDS)
     asking = await asked(direct)
     await comes(peer, b"$%d\r\n" % (3 * STEADY_BYTES))
     for _ in range(3):

@@ -34,10 +34,8 @@ from rsnotify.redis_client.client import (
     repeatable,
 )
 from rsnotify.redis_client.failures import judge
-from rsnotify.redis_client.pool import Pool
-from rsnotify.redis_client.replicas import WAITED
-from rsnotify.redis_client.round_trip import Confirm, exchange
-from rsnotify.redis_client.script import Command, in_words
+from rsnotify.redis_client.pool import Command, Pool
+from rsnotify.redis_client.round_trip import WAITED, Confirm, exchange, in_words
 from rsnotify.single_flight import SingleFlight
 
 SLOTS = 16_384

@@ -25,9 +25,8 @@ from rsnotify.redis_client.client import (
     executed,
 )
 from rsnotify.redis_client.cluster.nodes import Node, Nodes, Routed, routed_to, slot_of, waited_in
-from rsnotify.redis_client.replicas import Replicas
-from rsnotify.redis_client.round_trip import judge_answers, parsed_as
-from rsnotify.redis_client.script import Command, Script
+from rsnotify.redis_client.pool import Command
+from rsnotify.redis_client.round_trip import Replicas, Script, judge_answers, parsed_as
 
 MOVING = "the Redis Cluster moves these keys to another node"
 
