@@ -27,8 +27,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from rsnotify.errors import PartAway, RedisRefuses, TryAgain
 from rsnotify.redis_client.address import Address, Host
 from rsnotify.redis_client.client import RedisClient, answer_raw, pool_options
-from rsnotify.redis_client.cluster.nodes import ToAnyNode, ToAnyNodeWithTLS
-from rsnotify.redis_client.cluster.router import ClusterClient
+from rsnotify.redis_client.cluster import ClusterClient, ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.redis_client.failures import judge
 from rsnotify.redis_client.pool import DirectConnection, Pool
 from rsnotify.redis_client.round_trip import Replicas

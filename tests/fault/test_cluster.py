@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.redis_client.cluster.nodes import REGISTRY_SLOT
+from rsnotify.redis_client.cluster import REGISTRY_SLOT
 from tests.fault.test_sentinel import Publisher, hears
 from tests.support.lossy_failover import LOC, Reader, all_in, listed, published, until_done
 from tests.support.raw import raw_channel

@@ -4,7 +4,7 @@ import pytest
 
 from rsnotify.journal import keys
 from rsnotify.journal.journal_format import channel_keys
-from rsnotify.redis_client.cluster.nodes import (
+from rsnotify.redis_client.cluster import (
     REGISTRY_SLOT,
     SLOTS,
     placed,
