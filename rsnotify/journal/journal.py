@@ -5,8 +5,14 @@ from typing import NamedTuple
 
 from rsnotify.errors import NoSuchSet, Trimmed
 from rsnotify.journal import keys
-from rsnotify.journal.appends import UNSEEN, Appends, used_otherwise
-from rsnotify.journal.journal_format import parse_known, remembered_key, rows_of
+from rsnotify.journal.appends import (
+    UNSEEN,
+    Appends,
+    parse_known,
+    remembered_key,
+    rows_of,
+    used_otherwise,
+)
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.window import HOUR, WINDOW_BYTES
 from rsnotify.redis_client import Client, Script, each

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
-from rsnotify.journal.clock_watch import redis_now
-from rsnotify.journal.healing import Repair, Repaired, StoredKeys, UsedKey
-from rsnotify.journal.journal_format import (
+from rsnotify.journal.appends import (
     KEY_SECONDS,
     change_arguments,
     channel_arguments,
@@ -24,6 +22,8 @@ from rsnotify.journal.journal_format import (
     remembered_key,
     rows_of,
 )
+from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.healing import Repair, Repaired, StoredKeys, UsedKey
 from rsnotify.journal.sets import new_data_id
 from rsnotify.journal.submission import Fragment
 from rsnotify.redis_client import Client, Script

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify.journal.journal_format import KEY_SECONDS
+from rsnotify.journal.appends import KEY_SECONDS
 from rsnotify_client import Position, Publisher, SqliteCursor
 from rsnotify_client.outboxfile import LOCKED_SECONDS, RESERVE_BYTES
 from rsnotify_client.publisher import QUEUE_SIZE

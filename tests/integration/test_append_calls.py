@@ -13,6 +13,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.appends import (
     CALL_SECONDS,
     CERTAIN_SECONDS,
+    NO_WINDOW,
     UNSEEN,
     WRITERS,
     Appended,
@@ -22,7 +23,6 @@ from rsnotify.journal.appends import (
     command_of,
 )
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journal_format import NO_WINDOW
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of

@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.journal import keys
-from rsnotify.journal.journal_format import channel_keys
+from rsnotify.journal.appends import channel_keys
 from rsnotify.redis_client.cluster import (
     REGISTRY_SLOT,
     SLOTS,

@@ -22,9 +22,9 @@ from rsnotify.http import bounds
 from rsnotify.http import protocol as http_protocol
 from rsnotify.http import request_parser as http_requests
 from rsnotify.journal import (
+    appends,
     cache,
     healing,
-    journal_format,
     query,
     recall,
     repairing,
@@ -121,7 +121,7 @@ LIMITS: dict[str, float] = {
     "links of a change": change_rules.LINKS,
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
-    "hours that a key is remembered": journal_format.KEY_SECONDS / 3600,
+    "hours that a key is remembered": appends.KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
     "seconds of changes that a process remembers": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
     "bytes of them for a channel": healing.MEMORY_BYTES,
