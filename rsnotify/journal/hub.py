@@ -17,8 +17,7 @@ from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.query import SetsAsked
 from rsnotify.journal.reading import History, Reading
-from rsnotify.journal.repairing import Repairing
-from rsnotify.journal.repairs import Repairs
+from rsnotify.journal.repairing import Repairing, Repairs
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission

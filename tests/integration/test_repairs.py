@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
-from rsnotify.journal import keys, repairing, repairs
+from rsnotify.journal import keys, repairing
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.clock_watch import redis_now
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
@@ -647,7 +647,7 @@ async def test_nobody_appends_while_a_journal_is_repaired(hub, client):
 
 
 async def test_a_hold_whose_holder_has_died_ends(hub, client, losing, monkeypatch):
-    monkeypatch.setattr(repairs, "HOLD_SECONDS", 1)
+    monkeypatch.setattr(repairing, "HOLD_SECONDS", 1)
     async with losing:
         await hub.publish(CHANNEL, submission("1"))
     await client.set(keys.hold(CHANNEL), "dead")  # for ever: the clock of Redis has gone back
@@ -659,10 +659,10 @@ async def test_a_repair_without_the_hold_is_none(hub, client, losing):
     async with losing:
         await hub.publish(CHANNEL, submission("1"))
     await client.set(keys.hold(CHANNEL), "another")
-    one = repairs.Repairs(client, Journal(client, window_changes=10_000).window)
+    one = repairing.Repairs(client, Journal(client, window_changes=10_000).window)
     created = Position.parse(hub.record("a").created)
     left = await one.remains(CHANNEL, created, Position(0))
-    plan = repairs.Repair(
+    plan = repairing.Repair(
         [(Position(left.last + 1), fragment_of(Change("http://x/", "updated")).xml)]
     )
     done = await one.repair(CHANNEL, plan, last=left.last, seen=Position(0), holder="me")
