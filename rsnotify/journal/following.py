@@ -1,23 +1,30 @@
 """Follows all journals and pushes what is new to the feeds.
 
-The bell and the clock wake it; without the bell it is only slower.
+The bell and the clock wake it; without the bell it is only slower. What this process knows is also
+compared with Redis: the sets once a second, the journals in turn (see `Rounds`), and at once what
+this process changes itself. All of that under one lock, so that nobody changes the sets between
+reading and comparing.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice, product, starmap
+from math import ceil
 from time import monotonic
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Appended, Appends
 from rsnotify.journal.bell import TOKEN_ACTS, Bell
 from rsnotify.journal.cache import Cache
-from rsnotify.journal.checking import Checking
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.known_sets import KnownSets
+from rsnotify.journal.recall import plan_recall
 from rsnotify.journal.repairing import Repairing
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.journal.sets import Sets, Version
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     KINDS,
@@ -27,6 +34,270 @@ from rsnotify.resourcesync.notification import (
     first_batch,
     render_notification,
 )
+
+# --- comparing -----------------------------------------------------------------------------------
+
+ROUND_TICKS = 60  # what the bell has missed is found within so many seconds…
+LEAST_CHANNELS = 200  # …or the next one, if there are no more channels than this
+MOST_CHANNELS = 4_000  # in a second, while the bell is not heard
+UNREAD_EVERY = 10  # a channel without readers is compared in every tenth round
+
+
+class Rounds:
+    """Goes round all channels."""
+
+    def __init__(self, feeds: Feeds, bell: Bell) -> None:
+        self._feeds = feeds
+        self._bell = bell
+        self._left: Iterator[tuple[int, ChannelName]] = iter(())
+        self._number = 0
+        self._is_urgent = False
+        self._connections = 0
+
+    def look_at_all(self) -> None:
+        """Something may have been missed: go round once as fast as is reasonable."""
+        self._left = self._begin()
+        self._is_urgent = True
+
+    def next(self) -> list[ChannelName]:
+        """What to compare in this second."""
+        if self._bell.connections != self._connections:
+            self._connections = self._bell.connections
+            self.look_at_all()
+        is_urgent, count = self._is_urgent, self._count()
+        passed = list(islice(self._left, count))
+        if len(passed) < count:
+            self._is_urgent = False
+            self._left = self._begin()
+            passed += islice(self._left, count - len(passed))
+        return [
+            channel
+            for place, channel in passed
+            if is_urgent or self._is_read(channel) or (place + self._number) % UNREAD_EVERY == 0
+        ]
+
+    def _count(self) -> int:
+        if self._is_urgent or not self._bell.is_heard:
+            return MOST_CHANNELS
+        return max(LEAST_CHANNELS, ceil(len(self._feeds) / ROUND_TICKS))
+
+    def _begin(self) -> Iterator[tuple[int, ChannelName]]:
+        self._number += 1
+        return enumerate(list(self._feeds))
+
+    def _is_read(self, channel: ChannelName) -> bool:
+        feed = self._feeds.get(channel)
+        return feed is not None and self._feeds.is_read(feed)
+
+
+TICK_SECONDS = 1.0
+CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
+AT_ONCE = 2_000  # journals to ask about in one journey
+log = logging.getLogger(__name__)
+
+STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
+
+
+class Checking:
+    """When to check, and what a check finds."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        registry: Sets,
+        repairing: Repairing,
+        sets: KnownSets,
+        feeds: Feeds,
+        bell: Bell,
+    ) -> None:
+        self.lock = asyncio.Lock()
+        self._journal = journal
+        self._registry = registry
+        self._repairing = repairing
+        self._sets = sets
+        self._feeds = feeds
+        self._bell = bell
+        self._rounds = Rounds(feeds, bell)
+        self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
+        self._next = self._next_of_registry = float("-inf")
+        self._ended = monotonic() - STALE_SECONDS
+        self._registry_rang = False
+        repairing.recover += (self._put_sets_back, self._hear_anew)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the journals have been seen within the last seconds."""
+        return self.age < STALE_SECONDS
+
+    @property
+    def age(self) -> float:
+        """Seconds since the journals were seen."""
+        return monotonic() - self._ended
+
+    @property
+    def next_at(self) -> float:
+        """When the next check is due."""
+        return min(self._next, self._next_of_registry) if self._registry_rang else self._next
+
+    def ring(self) -> None:
+        """Another process may have created, edited or deleted a set."""
+        self._registry_rang = True
+
+    def postpone(self) -> None:
+        """Something went wrong: check again, but not at once."""
+        self._next = monotonic() + TICK_SECONDS
+
+    def look_at(self, channels: Iterable[ChannelName]) -> None:
+        """Compare these in the next check, even if it is not their turn."""
+        self._out_of_turn.update(dict.fromkeys(channels))
+
+    async def check_what_is_due(self) -> None:
+        if monotonic() >= self._next:
+            await self.check_some()
+        elif self._registry_rang and monotonic() >= self._next_of_registry:
+            await self._check_registry()
+
+    async def check_some(self) -> None:
+        """Check which sets exist, and those journals whose turn it is."""
+        async with self.lock:
+            await self.update(self._rounds.next())
+        self._feeds.release_idle()
+
+    async def check_sets(self) -> None:
+        """Check which sets exist."""
+        async with self.lock:
+            await self.update()
+
+    async def check_changed_sets(self) -> None:
+        """Check which sets exist if any was changed; before what was read is given to anybody: its
+        set may have become private before that was published."""
+        if await self._registry.version() != self._sets.version:
+            await self.check_sets()
+
+    async def check_all(self) -> None:
+        """Check which sets exist and which journals have new changes."""
+        async with self.lock:
+            await self.update(list(self._feeds))
+        self._feeds.release_idle()
+
+    async def _hear_anew(self) -> None:
+        """Redis is another one now: strokes of the bell may have gone elsewhere."""
+        self._bell.doubt()
+        self._rounds.look_at_all()
+
+    async def _check_registry(self) -> None:
+        async with self.lock:
+            self._registry_rang = False
+            if await self._registry.version() != self._sets.version:
+                await self.update()
+
+    async def apply_own_change(self, name: str, record: SetRecord | None, version: Version) -> None:
+        """Apply a change of a set by this process, without reading all other sets."""
+        async with self.lock:
+            if self._sets.has_seen(name, record, version):
+                return
+            if not self._sets.can_apply(name, record, version):
+                await self.update()
+                return
+            is_new = name not in self._sets.records
+            self._feeds.turn_private(self._sets.apply(name, record, version))
+            if record is None:
+                self._feeds.remove_set(name)
+            elif is_new:
+                self._feeds.add_set(name, record.created)
+                self.look_at(ChannelName(name, kind) for kind in KINDS)  # see `update`
+
+    async def _put_sets_back(self) -> None:
+        """What is known here and Redis has lost; and remove again what was removed."""
+        known, number = self._sets.records, self._sets.number
+        stored = await self._registry.stored()
+        records = {name: record for name, (_, record) in stored.items()}
+        removed = self._sets.removed.at(monotonic())
+        plan = plan_recall(known, removed, records, lambda record: (record.created, record.edited))
+        for name in plan.remove:
+            await self._registry.remove(name)
+        for name in plan.put_back:
+            await self._put_set_back(known[name], *stored.get(name, (b"", None)))
+        kept = [record for name, record in records.items() if name not in plan.remove]
+        await self._registry.begin_lost_journals(kept)
+        await self._registry.pass_version(number)
+
+    async def _put_set_back(
+        self, record: SetRecord, before: bytes, other: SetRecord | None
+    ) -> None:
+        if other is not None and other.created != record.created:
+            await self._registry.remove(record.name)  # it was, before the set was made again
+            before = b""
+        if await self._registry.put_back(record, before):
+            log.error("Redis had lost the set %r, or its last change: it is put back", record.name)
+
+    async def update(self, channels: Iterable[ChannelName] = ()) -> None:
+        """Read which sets there are, and where these journals stand; under the lock.
+
+        What cannot be compared now is compared in the next check, and so is a feed that is made
+        now: the bell may have rung before it was followed.
+        """
+        self.look_at(channels)
+        due, self._out_of_turn = self._out_of_turn, {}  # others may add to it meanwhile
+        try:
+            await self._update(due)
+        except BaseException:
+            self.look_at(due)
+            raise
+
+    async def _update(self, due: dict[ChannelName, None]) -> None:
+        began, self._registry_rang = monotonic(), False
+        self._next = began + TICK_SECONDS
+        await self._repairing.check_lineage()
+        version = await self._registry.version()
+        records = known = self._sets.records
+        if version != self._sets.version:
+            self._sets.former = await self._registry.former()
+            records = await self._registry.all()
+            due.update(dict.fromkeys(self._without_feed(records)))
+        await self._repairing.check_restart(records)
+        asked = [each for each in due if each.set_name in records]
+        seen = [self._feeds.seen(channel) for channel in asked]
+        standings = await self._standings(asked)
+        # From here on nothing is awaited, so sets and feeds change together.
+        self._feeds.turn_private(self._sets.replace(records, version))
+        if records is not known:
+            self._feeds.keep_sets(records)
+        for channel, standing in zip(asked, standings, strict=True):
+            if not self._feeds.compare(channel, records[channel.set_name].created, standing):
+                self.look_at([channel])
+        self._check_losses(asked, seen, standings)
+        await self._repairing.check_suspects()
+        self._ended = monotonic()
+        self._next_of_registry = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
+
+    async def _standings(
+        self, channels: Sequence[ChannelName]
+    ) -> list[Standing | Exception | None]:
+        found: list[Standing | Exception | None] = []
+        for start in range(0, len(channels), AT_ONCE):
+            found += await self._journal.standings(channels[start : start + AT_ONCE])
+        return found
+
+    def _without_feed(self, records: Mapping[str, SetRecord]) -> Iterator[ChannelName]:
+        """The channels that are not followed yet."""
+        for channel in starmap(ChannelName, product(records, KINDS)):
+            if not self._feeds.knows(channel, records[channel.set_name].created):
+                yield channel
+
+    def _check_losses(
+        self,
+        channels: Sequence[ChannelName],
+        seen: Sequence[Position],
+        standings: Sequence[Standing | Exception | None],
+    ) -> None:
+        for channel, position, standing in zip(channels, seen, standings, strict=True):
+            feed = self._feeds.get(channel)
+            if feed is not None and isinstance(standing, Standing):
+                self._repairing.check(feed, position, standing)
+
+
+# --- following -----------------------------------------------------------------------------------
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,8 @@ from contextlib import suppress
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.cache import Cache
-from rsnotify.journal.checking import STALE_SECONDS, Checking
 from rsnotify.journal.feed import Feed, Feeds
-from rsnotify.journal.following import Following, Shortcut
+from rsnotify.journal.following import STALE_SECONDS, Checking, Following, Shortcut
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.query import SetsAsked
