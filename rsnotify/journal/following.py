@@ -20,11 +20,10 @@ from rsnotify.journal.bell import TOKEN_ACTS, Bell
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.recall import plan_recall
 from rsnotify.journal.repairing import Repairing
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.journal.sets import Sets, Version
+from rsnotify.journal.sets import KnownSets, Sets, Version
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     KINDS,
@@ -34,6 +33,8 @@ from rsnotify.resourcesync.notification import (
     first_batch,
     render_notification,
 )
+
+log = logging.getLogger(__name__)
 
 # --- comparing -----------------------------------------------------------------------------------
 
@@ -93,7 +94,6 @@ class Rounds:
 TICK_SECONDS = 1.0
 CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
 AT_ONCE = 2_000  # journals to ask about in one journey
-log = logging.getLogger(__name__)
 
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
@@ -298,8 +298,6 @@ class Checking:
 
 
 # --- following -----------------------------------------------------------------------------------
-
-log = logging.getLogger(__name__)
 
 OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
 

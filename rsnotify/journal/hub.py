@@ -13,12 +13,11 @@ from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.following import STALE_SECONDS, Checking, Following, Shortcut
 from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.query import SetsAsked
 from rsnotify.journal.reading import History, Reading
 from rsnotify.journal.repairing import Repairing, Repairs
 from rsnotify.journal.set_options import SetOptions, SetRecord
-from rsnotify.journal.sets import Sets
+from rsnotify.journal.sets import KnownSets, Sets
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
 from rsnotify.resourcesync.change import Position

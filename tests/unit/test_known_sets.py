@@ -4,9 +4,8 @@ from itertools import permutations
 
 import pytest
 
-from rsnotify.journal.known_sets import KnownSets
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.journal.sets import Version
+from rsnotify.journal.sets import KnownSets, Version
 from rsnotify.resourcesync.change import Position
 
 CREATED, EDITED = "2026-11-22T00:00:00.000000Z", "2026-11-22T00:00:01.000000Z"
