@@ -21,7 +21,6 @@ PURE = (
     "rsnotify/documents/documents.py",
     "rsnotify/documents/announced.py",
     "rsnotify/resourcesync/forms.py",
-    "rsnotify/journal/clock_history.py",
     "rsnotify/journal/gzip_parts.py",
     "rsnotify/journal/healing.py",
     "rsnotify/journal/query.py",

@@ -16,10 +16,17 @@ from time import monotonic
 from rsnotify.documents.announcements import Announcements
 from rsnotify.documents.snapshots import Snapshot, Snapshots, take_snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.clock_history import ClockHistory
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.journal.window import DAY, DocumentSchedule, JournalRecord, Window, is_due, until_due
+from rsnotify.journal.window import (
+    DAY,
+    ClockHistory,
+    DocumentSchedule,
+    JournalRecord,
+    Window,
+    is_due,
+    until_due,
+)
 from rsnotify.journal.windows import Windows
 from rsnotify.loops import Loop, repeat
 from rsnotify.resourcesync.change import MICROSECONDS, Position

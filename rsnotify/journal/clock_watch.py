@@ -5,8 +5,7 @@ import logging
 import msgspec
 
 from rsnotify.journal import keys
-from rsnotify.journal.clock_history import ClockHistory
-from rsnotify.journal.window import HOUR
+from rsnotify.journal.window import HOUR, ClockHistory
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 

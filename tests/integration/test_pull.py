@@ -20,7 +20,6 @@ from rsnotify.documents.snapshots import Snapshot, Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.claims import Claim
-from rsnotify.journal.clock_history import ClockHistory
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.submission import fragment_of
 from rsnotify.journal.window import (
@@ -28,6 +27,7 @@ from rsnotify.journal.window import (
     HOUR,
     MINUTE,
     STRETCH_CHANGES,
+    ClockHistory,
     JournalRecord,
     Window,
     last_edge,

@@ -1,7 +1,6 @@
 """Ages are what was watched: a jump of the clock makes nothing old."""
 
-from rsnotify.journal.clock_history import GAP, GAPS_KEPT, ClockHistory, Gap
-from rsnotify.journal.window import DAY, HOUR, MINUTE
+from rsnotify.journal.window import DAY, GAP, GAPS_KEPT, HOUR, MINUTE, ClockHistory, Gap
 
 NOON = 20_000 * DAY
 
