@@ -33,7 +33,7 @@ PURE = (
     "rsnotify/publishing/loads/load.py",
     "rsnotify/publishing/loads/load_formats.py",
     "rsnotify/registry/jwt_rules.py",
-    "rsnotify/registry/sent_token.py",
+    "rsnotify/registry/requests.py",
     "rsnotify/websub/call_slots.py",
     "rsnotify/websub/clock.py",
     "rsnotify/websub/rules.py",

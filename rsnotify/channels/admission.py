@@ -43,7 +43,7 @@ from rsnotify.journal.query import (
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.loops import repeat
 from rsnotify.registry.access import Access, origins_that_read
-from rsnotify.registry.sent_token import SUBPROTOCOL
+from rsnotify.registry.requests import SUBPROTOCOL
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind

@@ -36,7 +36,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window
 from rsnotify.journal.windows import Windows
-from rsnotify.registry.base_url import BaseUrl
+from rsnotify.registry.requests import BaseUrl
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import XML, Form
 from rsnotify.resourcesync.json_writer import json_frame, render_entries_json

@@ -27,7 +27,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import Query, parse_query
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.access import Access
-from rsnotify.registry.base_url import BaseUrl
+from rsnotify.registry.requests import BaseUrl
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accepts_gzip, wanted_form
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json

@@ -22,7 +22,7 @@ from rsnotify.http.endpoints import Route, Routes
 from rsnotify.journal import query
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
-from rsnotify.registry.sent_token import COOKIE
+from rsnotify.registry.requests import COOKIE
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.validation.tables import MAX_ENTRIES

@@ -42,8 +42,8 @@ from rsnotify.publishing.loads.load_endpoint import Resources
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import connect
 from rsnotify.registry.access import Access
-from rsnotify.registry.base_url import BaseUrl
 from rsnotify.registry.cors import Cors
+from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.browsers import ForBrowsers

@@ -40,7 +40,7 @@ from rsnotify.process.settings import WORKER, Settings
 from rsnotify.publishing.intake import Intake, RefusedCounts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.registry.access import Access
-from rsnotify.registry.base_url import BaseUrl
+from rsnotify.registry.requests import BaseUrl
 from rsnotify.websub import websub
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import put_subscriptions_back

@@ -27,7 +27,7 @@ from starlette.requests import HTTPConnection
 
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.registry.sent_token import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
+from rsnotify.registry.requests import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
 from rsnotify.registry.tokens import Right, Token, Tokens, token_key
 
 KNOWN = 10_000  # of whom something is kept

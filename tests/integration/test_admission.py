@@ -24,7 +24,7 @@ from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
-from rsnotify.registry.base_url import BaseUrl
+from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Notification

@@ -35,7 +35,7 @@ from rsnotify.loops import end
 from rsnotify.process.app import build_app, pull_routes
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
-from rsnotify.registry.base_url import BaseUrl
+from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName, Interval

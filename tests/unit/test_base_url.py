@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from rsnotify.errors import Rejected
-from rsnotify.registry.base_url import BaseUrl
+from rsnotify.registry.requests import BaseUrl
 
 PROXY = (ip_network("10.0.0.0/8"), ip_network("2001:db8:1::/48"))
 
@@ -44,6 +44,11 @@ def test_what_anybody_else_says_was_forwarded_does_not_count() -> None:
     asked = request("192.0.2.1", host="inner", **FORWARDED)
     assert BaseUrl(None, PROXY).base(asked) == "http://inner"
     assert BaseUrl(None).base(request("10.1.2.3", host="inner", **FORWARDED)) == "http://inner"
+
+
+def test_the_origin_of_the_hubs_pages_is_that_of_its_base() -> None:
+    assert BaseUrl("https://a.example.org/hub").origin(request()) == "https://a.example.org"
+    assert BaseUrl(None).origin(request(host="a b")) == ""
 
 
 # --- who asks ------------------------------------------------------------------------------------
@@ -89,3 +94,8 @@ def test_64_bits_of_an_ipv6_address_are_one_asker() -> None:
 def test_a_proxy_known_by_ipv4_is_known_in_ipv6_notation_too() -> None:
     asked = request("::ffff:10.1.2.3", host="inner", **FORWARDED)
     assert BaseUrl(None, PROXY).base(asked) == "https://hub.example.org"
+
+
+def test_a_connection_of_a_trusted_proxy_counts_for_nobody() -> None:
+    assert BaseUrl(None, PROXY).counted_as("10.1.2.3") is None
+    assert BaseUrl(None, PROXY).counted_as("192.0.2.1") == "192.0.2.1"

@@ -18,7 +18,7 @@ from rsnotify.operation.administration import NewToken
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
-from rsnotify.registry.sent_token import COOKIE, SUBPROTOCOL
+from rsnotify.registry.requests import COOKIE, SUBPROTOCOL
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
