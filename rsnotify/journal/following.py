@@ -19,8 +19,8 @@ from rsnotify.journal.appends import Appended, Appends
 from rsnotify.journal.bell import TOKEN_ACTS, Bell
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
+from rsnotify.journal.healing import plan_recall
 from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.recall import plan_recall
 from rsnotify.journal.repairing import Repairing
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.sets import KnownSets, Sets, Version

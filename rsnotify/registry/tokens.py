@@ -11,7 +11,7 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.journal import keys
-from rsnotify.journal.recall import Recent
+from rsnotify.journal.healing import Recent
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 

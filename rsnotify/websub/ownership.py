@@ -13,7 +13,7 @@ from time import monotonic
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal.bell import Bell
-from rsnotify.journal.recall import plan_recall
+from rsnotify.journal.healing import plan_recall
 from rsnotify.loops import repeat
 from rsnotify.websub.clock import BELIEVED_AFTER_SECONDS
 from rsnotify.websub.delivery import Deliverer, Rights

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.journal.recall import REMEMBERED_RECORDS, REMEMBERED_SECONDS, Recent, plan_recall
+from rsnotify.journal.healing import REMEMBERED_RECORDS, REMEMBERED_SECONDS, Recent, plan_recall
 
 CASES = {
     "nothing lost": ({"a": 1}, {}, {"a": 1}, [], []),
