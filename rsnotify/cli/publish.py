@@ -20,9 +20,8 @@ import typer
 from rsnotify.cli.output import counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, credential_for, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import CHANGE_TYPES, Change
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.values import CHANGE_TYPES
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.asyncpublisher import AsyncPublisher

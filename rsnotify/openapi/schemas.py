@@ -19,7 +19,15 @@ from rsnotify.operation.administration import (
 from rsnotify.publishing.bodies import MAX_CHANGES, ChangeForSets
 from rsnotify.registry.access import RightsShown
 from rsnotify.registry.tokens import Right, Token
-from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Link
+from rsnotify.resourcesync.change import (
+    CHANGE_FREQUENCIES,
+    CHANGE_TYPES,
+    HASH_DIGITS,
+    OF_A_CHANGE,
+    VALUES,
+    Change,
+    Link,
+)
 from rsnotify.resourcesync.change_rules import (
     LENGTH_END,
     LINKS,
@@ -28,13 +36,12 @@ from rsnotify.resourcesync.change_rules import (
 )
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
-from rsnotify.resourcesync.values import CHANGE_FREQUENCIES, CHANGE_TYPES, HASH_DIGITS, VALUES
 
 Json = dict[str, Any]
 REF = "#/components/schemas/{name}"
 
 
-# Patterns: what `resourcesync.values` judges, as JSON Schema has it ----------------------------
+# Patterns: what `VALUES` judges, as JSON Schema has it ----------------------------
 
 _NO_XML = r"\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff"
 XML_TEXT = f"^[^{_NO_XML}]+$"

@@ -18,9 +18,8 @@ from rsnotify.journal.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.journal.window import DAY
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position, misfit, problem
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
-from rsnotify.resourcesync.values import misfit, problem
 from rsnotify.websub.rules import channel_of
 
 BODY_BYTES = 64 * 1024

@@ -1,7 +1,6 @@
 """The formats and rules of ResourceSync that a hub, a Source and a Destination share.
 
-`change`             a change, and a position in a journal
-`values`             what a single value must look like
+`change`             a change, a position in a journal, and what each value may be
 `xml_writer`         what documents consist of, and how they are written
 `fragments`          a change as it stands in documents, and in Redis
 `json_writer`        how they are written as JSON, from that XML

@@ -1,6 +1,6 @@
 """What is wrong with a published change: every fault, its field, and how to correct it.
 
-`values` judges single values, as in a document; this module adds what only publishers must observe.
+`VALUES` judges single values, as in a document; this module adds what only publishers must observe.
 `normalised` rewrites a change without altering its meaning, so that readers understand it.
 """
 
@@ -10,10 +10,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.resourcesync.change import Change, Link, is_usual
+from rsnotify.resourcesync.change import (
+    CHANGE_TYPES,
+    VALUES,
+    Change,
+    Link,
+    is_usual,
+    not_ascii,
+    problem,
+)
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
-from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, not_ascii, problem
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value

@@ -16,8 +16,7 @@ import msgspec
 from lxml import etree
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Link, Position
-from rsnotify.resourcesync.values import is_datetime
+from rsnotify.resourcesync.change import Link, Position, is_datetime
 from rsnotify.resourcesync.xml_reader import EntryReader, root_of
 from rsnotify.resourcesync.xml_structure import (
     ENCODINGS,

@@ -12,8 +12,7 @@ from typing import Any
 from lxml import etree
 
 from rsnotify.errors import Fault, Rejected
-from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, Change, Link
-from rsnotify.resourcesync.values import VALUES
+from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, VALUES, Change, Link
 from rsnotify.resourcesync.xml_structure import (
     PARSER_OPTIONS,
     Oddity,

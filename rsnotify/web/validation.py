@@ -15,8 +15,8 @@ from starlette.responses import Response
 from rsnotify.errors import Rejected, TooMany
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.registry.access import Access
+from rsnotify.resourcesync.change import misfit
 from rsnotify.resourcesync.validation.document_rules import Violation, check
-from rsnotify.resourcesync.values import misfit
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.rules import checked_url
 

@@ -26,9 +26,9 @@ from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.publishing.loads.load_formats import LoadReader
 from rsnotify.redis_client.pool import DirectConnection
+from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.validation.document_rules import judge
-from rsnotify.resourcesync.values import CHANGE_TYPES
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
 from rsnotify_bridge.records import LocRule, changes_of

@@ -10,10 +10,9 @@ from rsnotify.journal.submission import Submission
 from rsnotify.operation.administration import NewToken
 from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission, read_submissions
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, as_ascii, misfit
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.fragments import HOLE
-from rsnotify.resourcesync.values import as_ascii, misfit
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}

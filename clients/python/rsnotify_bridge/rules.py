@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
-from rsnotify.resourcesync.values import VALUES, as_ascii
 from rsnotify_client.between import has_changed, too_many
 from rsnotify_client.notification import position_of
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.values import VALUES, is_w3c_datetime
+from rsnotify.resourcesync.change import VALUES, Change, Position, is_w3c_datetime
 from rsnotify_client.address import joined
 from rsnotify_client.markup import Element, read_markup
 from rsnotify_client.notification import position_of, read_notification

@@ -13,9 +13,15 @@ from typing import Literal
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, Change, Position
+from rsnotify.resourcesync.change import (
+    ATTRIBUTES,
+    CHANGE_TYPES,
+    ELEMENTS,
+    Change,
+    Position,
+    is_w3c_datetime,
+)
 from rsnotify.resourcesync.notification import CHANNEL_PATH
-from rsnotify.resourcesync.values import CHANGE_TYPES, is_w3c_datetime
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 

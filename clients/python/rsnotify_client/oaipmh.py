@@ -17,8 +17,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit, urlunsplit
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.values import is_w3c_datetime
+from rsnotify.resourcesync.change import MICROSECONDS, Position, is_w3c_datetime
 from rsnotify_client.answer import AGAIN, DIGITS
 from rsnotify_client.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_client.notification import position_of

@@ -5,8 +5,7 @@ from typing import Any
 
 import msgspec
 
-from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.values import HASH_DIGITS
+from rsnotify.resourcesync.change import HASH_DIGITS, Link
 
 CONSTRUCTORS = {
     name: getattr(hashlib, name.replace("sha-", "sha")) for name in reversed(HASH_DIGITS)

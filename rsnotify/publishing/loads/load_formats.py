@@ -18,11 +18,10 @@ import msgspec
 from rsnotify.errors import Fault, Rejected
 from rsnotify.journal.submission import forms_of
 from rsnotify.publishing.bodies import Foreign
-from rsnotify.resourcesync.change import OF_A_CHANGE, Change
+from rsnotify.resourcesync.change import OF_A_CHANGE, Change, misfit
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.fragments import LOC, LOC_END
 from rsnotify.resourcesync.stream import DocumentStream, Head
-from rsnotify.resourcesync.values import misfit
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry, foreign_of, strays
 

@@ -12,7 +12,15 @@ from typing import NamedTuple
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import ELEMENTS, Link, Position
+from rsnotify.resourcesync.change import (
+    CHANGE_TYPES,
+    ELEMENTS,
+    VALUES,
+    Link,
+    Position,
+    is_datetime,
+    problem,
+)
 from rsnotify.resourcesync.validation.tables import (
     CHANNELS,
     DRAFT_ATTRIBUTES,
@@ -32,7 +40,6 @@ from rsnotify.resourcesync.validation.tables import (
     edition_of,
     schema_0_8,
 )
-from rsnotify.resourcesync.values import CHANGE_TYPES, VALUES, is_datetime, problem
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_structure import Oddity
 from rsnotify.resourcesync.xml_writer import (

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.resourcesync.values import CHANGE_TYPES
+from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.xml_writer import DRAFT_NS, RS_NS, Document, Root
 
 MAX_ENTRIES = 50_000
