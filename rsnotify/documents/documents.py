@@ -12,16 +12,21 @@ import msgspec
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Link, Position, render_datetime, render_datetime_bytes
 from rsnotify.resourcesync.forms import JSON, XML, Form
-from rsnotify.resourcesync.fragments import HOLE, LOC, LOC_END, resource_entries, shorten, spell_out
 from rsnotify.resourcesync.json_writer import json_frame
 from rsnotify.resourcesync.notification import (
     FROM_HEADER,
+    HOLE,
     KINDS,
+    LOC,
+    LOC_END,
     SOURCE_DESCRIPTION,
     ChannelName,
     Kind,
     capability_list,
     change_list_index,
+    resource_entries,
+    shorten,
+    spell_out,
 )
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import (

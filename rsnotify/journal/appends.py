@@ -37,8 +37,15 @@ from rsnotify.journal.healing import KeyedRow
 from rsnotify.journal.submission import ENTRIES_BYTES, Fragment, Submission
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.fragments import LOC, LOC_END, spell_out_each
-from rsnotify.resourcesync.notification import KINDS, ChannelName, Interval, Row
+from rsnotify.resourcesync.notification import (
+    KINDS,
+    LOC,
+    LOC_END,
+    ChannelName,
+    Interval,
+    Row,
+    spell_out_each,
+)
 
 # --- a journal in Redis --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import msgspec
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.change_rules import needs_normalising, normalised
-from rsnotify.resourcesync.fragments import LOC, LOC_END, Forms, render_forms, shorten
+from rsnotify.resourcesync.notification import LOC, LOC_END, Forms, render_forms, shorten
 
 ENTRIES_BYTES = 10 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory

@@ -2,10 +2,9 @@
 
 `change`             a change, a position in a journal, and what each value may be
 `xml_writer`         what documents consist of, and how they are written
-`fragments`          a change as it stands in documents, and in Redis
 `json_writer`        how they are written as JSON, from that XML
 `xml_reader`         how documents are read; `xml_structure` refuses harmful ones before
-`notification`       what travels on a channel
+`notification`       what travels on a channel: a change as it stands in documents and in Redis
 `change_rules`       what a published change must observe
 `validation/`        whole documents checked against the specifications
 

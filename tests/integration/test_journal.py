@@ -15,8 +15,7 @@ from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.fragments import LOC_END, spell_out
-from rsnotify.resourcesync.notification import ChannelName, render_rows
+from rsnotify.resourcesync.notification import LOC_END, ChannelName, render_rows, spell_out
 
 CHANNEL = ChannelName("a", "change")
 FRAMEWORK = ChannelName("a", "framework")

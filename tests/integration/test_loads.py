@@ -22,8 +22,7 @@ from rsnotify.publishing.loads.load_store import Load, Part, pack, shard_of
 from rsnotify.redis_client import Client
 from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import Change, Link
-from rsnotify.resourcesync.fragments import LOC_END, shorten, spell_out
-from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.resourcesync.notification import LOC_END, ChannelName, Interval, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from tests.support.loading import PATH, Loading, ndjson, said

@@ -18,7 +18,7 @@ from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.fragments import spell_out
+from rsnotify.resourcesync.notification import spell_out
 from tests.support.pulling import CHANGES, SET, Pulling, loc
 from tests.support.running import TOKEN
 

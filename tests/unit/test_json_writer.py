@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rsnotify.errors import Rejected
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.fragments import render_forms, resource_entries
 from rsnotify.resourcesync.json_writer import (
     EntriesAsJson,
     entries_as_json,
@@ -20,7 +19,13 @@ from rsnotify.resourcesync.json_writer import (
     render_json,
     render_notification_json,
 )
-from rsnotify.resourcesync.notification import ChannelName, render_notification, render_rows
+from rsnotify.resourcesync.notification import (
+    ChannelName,
+    render_forms,
+    render_notification,
+    render_rows,
+    resource_entries,
+)
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import (
     RS_NS,

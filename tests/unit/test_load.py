@@ -16,7 +16,7 @@ from rsnotify.publishing.loads.load import (
     too_many_deleted,
 )
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.fragments import LOC_END
+from rsnotify.resourcesync.notification import LOC_END
 
 LOC = "http://example.com/a&b"
 AT = Position.parse("2026-11-21T00:00:00.000001Z")

@@ -19,7 +19,7 @@ from rsnotify.publishing.loads.load_formats import (
     Ready,
 )
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.fragments import shorten
+from rsnotify.resourcesync.notification import shorten
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"

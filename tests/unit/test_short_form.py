@@ -11,14 +11,14 @@ from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment, fragment_of
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.fragments import (
+from rsnotify.resourcesync.notification import (
     PHRASES,
     render_forms,
+    render_rows,
     shorten,
     spell_out,
     spell_out_each,
 )
-from rsnotify.resourcesync.notification import render_rows
 from tests.unit.test_urlset import CHANGES, FILLED
 
 TABLE = {

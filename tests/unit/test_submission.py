@@ -12,7 +12,7 @@ from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.resourcesync.change import Change, as_ascii, misfit
 from rsnotify.resourcesync.change_rules import faults_of
-from rsnotify.resourcesync.fragments import HOLE
+from rsnotify.resourcesync.notification import HOLE
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}

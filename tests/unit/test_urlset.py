@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link
-from rsnotify.resourcesync.fragments import HOLE, render_forms, resource_entries
+from rsnotify.resourcesync.notification import HOLE, render_forms, resource_entries
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import (
     RS_NS,

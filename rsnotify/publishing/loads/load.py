@@ -14,7 +14,7 @@ from rsnotify.documents.documents import render_resources
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment
 from rsnotify.resourcesync.change import Change
-from rsnotify.resourcesync.fragments import (
+from rsnotify.resourcesync.notification import (
     HOLE,
     KIND,
     KIND_AND_CHANGEFREQ,

@@ -20,7 +20,7 @@ from rsnotify.journal.submission import forms_of
 from rsnotify.publishing.bodies import Foreign
 from rsnotify.resourcesync.change import OF_A_CHANGE, Change, misfit
 from rsnotify.resourcesync.change_rules import faults_of
-from rsnotify.resourcesync.fragments import LOC, LOC_END
+from rsnotify.resourcesync.notification import LOC, LOC_END
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry, foreign_of, strays
