@@ -17,7 +17,7 @@ from rsnotify.cli.target import Json
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.admin_token import check_token_file, checked_token
 from rsnotify.process.embedded_redis.binaries import installed_binaries
-from rsnotify.process.external_redis import require_usable
+from rsnotify.process.engine import require_usable
 from rsnotify.process.hub_process import redis_url_of
 from rsnotify.process.settings import Settings
 from rsnotify.redis_client import Address, connect

@@ -20,12 +20,11 @@ from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.process.admin_token import admin_token
 from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
-from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.process.engine import wait_until_usable
 from rsnotify.process.freed_memory import share_one_arena
-from rsnotify.process.listening import address_of, bound_socket, warning
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
-from rsnotify.process.webserver import WebServer, web_config
+from rsnotify.process.webserver import WebServer, address_of, bound_socket, warning, web_config
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims
 from rsnotify.redis_client import Address

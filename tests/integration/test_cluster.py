@@ -17,7 +17,7 @@ from rsnotify.journal.repairing import Repairs
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import Sets
 from rsnotify.operation.health import WritableParts
-from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.process.engine import wait_until_usable
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.process.external_redis import _problem, wait_until_usable
+from rsnotify.process.engine import _problem, wait_until_usable
 from rsnotify.process.hub_process import StartedRedis, on_redis
 from rsnotify.process.settings import Settings
 from rsnotify.redis_client import Address, Client

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.process.embedded_redis.binaries import installed_binaries
-from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.process.engine import wait_until_usable
 from rsnotify.redis_client import Address
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.asyncpublisher import AsyncPublisher

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from rsnotify.process.composition import Composition
-from rsnotify.process.external_redis import wait_until_usable
+from rsnotify.process.engine import wait_until_usable
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.websub import dialler

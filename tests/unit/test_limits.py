@@ -33,7 +33,7 @@ from rsnotify.journal import (
     window,
 )
 from rsnotify.operation import administration, status
-from rsnotify.process import external_redis, listening
+from rsnotify.process import engine, webserver
 from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.publishing import bodies
@@ -211,15 +211,15 @@ LIMITS: dict[str, float] = {
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": bounds.IDLE_SECONDS,
-    "connections accepted in a turn of the event loop": listening.ACCEPTED_A_TURN,
+    "connections accepted in a turn of the event loop": webserver.ACCEPTED_A_TURN,
     "waiting connections whose peers closed their direction before they were accepted": (
-        listening.LATE
+        webserver.LATE
     ),
     "requests for Change Lists that wait though their peers closed their direction": (
         stretches.CLOSED_WAITING
     ),
     "idle connections, or a quarter of the open files if fewer": bounds.IDLE_CONNECTIONS,
-    "seconds that the hub waits for your own Redis to appear": external_redis.PATIENCE_SECONDS,
+    "seconds that the hub waits for your own Redis to appear": engine.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
     "files that a process must be allowed to open": (bounds.SPARE_FILES + bounds.LEAST_CONNECTIONS),
     "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,

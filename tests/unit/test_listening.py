@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from rsnotify.process import listening
-from rsnotify.process.listening import (
+from rsnotify.process import webserver
+from rsnotify.process.webserver import (
     ACCEPTED_A_TURN,
     LATE,
     PASSED_OVER_A_TURN,
@@ -93,7 +93,7 @@ def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(
     loop: Callable[[], asyncio.AbstractEventLoop],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listening, "ACCEPT_SECONDS", 0)
+    monkeypatch.setattr(webserver, "ACCEPT_SECONDS", 0)
     accepted: list[Any] = []
 
     async def run() -> None:
@@ -248,7 +248,7 @@ def test_a_process_that_can_open_no_more_files_accepts_again_when_it_can(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(listening, "NO_FILES_SECONDS", 0.01)
+    monkeypatch.setattr(webserver, "NO_FILES_SECONDS", 0.01)
 
     async def run() -> None:
         turns = Turns(bound)
