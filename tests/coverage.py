@@ -34,7 +34,6 @@ PURE = (
     "rsnotify/registry/jwt_rules.py",
     "rsnotify/registry/requests.py",
     "rsnotify/websub/call_slots.py",
-    "rsnotify/websub/clock.py",
     "rsnotify/websub/rules.py",
     "rsnotify/websub/subscription.py",
 )

@@ -26,7 +26,7 @@ from rsnotify.registry.requests import COOKIE
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.validation.tables import MAX_ENTRIES
-from rsnotify.web.frame import HEADERS, framed
+from rsnotify.web.page import HEADERS, framed
 
 Described = Mapping[str, Any]
 

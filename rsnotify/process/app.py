@@ -46,8 +46,7 @@ from rsnotify.registry.cors import Cors
 from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
-from rsnotify.web.browsers import ForBrowsers
-from rsnotify.web.page import FrontPage
+from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
 from rsnotify.websub.subscription_store import Subscriptions

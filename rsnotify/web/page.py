@@ -1,8 +1,14 @@
-"""The page for people at `/`, and the files that it is made of.
+"""The pages for people: the one at `/`, its files, and the one in place of a document or an error.
 
-`Accept` decides who gets it: those who name HTML, as browsers do. Everybody else is sent to the
-Source Description, where machines begin. The files are read once; no other file can be asked for.
-The JavaScript client is among them, for the page and for pages that copy its examples.
+`Accept` decides who gets the front page: those who name HTML, as browsers do. Everybody else is
+sent to the Source Description, where machines begin. The files are read once; no other file can be
+asked for. The JavaScript client is among them, for the page and for pages that copy its examples.
+
+At other addresses everybody but browsers gets what they always got. Crawlers name HTML too, and
+read Resource Lists as sitemaps; so a wish for HTML counts only where nothing else is accepted, or
+where the request says `Upgrade-Insecure-Requests`: browsers do when a person opens an address.
+Caches learn that from `Vary`. The page has nothing of the document: its script asks for it as
+anybody would, so whoever may not read it gets the same page.
 """
 
 from collections.abc import Mapping
@@ -10,16 +16,65 @@ from dataclasses import dataclass
 from functools import cached_property
 from gzip import compress
 from hashlib import blake2b
+from html import escape
 from importlib.resources import files
 from pathlib import Path, PurePath
 
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rsnotify import __version__
 from rsnotify.errors import Rejected
+from rsnotify.http.endpoints import Route, Routes
 from rsnotify.resourcesync.forms import accepts_gzip
-from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
-from rsnotify.web.frame import FRONT_SCRIPTS, HEADERS, STATIC, framed, template
+from rsnotify.resourcesync.notification import CHANNELS_PATH, SOURCE_DESCRIPTION
+
+# --- the frame of every page: header, views, footer ----------------------------------------------
+
+STATIC = files("rsnotify.web") / "static"
+FRONT_SCRIPTS = ("token.js", "main.js")
+
+# Scripts, styles and connections of the hub itself only, none of them inline.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "cache-control": "no-cache",
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "vary": "accept",
+}
+
+
+def template(name: str) -> str:
+    return (STATIC / name).read_text()
+
+
+def framed(
+    title: str, main: str, aside: str = "", scripts: tuple[str, ...] = (), root: str = "./"
+) -> str:
+    """The whole page. `title` is text, the rest is HTML; `root` leads from its address to `/`."""
+    sources = (f'<script type="module" src="{{root}}static/{name}"></script>' for name in scripts)
+    parts = {
+        "title": escape(title),
+        "scripts": "\n  ".join(sources),
+        "aside": aside,
+        "main": main,
+        "version": __version__,
+        "root": root,
+    }
+    page = template("frame.html")
+    for name, content in parts.items():
+        page = page.replace(f"{{{name}}}", content, 1 if name != "root" else -1)
+    return page
+
+
+# --- the front page ------------------------------------------------------------------------------
 
 MEDIA_TYPES = {
     ".css": "text/css",
@@ -136,3 +191,134 @@ def _sent(request: Request, file: File) -> Response:
         return Response(file.content, headers=headers, media_type=file.media_type)
     headers["content-encoding"] = "gzip"
     return Response(file.in_gzip, headers=headers, media_type=file.media_type)
+
+
+# --- in place of a document or an error ----------------------------------------------------------
+
+VARY = ("accept", "upgrade-insecure-requests")
+KEPT = ("allow", "link", "retry-after", "www-authenticate")  # of an error
+LEFT_OUT = (b"accept", b"if-none-match", b"if-modified-since", b"range")
+NO_DOCUMENTS = ("/robots.txt", CHANNELS_PATH)
+PROBLEM, DOCUMENT = "application/problem+json", XML[0]
+TITLES = {404: "There is nothing here", 410: "This is no longer kept"}
+
+
+class ForBrowsers:
+    """Puts pages in front of what is read by GET."""
+
+    def __init__(self, *, is_on: bool) -> None:
+        self._is_on = is_on
+
+    def opened(self, routes: Routes) -> Routes:
+        """The same routes; those of XML documents are pages for browsers."""
+        for route in routes:
+            if not isinstance(route, Route) or route.path in NO_DOCUMENTS:
+                continue
+            if "GET" in route.methods:
+                route.app = self.around(route.app, scripts=("token.js", "document.js"))
+        return routes
+
+    def around(self, app: ASGIApp, scripts: tuple[str, ...] = ()) -> ASGIApp:
+        """The same application; its documents and errors are pages for browsers."""
+        if not self._is_on:
+            return app
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["method"] in ("GET", "HEAD") and is_opened(Headers(scope=scope), scope):
+                found = _Found()
+                await app(_as_for_a_crawler(scope), receive, found.take)
+                await _answer(found, scope, scripts)(scope, receive, send)
+            else:
+                await app(scope, receive, _varying(send))
+
+        return answer
+
+
+def is_opened(headers: Headers, scope: Scope) -> bool:
+    """Whether a person opens this address, and has not asked for a form of it.
+
+    >>> is_opened(Headers({"accept": "text/html"}), {"query_string": b""})
+    True
+    """
+    accept = headers.get("accept", "")
+    if b"format=" in scope["query_string"] or not prefers_html(accept):
+        return False
+    others = {name for name, quality in qualities_of(accept).items() if quality > 0}
+    return headers.get("upgrade-insecure-requests") == "1" or others <= set(HTML)
+
+
+class _Found:
+    """What an application answers."""
+
+    def __init__(self) -> None:
+        self.start: Message = {}
+        self.body = b""
+
+    async def take(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.start = message
+        else:
+            self.body += message.get("body", b"")
+
+    @property
+    def headers(self) -> Headers:
+        return Headers(raw=list(self.start["headers"]))
+
+
+def _as_for_a_crawler(scope: Scope) -> Scope:
+    """The same request for the head of the XML: nothing is made, and all rights are checked."""
+    headers = [each for each in scope["headers"] if each[0] not in LEFT_OUT]
+    return {**scope, "method": "HEAD", "headers": headers}
+
+
+def _answer(found: _Found, scope: Scope, scripts: tuple[str, ...]) -> ASGIApp:
+    kind = found.headers.get("content-type", "").partition(";")[0]
+    status = found.start["status"]
+    if kind == PROBLEM:
+        title, detail = TITLES.get(status, "This cannot be shown"), _detail(found.body)
+        return _page(scope, status, title, detail, found.headers, scripts)
+    if kind == DOCUMENT and status == 200:
+        return _page(scope, 200, "Document", "", Headers(), scripts)
+
+    async def repeat(_: Scope, __: Receive, send: Send) -> None:
+        await send(found.start)
+        await send({"type": "http.response.body", "body": found.body})
+
+    return repeat
+
+
+def _page(
+    scope: Scope,
+    status: int,
+    title: str,
+    detail: str,
+    headers: Headers,
+    scripts: tuple[str, ...],
+) -> ASGIApp:
+    depth = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0].count(b"/") - 1
+    root = "../" * depth or "./"
+    main = template("document.html").replace("{heading}", escape(title))
+    page = framed(title, main.replace("{problem}", escape(detail)), "", scripts, root)
+    kept = {name: headers[name] for name in KEPT if name in headers}
+    vary = ", ".join((*VARY, "accept-encoding", "authorization"))
+    return HTMLResponse(page, status, HEADERS | kept | {"vary": vary})
+
+
+def _detail(body: bytes) -> str:
+    try:
+        return str(msgspec.json.decode(body)["detail"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return ""
+
+
+def _varying(send: Send) -> Send:
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            known = headers.get("vary", "").lower()
+            for name in VARY:
+                if name not in known.split(", "):
+                    headers.add_vary_header(name)
+        await send(message)
+
+    return tell

@@ -3,8 +3,7 @@
 A subscription is a position in a channel, as every reader's is.
 
 `ownership`      which process looks after which share of the callbacks; `state` is what it knows
-`subscribers`    where each subscriber stands: idle, queued, waiting, suspended
-`queue`          who is called when
+`subscribers`    where each subscriber stands: idle, queued, waiting, suspended; who is called when
 `delivery`       whether a subscriber may still read, what it is sent, what its answer means
 `verification`   what a callback is asked, and what its answer means
 `dialler`        makes the calls: nobody else connects to a callback; caps the answers
@@ -25,9 +24,8 @@ from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import Deliverer, Rights
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import Ownership
-from rsnotify.websub.queue import Queue
 from rsnotify.websub.state import Call, Clock
-from rsnotify.websub.subscribers import Subscribers
+from rsnotify.websub.subscribers import Queue, Subscribers
 from rsnotify.websub.subscription_store import Subscriptions
 from rsnotify.websub.verification import Verifier
 

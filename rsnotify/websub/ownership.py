@@ -15,12 +15,10 @@ from rsnotify.errors import TryAgain
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.healing import plan_recall
 from rsnotify.loops import repeat
-from rsnotify.websub.clock import BELIEVED_AFTER_SECONDS
 from rsnotify.websub.delivery import Deliverer, Rights
-from rsnotify.websub.queue import Queue
 from rsnotify.websub.state import Clock, Share, Survey, survey
-from rsnotify.websub.subscribers import Subscribers
-from rsnotify.websub.subscription import SHARES, PendingRequest, fair_part
+from rsnotify.websub.subscribers import Queue, Subscribers
+from rsnotify.websub.subscription import BELIEVED_AFTER_SECONDS, SHARES, PendingRequest, fair_part
 from rsnotify.websub.subscription_store import CLAIM_SECONDS, ShareContent, Subscriptions
 from rsnotify.websub.verification import Verification, Verifier
 

@@ -14,9 +14,8 @@ from yarl import URL
 from rsnotify.journal.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.websub.clock import SteadyClock
 from rsnotify.websub.rules import authority
-from rsnotify.websub.subscription import Progress, Subscription
+from rsnotify.websub.subscription import Progress, SteadyClock, Subscription
 
 SAFE_SECONDS = 10.5  # a call and a little: so much of the claim must be left when a call begins
 

@@ -1,13 +1,18 @@
-"""Every subscriber that this process looks after, and where each stands.
+"""Every subscriber that this process looks after, where each stands, and who is called when.
 
 A subscriber is in exactly one place. It is idle while it has everything that was published; in the
 queue while something is owed to it; waiting for a time after its callback failed; suspended while
 its lease seems to be over or its set removed, until that is certain; once `gone`, nowhere.
+
+Only a few calls begin in one turn of the event loop, so that publishers get their turns between
+them. Nobody is called for a share whose claim could end during the call. What a call sends, the
+queue does not know.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 
 import msgspec
@@ -16,14 +21,89 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.websub.clock import BELIEVED_AFTER_SECONDS
+from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import CallbackGone, Deliverer, RightLost
-from rsnotify.websub.queue import Queue
 from rsnotify.websub.state import Call, Clock, Share, Subscriber
-from rsnotify.websub.subscription import Progress, Subscription, seconds_left
+from rsnotify.websub.subscription import (
+    BELIEVED_AFTER_SECONDS,
+    Progress,
+    Subscription,
+    seconds_left,
+)
 from rsnotify.websub.subscription_store import Subscriptions
 
 log = logging.getLogger(__name__)
+
+
+# --- the queue -----------------------------------------------------------------------------------
+
+BEGUN_AT_ONCE = 4  # calls that begin in one turn of the event loop: half a millisecond
+
+
+class Queue:
+    """The calls that wait, and those in progress."""
+
+    def __init__(self, slots: Slots[Call]) -> None:
+        self._slots = slots
+        self._is_scheduled = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is about to begin."""
+        return not self._is_scheduled
+
+    @property
+    def calls(self) -> int:
+        """How many are in progress."""
+        return self._slots.running
+
+    def add(self, call: Call) -> None:
+        self._slots.add(call)
+        self._schedule()
+
+    def requeue(self, share: Share) -> None:
+        """Add the calls again that were postponed until the claim was renewed."""
+        postponed, share.postponed = share.postponed, []
+        for call in postponed:
+            self.add(call)
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin_some)
+
+    def _begin_some(self) -> None:
+        self._is_scheduled = False
+        for _ in range(BEGUN_AT_ONCE):
+            call = self._slots.take()
+            if call is None:
+                return
+            if call.share.may_call:
+                task = asyncio.create_task(call.make())
+                call.share.tasks.add(task)
+                task.add_done_callback(partial(self._end, call))
+            else:
+                call.share.postponed.append(call)
+                self._slots.done(call)
+        self._schedule()
+
+    def _end(self, call: Call, task: asyncio.Task[None]) -> None:
+        call.share.tasks.discard(task)
+        self._slots.done(call)
+        self._schedule()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._postpone(call, error)
+
+    def _postpone(self, call: Call, error: BaseException) -> None:
+        """Make the call again once the claim was renewed."""
+        call.share.postponed.append(call)
+        if isinstance(error, TryAgain):
+            log.warning("%r waits: %s", call, error.detail)
+        else:
+            log.error("a bug while calling %s", call.callback, exc_info=error)
+
+
+# --- where each stands ---------------------------------------------------------------------------
 
 WOKEN_AT_ONCE = 100
 

@@ -26,10 +26,10 @@ from rsnotify.journal.clock_watch import redis_now
 from rsnotify.journal.healing import Recent
 from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position
-from rsnotify.websub.clock import LivenessTracker
 from rsnotify.websub.rules import LEASE_MAX_SECONDS, authority
 from rsnotify.websub.subscription import (
     SHARES,
+    LivenessTracker,
     Order,
     PendingRequest,
     Progress,

@@ -15,10 +15,9 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.journal.hub import Hub
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.dialler import Dialler
-from rsnotify.websub.queue import Queue
 from rsnotify.websub.rules import VERIFICATION_WAITS, authority, denial_url, verification_url
 from rsnotify.websub.state import Call, Clock, Share
-from rsnotify.websub.subscribers import Subscribers
+from rsnotify.websub.subscribers import Queue, Subscribers
 from rsnotify.websub.subscription import CallbackAnswer, PendingRequest, Progress, confirmed
 from rsnotify.websub.subscription_store import Stored, Subscriptions
 

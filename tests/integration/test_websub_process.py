@@ -25,9 +25,8 @@ from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import Deliverer, Rights
 from rsnotify.websub.ownership import Ownership
-from rsnotify.websub.queue import BEGUN_AT_ONCE, Queue
 from rsnotify.websub.state import Clock, Share, Subscriber
-from rsnotify.websub.subscribers import Subscribers
+from rsnotify.websub.subscribers import BEGUN_AT_ONCE, Queue, Subscribers
 from rsnotify.websub.subscription import (
     CallbackAnswer,
     PendingRequest,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.websub.clock import (
+from rsnotify.websub.subscription import (
     BELIEVED_AFTER_SECONDS,
     FORGOTTEN_AFTER,
     LEAP_SECONDS,

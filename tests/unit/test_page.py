@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.datastructures import Headers
 
-from rsnotify.web.browsers import is_opened
-from rsnotify.web.frame import POLICY, framed
-from rsnotify.web.page import MEDIA_TYPES, prefers_html
+from rsnotify.web.page import MEDIA_TYPES, POLICY, framed, is_opened, prefers_html
 
 STATIC = Path(__file__).parents[2] / "rsnotify/web/static"
 FILES = sorted(STATIC.iterdir())
