@@ -19,7 +19,6 @@ PURE = (
     "clients/python/rsnotify_client/markup.py",
     "rsnotify/resourcesync/",
     "rsnotify/documents/documents.py",
-    "rsnotify/documents/announced.py",
     "rsnotify/resourcesync/forms.py",
     "rsnotify/journal/gzip_parts.py",
     "rsnotify/journal/query.py",

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.documents.announced import Announced, changes_between
 from rsnotify.documents.discovery import Offers, capabilities_of
 from rsnotify.documents.documents import (
+    Announced,
     SetCapabilities,
     capabilities,
     change_list,
+    changes_between,
     resource_list,
     resource_list_archive,
     resource_list_part,

@@ -1,4 +1,4 @@
-"""The documents that a Destination can fetch: their paths and their content.
+"""The documents that a Destination can fetch: their paths and their content, and what is announced.
 
 Paths get their base URL when a document is rendered. Of Change Lists and
 Resource Lists here is what they say before their entries: there may be 50,000 of those.
@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify.journal.window import Window
-from rsnotify.resourcesync.change import Link, Position, render_datetime, render_datetime_bytes
+from rsnotify.resourcesync.change import (
+    Change,
+    Link,
+    Position,
+    render_datetime,
+    render_datetime_bytes,
+)
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import json_frame
 from rsnotify.resourcesync.notification import (
@@ -28,6 +34,7 @@ from rsnotify.resourcesync.notification import (
     shorten,
     spell_out,
 )
+from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import (
     Document,
@@ -394,3 +401,34 @@ def described(loc: bytes, kept: bytes) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(change_of(document.entries[0]))
     del fields["change"]
     return fields | {"datetime": render_datetime(int(_short(kept).partition(LOC_END)[0]))}
+
+
+# --- what of a set's documents has been announced, and what is to be announced next --------------
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """A set's documents as they were announced."""
+
+    number: int  # how often something was announced
+    digest: str  # of the Capability List's bytes
+    archive: str = ""  # what the hub's Change List Archive covers; nothing if there is none
+    own: Mapping[str, str] = {}  # the Source's own documents, by capability
+
+    def is_same(self, other: "Announced") -> bool:
+        return msgspec.structs.replace(other, number=self.number) == self
+
+
+def changes_between(
+    announced: Announced, now: Announced, base: str, set_name: str
+) -> Iterator[Change]:
+    """What is to be announced; a document of the Source is new at each new address."""
+    if now.digest != announced.digest:
+        loc = base + capability_list(set_name)
+        yield Change(loc, "updated", capability="capabilitylist")
+    if now.archive != announced.archive:
+        change = "deleted" if not now.archive else "updated" if announced.archive else "created"
+        loc = base + change_list_archive(set_name)
+        yield Change(loc, change, capability="changelist-archive")
+    for capability, loc in now.own.items():
+        if announced.own.get(capability) != loc:
+            yield Change(loc, FRAMEWORK_CHANGES[capability][0], capability=capability)
