@@ -19,7 +19,7 @@ from rsnotify.cli.output import Say, counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
 from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make, make_window
 from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Generation

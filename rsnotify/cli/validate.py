@@ -28,8 +28,8 @@ from rsnotify.cli.mirror import (
 from rsnotify.cli.output import counted
 from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.validation.document_rules import Violation, judge
-from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify.resourcesync.document_rules import Violation, judge
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify_client.network import Network
 from rsnotify_client.web import Unreachable, Web
 from rsnotify_mirror.inspection.inspection import Inspection, inspect

@@ -34,7 +34,7 @@ from rsnotify.resourcesync.notification import (
     shorten,
     spell_out,
 )
-from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import (
     Document,

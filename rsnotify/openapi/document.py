@@ -25,7 +25,7 @@ from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, 
 from rsnotify.registry.requests import COOKIE
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
-from rsnotify.resourcesync.validation.tables import MAX_ENTRIES
+from rsnotify.resourcesync.tables import MAX_ENTRIES
 from rsnotify.web.page import HEADERS, framed
 
 Described = Mapping[str, Any]

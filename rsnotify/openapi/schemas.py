@@ -35,7 +35,7 @@ from rsnotify.resourcesync.change_rules import (
     URI_CHARACTERS,
 )
 from rsnotify.resourcesync.notification import NAME
-from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 
 Json = dict[str, Any]
 REF = "#/components/schemas/{name}"

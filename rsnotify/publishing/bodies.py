@@ -18,8 +18,8 @@ from rsnotify.errors import Fault, Rejected
 from rsnotify.journal.submission import ENTRIES_BYTES, Fragment, Submission, fragment_of
 from rsnotify.resourcesync.change import Change, misfit
 from rsnotify.resourcesync.change_rules import FieldFault, faults_of
+from rsnotify.resourcesync.document_rules import values
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.validation.document_rules import values
 from rsnotify.resourcesync.xml_reader import change_of, parse_all_of_document
 from rsnotify.resourcesync.xml_structure import Oddity
 from rsnotify.resourcesync.xml_writer import MD_FIELDS, Document, Entry, Md, foreign_of, strays

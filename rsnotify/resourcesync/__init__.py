@@ -6,7 +6,7 @@
 `xml_reader`         how documents are read; `xml_structure` refuses harmful ones before
 `notification`       what travels on a channel: a change as it stands in documents and in Redis
 `change_rules`       what a published change must observe
-`validation/`        whole documents checked against the specifications
+`document_rules`     whole documents checked against the specifications, which are `tables`
 
 No socket, clock, file or server here; of the project, only `rsnotify.errors` is imported.
 The client needs nothing else of the hub.

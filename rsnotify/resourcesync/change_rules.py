@@ -20,7 +20,7 @@ from rsnotify.resourcesync.change import (
     problem,
 )
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 
 URI_CHARACTERS = 2_048  # the Sitemap schema's limit for `loc`
 TEXT_CHARACTERS = 1_024  # of any other value

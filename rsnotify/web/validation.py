@@ -16,7 +16,7 @@ from rsnotify.errors import Rejected, TooMany
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import misfit
-from rsnotify.resourcesync.validation.document_rules import Violation, check
+from rsnotify.resourcesync.document_rules import Violation, check
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.rules import checked_url
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.resourcesync.change import Change, Link
-from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.client.test_follow import read
 from tests.support.sources import CAPABILITIES, Source, rendered

@@ -20,7 +20,7 @@ from lxml import etree
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.dumps import Package

@@ -21,7 +21,7 @@ from rsnotify.process.embedded_redis.directory import HUB_LOCK
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client import HistoryGone, follow
 from rsnotify_client.web import SMALL_BYTES

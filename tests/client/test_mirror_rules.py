@@ -14,7 +14,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import dumps as dump
 from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, NAMED, Package

@@ -23,7 +23,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from rsnotify.resourcesync.change import Link, Position
-from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
 from tests.support.sources import CAPABILITIES, Handler, Source, rendered
 

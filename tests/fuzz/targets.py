@@ -27,8 +27,8 @@ from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.publishing.loads.load_formats import LoadReader
 from rsnotify.redis_client.pool import DirectConnection
 from rsnotify.resourcesync.change import CHANGE_TYPES
+from rsnotify.resourcesync.document_rules import judge
 from rsnotify.resourcesync.stream import DocumentStream
-from rsnotify.resourcesync.validation.document_rules import judge
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
 from rsnotify_bridge.records import LocRule, changes_of

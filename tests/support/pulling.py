@@ -38,8 +38,8 @@ from rsnotify.registry.access import Access
 from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.notification import ChannelName, Interval
-from rsnotify.resourcesync.validation.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from tests.support.running import TOKEN, until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.resourcesync.validation.document_rules import judge
+from rsnotify.resourcesync.document_rules import judge
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 
 DRAFT_NS = "http://www.openarchives.org/rs/"

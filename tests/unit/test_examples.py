@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import render_document
 

@@ -43,11 +43,10 @@ from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
 from rsnotify.registry import access, jwt_rules
-from rsnotify.resourcesync import change_rules, forms, notification
+from rsnotify.resourcesync import change_rules, forms, notification, tables
 from rsnotify.resourcesync import xml_structure as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
-from rsnotify.resourcesync.validation import tables
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.web import validation
 from rsnotify.websub import dialler

@@ -5,6 +5,7 @@ import pytest
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import fragment_of
 from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
     ChannelName,
@@ -12,7 +13,6 @@ from rsnotify.resourcesync.notification import (
     first_batch,
     render_notification,
 )
-from rsnotify.resourcesync.validation.document_rules import check
 
 T0 = Position.parse("2026-11-20T21:34:00Z")
 CHANGES, FRAMEWORK = ChannelName("dataset1", "change"), ChannelName("dataset1", "framework")

@@ -20,9 +20,9 @@ from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.registry.requests import COOKIE, SUBPROTOCOL
 from rsnotify.resourcesync.change import CHANGE_TYPES
+from rsnotify.resourcesync.document_rules import judge
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
-from rsnotify.resourcesync.validation.document_rules import judge
-from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 OF_HTTP_ITSELF = {405, 414, 431, 500}  # any request may get these

@@ -2,10 +2,10 @@
 
 import pytest
 
+from rsnotify.resourcesync import document_rules
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.validation import document_rules
-from rsnotify.resourcesync.validation.document_rules import check, check_document
-from rsnotify.resourcesync.validation.tables import FRAMEWORK_CHANGES, SCHEMAS
+from rsnotify.resourcesync.document_rules import check, check_document
+from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES, SCHEMAS
 from rsnotify.resourcesync.xml_writer import (
     ENTRY,
     RS_NS,

@@ -6,7 +6,7 @@ import pytest
 
 from rsnotify.errors import Rejected
 from rsnotify.publishing.bodies import read_submission
-from rsnotify.resourcesync.validation.document_rules import check
+from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_structure import MARKUP, TAG_BYTES, check_before_parsing
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream, Head
-from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
 from rsnotify_client.discovery import linked

@@ -23,7 +23,7 @@ from typing import BinaryIO, NamedTuple, cast
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import DocumentStream, Head
-from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined
 from rsnotify_client.changelists import (

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from rsnotify.resourcesync.change import Change, Link, Position
-from rsnotify.resourcesync.validation.tables import PATCH
+from rsnotify.resourcesync.tables import PATCH
 from rsnotify_client.between import MAX_DELETE
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.network import Network

@@ -19,7 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.validation.tables import MAX_BYTES
+from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 from rsnotify_client.dumps import DIRECTORY_BYTES, MANIFEST
 from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, Content

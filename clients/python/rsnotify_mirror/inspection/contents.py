@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple, Self
 
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.validation.document_rules import Violation
+from rsnotify.resourcesync.document_rules import Violation
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.address import joined
 from rsnotify_client.notification import position_of

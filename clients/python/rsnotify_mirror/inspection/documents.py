@@ -17,8 +17,8 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.validation.document_rules import Violation, Violations, judge
-from rsnotify.resourcesync.validation.tables import ARCHIVES, LISTS, MAX_BYTES, as_of_today
+from rsnotify.resourcesync.document_rules import Violation, Violations, judge
+from rsnotify.resourcesync.tables import ARCHIVES, LISTS, MAX_BYTES, as_of_today
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.discovery import UP, linked

@@ -14,9 +14,9 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.document_rules import Violation, Violations, check
 from rsnotify.resourcesync.stream import DocumentStream
-from rsnotify.resourcesync.validation.document_rules import Violation, Violations, check
-from rsnotify.resourcesync.validation.tables import CHANNELS
+from rsnotify.resourcesync.tables import CHANNELS
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_client.address import joined
 from rsnotify_client.discovery import (

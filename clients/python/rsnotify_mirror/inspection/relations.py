@@ -5,8 +5,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.validation.document_rules import Violation, Violations
-from rsnotify.resourcesync.validation.tables import ARCHIVES, CHANNELS, LISTS
+from rsnotify.resourcesync.document_rules import Violation, Violations
+from rsnotify.resourcesync.tables import ARCHIVES, CHANNELS, LISTS
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.address import joined
 from rsnotify_client.discovery import UP

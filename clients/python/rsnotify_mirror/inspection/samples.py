@@ -16,7 +16,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.validation.document_rules import Violation
+from rsnotify.resourcesync.document_rules import Violation
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.address import joined

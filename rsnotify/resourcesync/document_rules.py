@@ -2,6 +2,7 @@
 
 Each function below is one rule about a whole document or about a single entry that `tables` cannot
 express; it yields every violation. Recommendations are not checked.
+
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +22,7 @@ from rsnotify.resourcesync.change import (
     is_datetime,
     problem,
 )
-from rsnotify.resourcesync.validation.tables import (
+from rsnotify.resourcesync.tables import (
     CHANNELS,
     DRAFT_ATTRIBUTES,
     EDITIONS,

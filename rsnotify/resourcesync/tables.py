@@ -6,6 +6,7 @@ what is only recommended is left out. `document_rules` applies these tables.
 The editions that are known are the 1.1 family (core 1.1, Archives, both notifications),
 Notification 0.8, the specification 0.9 and the draft of January 2013 (as printed in D-Lib
 Magazine). A document is judged by the text of its own edition.
+
 """
 
 from collections.abc import Mapping
