@@ -1,4 +1,8 @@
-"""`rsnotify mirror`: a copy of a Source, as the command line asks for it; and its exit status."""
+"""`rsnotify mirror`: a copy of a Source, as the command line asks for it; and its exit status.
+
+With `--dump-every 24h --dump 'OUT …'` dumps are made while it runs. A dump is a process of its own:
+it takes none of the mirror's time, and its memory is given back.
+"""
 
 import asyncio
 import logging
@@ -19,7 +23,6 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from rsnotify.cli.dumping import Dumping, seconds_of
 from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.target import Json, Metrics, token_of_environment
@@ -33,6 +36,60 @@ from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
 from rsnotify_mirror.state import FILE, START, ReadTo, State
 from rsnotify_mirror.storing import Hook, command_hook
+
+log = logging.getLogger(__name__)
+
+
+# --- dumps beside it -----------------------------------------------------------------------------
+
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+AGAIN_SECONDS = 60.0  # where no dump could be made: the copy is not in step yet, for instance
+LEAST_SECONDS = 1
+_DURATION = re.compile(r"(\d+)([smhd])")
+
+
+def seconds_of(text: str) -> float:
+    """
+    >>> seconds_of("24h")
+    86400.0
+    """
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if seconds < LEAST_SECONDS:
+        raise InvalidSettings([f"--dump-every {text}: give a time such as 30m, 24h or 7d"])
+    return seconds
+
+
+class Dumping(NamedTuple):
+    """How often, and what `rsnotify dump` is given beside the copy."""
+
+    seconds: float
+    words: tuple[str, ...]
+
+    async def keep(self, copy: Path) -> None:
+        """Until cancelled; what is wrong with one dump is logged, and ends nothing."""
+        while True:
+            is_made = await self._made(copy)
+            await asyncio.sleep(self.seconds if is_made else min(AGAIN_SECONDS, self.seconds))
+
+    async def _made(self, copy: Path) -> bool:
+        running = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", "dump", str(copy), *self.words),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, said = await running.communicate()
+        except asyncio.CancelledError:
+            running.terminate()
+            await running.wait()
+            raise
+        for line in said.decode(errors="replace").splitlines():
+            log.info("dump: %s", line)
+        return running.returncode == 0
+
+
+# --- the command ---------------------------------------------------------------------------------
 
 commands = typer.Typer()
 
@@ -230,8 +287,6 @@ def _placed(
         raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
     return places, None
 
-
-log = logging.getLogger(__name__)
 
 PLANNED_AT_ONCE = 1_000
 ADDRESS = re.compile("(http|ws)s?:/", re.IGNORECASE)  # of a path, too, which has one slash only

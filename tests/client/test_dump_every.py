@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.cli.dumping import seconds_of
+from rsnotify.cli.mirror import seconds_of
 from rsnotify.errors import InvalidSettings
 from tests.client.test_dumps import state_of
 from tests.support.forks import run
