@@ -44,7 +44,7 @@ IMPORTED = {
     "flask": "rsnotify_client.integrations.flask",
     "mysql": "pymysql, rsnotify_client.relay",
     "postgresql": "psycopg, rsnotify_client.relay",
-    "s3": "rsnotify_mirror.dumping.object_store",
+    "s3": "rsnotify_mirror.dumping.generations",
     "socks": "python_socks, rsnotify_client.web",
     "sqlalchemy": "rsnotify_client.integrations.sqlalchemy",
 }

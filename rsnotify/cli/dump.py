@@ -23,8 +23,7 @@ from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
 from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make, make_window
 from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Generation
-from rsnotify_mirror.dumping.generations import DumpFolder
-from rsnotify_mirror.dumping.object_store import SCHEMES, Bucket
+from rsnotify_mirror.dumping.generations import SCHEMES, Bucket, DumpFolder
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
 from rsnotify_mirror.paths import OURS
 

@@ -9,7 +9,7 @@ import pytest
 from obstore.store import from_url
 
 from rsnotify.resourcesync.xml_reader import parse_document
-from rsnotify_mirror.dumping.object_store import Bucket
+from rsnotify_mirror.dumping.generations import Bucket
 from tests.client.test_dumps import mirrored, state_of
 from tests.support.running import clean_environment
 from tests.support.s3_server import bucket

@@ -4,5 +4,5 @@
 packages that there are stay as they are and which are written anew (`parts`), writes those
 (`packing`, `package_writer`, `zip_records`), tells how they differ from the last (`changes`), and
 writes the documents (`dump_documents`) of a new generation, which takes the place of the old one by
-one rename (`generations`); `object_store` copies all of it. Nothing here knows a hub.
+one rename (`generations`, which copies all of it into an object store). Nothing here knows a hub.
 """
