@@ -471,14 +471,14 @@ async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
                 digest = f"sha-256:{hashlib.sha256(b'new').hexdigest()}"
                 state.stored(row, msgspec.structs.replace(row.have, length=3, hash=digest))
 
-        from rsnotify_mirror.dumping import packing
+        from rsnotify_mirror.dumping import dump
 
-        packing_reports = packing.REPORTED_ROWS
-        packing.REPORTED_ROWS = 1
+        packing_reports = dump.REPORTED_ROWS
+        dump.REPORTED_ROWS = 1
         try:
             assert make(copied, folder, OPTIONS, progress).problems == ()
         finally:
-            packing.REPORTED_ROWS = packing_reports
+            dump.REPORTED_ROWS = packing_reports
     source_now.resources["/f2/r8.txt"] = b"new"
     assert state_of(zips(out)) == of_source(source)
 
