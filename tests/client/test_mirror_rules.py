@@ -19,8 +19,7 @@ from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import dumps as dump
 from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, NAMED, Package
 from rsnotify_client.resource import SourceResource
-from rsnotify_client.unpacker import Unpacker
-from rsnotify_client.web import origin_of, retry_after
+from rsnotify_client.web import Unpacker, origin_of, retry_after
 from rsnotify_mirror.audit import Audit, _files, judged
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import LARGE_READ_BYTES, Receiving

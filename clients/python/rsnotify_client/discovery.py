@@ -19,8 +19,16 @@ from rsnotify.errors import PROBLEM, Rejected, TryAgain
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, without_tokens
-from rsnotify_client.unpacker import PIECE_BYTES, Unpacker
-from rsnotify_client.web import PAGE_BYTES, FetchedPage, Refused, Web, detail_of, refused
+from rsnotify_client.web import (
+    PAGE_BYTES,
+    PIECE_BYTES,
+    FetchedPage,
+    Refused,
+    Unpacker,
+    Web,
+    detail_of,
+    refused,
+)
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,16 @@ from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
 from rsnotify_client.discovery import linked
-from rsnotify_client.unpacker import Unpacker
-from rsnotify_client.web import XML_FIRST, Refused, Reply, Tag, Web, check_status, origin_of
+from rsnotify_client.web import (
+    XML_FIRST,
+    Refused,
+    Reply,
+    Tag,
+    Unpacker,
+    Web,
+    check_status,
+    origin_of,
+)
 
 MAX_PAGES = 10_000
 

@@ -38,8 +38,7 @@ from rsnotify_client.discovery import Source
 from rsnotify_client.documents import Malformed, RemoteDocument
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import Check, SourceResource
-from rsnotify_client.unpacker import Unpacker
-from rsnotify_client.web import Refused, Tag, Web, check_status
+from rsnotify_client.web import Refused, Tag, Unpacker, Web, check_status
 
 MANIFEST = "manifest.xml"
 XZ, GZIP = b"\xfd7zXZ\0", b"\x1f\x8b"

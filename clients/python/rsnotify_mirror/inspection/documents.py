@@ -25,8 +25,7 @@ from rsnotify_client.discovery import UP, linked
 from rsnotify_client.documents import next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import Check
-from rsnotify_client.unpacker import Unpacker
-from rsnotify_client.web import XML_FIRST, FetchedPage, Web, check_status
+from rsnotify_client.web import XML_FIRST, FetchedPage, Unpacker, Web, check_status
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
 from rsnotify_mirror.inspection.relations import (
     ARCHIVE,

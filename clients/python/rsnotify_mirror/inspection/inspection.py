@@ -30,8 +30,7 @@ from rsnotify_client.discovery import (
 from rsnotify_client.follower import Channel, Lost
 from rsnotify_client.network import Network
 from rsnotify_client.notification import Received, read_notification
-from rsnotify_client.unpacker import Unpacker
-from rsnotify_client.web import FetchedPage, Web
+from rsnotify_client.web import FetchedPage, Unpacker, Web
 from rsnotify_mirror.inspection.contents import Contents, Found
 from rsnotify_mirror.inspection.documents import Documents, Packages
 from rsnotify_mirror.inspection.relations import (
