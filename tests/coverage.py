@@ -13,7 +13,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PURE = (
-    "clients/python/rsnotify_bridge/records.py",
     "clients/python/rsnotify_bridge/rules.py",
     "clients/python/rsnotify_client/feeds.py",
     "clients/python/rsnotify_client/markup.py",

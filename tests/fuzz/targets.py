@@ -31,8 +31,7 @@ from rsnotify.resourcesync.document_rules import judge
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
-from rsnotify_bridge.records import LocRule, changes_of
-from rsnotify_bridge.rules import publishable, with_via
+from rsnotify_bridge.rules import LocRule, changes_of, publishable, with_via
 from rsnotify_client.dumps import FREE_BYTES, RATIO, Package
 from rsnotify_client.feeds import FeedPage, activity_page, feed_page, notification_page
 from rsnotify_client.notification import read_notification

@@ -7,11 +7,12 @@ import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
-from rsnotify_bridge.records import LocRule, changes_of
 from rsnotify_bridge.rules import (
     CLOCK_SECONDS,
     FEW,
     Intervals,
+    LocRule,
+    changes_of,
     clock_off,
     exact,
     held_back,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from rsnotify_bridge.feeds import ACTIVITIES, FEED, TOPIC, FeedSource
 from rsnotify_bridge.lists import ChannelSource, ListedSource
 from rsnotify_bridge.oai import OaiSource
-from rsnotify_bridge.records import LocRule
+from rsnotify_bridge.rules import LocRule
 from rsnotify_bridge.sources import SourceAdapter
 from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.network import Network

@@ -6,7 +6,7 @@ not taken for whole.
 
 from contextlib import aclosing
 
-from rsnotify_bridge.records import LocRule, changes_of
+from rsnotify_bridge.rules import LocRule, changes_of
 from rsnotify_bridge.sources import AGAIN_SECONDS, Piece, Pieces, SourceAdapter
 from rsnotify_client.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_client.polite import PoliteWeb

@@ -13,8 +13,7 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import wrong_name
-from rsnotify_bridge.records import LocRule
-from rsnotify_bridge.rules import Intervals
+from rsnotify_bridge.rules import Intervals, LocRule
 from rsnotify_client.address import without_tokens, wrong_address
 from rsnotify_client.discovery import http_twin
 from rsnotify_client.oaipmh import PREFIX

@@ -2,18 +2,25 @@
 
 Rules that hold here: nothing waits, and nothing is fetched; a resource is described in the Source's
 own words or not at all.
+
+A record of OAI-PMH that names no resource is said, not guessed.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from importlib.metadata import entry_points
 from typing import NamedTuple
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify_client.between import has_changed, too_many
 from rsnotify_client.notification import position_of
+from rsnotify_client.oaipmh import OaiPage, OaiRecord, OaiRequest, stamp_of
 
 FEW = 10
 """So many resources may go at once from the smallest set, if others are left."""
@@ -164,3 +171,86 @@ def key_of(epoch: str, number: int, body: bytes) -> str:
     """The idempotency key of a batch: of the state that it was made from, and what it says."""
     digest = hashlib.blake2b(body, digest_size=12, key=epoch.encode()[:64]).hexdigest()
     return f"bridge-{number}-{digest}"
+
+
+# --- which resource a record of OAI-PMH is -------------------------------------------------------
+
+GROUP = "rsnotify.bridge.loc"
+FIELDS = ("identifier", "local")
+_FIELD = re.compile(r"\{(\+?)(\w+)\}")
+
+LocFunction = Callable[[OaiRecord], str | None]
+
+
+class LocRule(NamedTuple):
+    """Which resource a record is: by itself, by an element, by a template, or by a function."""
+
+    element: str | None = None
+    template: str | None = None
+    function: LocFunction | None = None
+
+    @classmethod
+    def of(cls, element: str | None, template: str | None, function: str | None) -> "LocRule":
+        if sum(each is not None for each in (element, template, function)) > 1:
+            raise InvalidSettings(["give one of --loc-from, --loc and --loc-by"])
+        for _, name in _FIELD.findall(template or ""):
+            if name not in FIELDS:
+                raise InvalidSettings([f"--loc: {{{name}}} is not known: {', '.join(FIELDS)} are"])
+        if template is not None and not _FIELD.search(template):
+            raise InvalidSettings(["--loc: name a field such as {identifier} in it"])
+        return cls(element, template, None if function is None else _function(function))
+
+    @property
+    def needs_metadata(self) -> bool:
+        return self.element is not None or self.function is not None
+
+    def loc(self, record: OaiRecord, address: str) -> str | None:
+        """The resource of a record that itself has this address."""
+        if self.function is not None:
+            return self.function(record)
+        if self.element is not None:
+            values = record.fields.get(self.element, ())
+            return next((each for each in values if re.match(r"https?://\S+$", each)), None)
+        if self.template is None:
+            return address
+        local = record.identifier.rpartition(":")[2]
+        given = {"identifier": record.identifier, "local": local}
+        return _FIELD.sub(lambda m: _written(given[m[2]], keeps=bool(m[1])), self.template)
+
+
+def _written(value: str, *, keeps: bool) -> str:
+    """As RFC 6570 does it: {+name} keeps what has a meaning in addresses."""
+    return quote(value, safe=":/?#[]@!$&'()*+,;=" if keeps else "")
+
+
+def _function(name: str) -> LocFunction:
+    for found in entry_points(group=GROUP, name=name):
+        function: LocFunction = found.load()
+        return function
+    raise InvalidSettings([f"--loc-by {name}: no package has that entry point of {GROUP}"])
+
+
+def changes_of(
+    page: OaiPage, request: OaiRequest, rule: LocRule, skip: Callable[[str], object]
+) -> Iterator[tuple[str, Change]]:
+    """Each record as what it says of its resource."""
+    if page.nameless:
+        skip(f"{page.nameless} records without an identifier")
+    for record in page.records:
+        stamp = stamp_of(record)
+        if stamp is None and record.datestamp:
+            skip(f"the datestamp {record.datestamp[:40]!r} of {record.identifier[:200]}")
+        when = exact(stamp)
+        address = request.record(record.identifier)
+        via = (Link(VIA, address, when),)
+        try:
+            loc = rule.loc(record, address)
+        except Exception as error:  # of somebody's own function
+            skip(f"{record.identifier[:200]}: {type(error).__name__}: {error}")
+            continue
+        if record.is_deleted:
+            yield record.identifier, Change(loc or "", "deleted", stamp, when, links=via)
+        elif loc is None:
+            skip(f"{record.identifier[:200]} names no resource: see --loc-from, --loc")
+        else:
+            yield record.identifier, Change(loc, "created", stamp, when, links=via)
