@@ -1,7 +1,8 @@
 """What those who watch a hub see: numbers, its state in words, whether it is ready.
 
-Each process counts for itself and reports to the others every two seconds (`peers`), so any of them
-can answer for all. The rooms count with plain numbers; nothing here is called where changes pass.
+Each process counts for itself and reports to the others every two seconds (`reports`), so any of
+them can answer for all. The rooms count with plain numbers; nothing here is called where changes
+pass.
 """
 
 from pathlib import Path
@@ -10,8 +11,14 @@ from rsnotify.journal.bell import Bell
 from rsnotify.loops import Loop
 from rsnotify.operation.health import Health, Writable, WritableParts
 from rsnotify.operation.metrics import Metrics
-from rsnotify.operation.peers import Peers, Reports
-from rsnotify.operation.process import EventLoopDelay, Identity, ThisProcess, Watched
+from rsnotify.operation.reports import (
+    EventLoopDelay,
+    Identity,
+    Peers,
+    Reports,
+    ThisProcess,
+    Watched,
+)
 from rsnotify.operation.status import Overview, Status
 from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access

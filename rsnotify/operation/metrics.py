@@ -25,8 +25,7 @@ from starlette.responses import Response
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal.hub import Hub
-from rsnotify.operation.peers import Peers
-from rsnotify.operation.process import HistogramNumbers, Numbers, Report
+from rsnotify.operation.reports import HistogramNumbers, Numbers, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import MICROSECONDS

@@ -23,8 +23,7 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import parse_sets_asked
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window, changes_since
-from rsnotify.operation.peers import Peers
-from rsnotify.operation.process import Report
+from rsnotify.operation.reports import Peers, Report
 from rsnotify.redis_client import Client, each
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import MICROSECONDS, Position

@@ -32,7 +32,7 @@ from rsnotify.journal.window import HOUR, DocumentSchedule
 from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
-from rsnotify.operation.process import Identity
+from rsnotify.operation.reports import Identity
 from rsnotify.process import app as endpoints
 from rsnotify.process.app import Stores
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim

@@ -20,8 +20,7 @@ from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.operation.metrics import METRICS, Metrics, shown_names
-from rsnotify.operation.peers import Peers
-from rsnotify.operation.process import FILES, Identity, Report
+from rsnotify.operation.reports import FILES, Identity, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access

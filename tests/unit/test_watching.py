@@ -13,8 +13,7 @@ from rsnotify.journal.appends import Histogram
 from rsnotify.journal.feed import Feed
 from rsnotify.operation import health as watched
 from rsnotify.operation.health import Health, Writable
-from rsnotify.operation.peers import GONE_SECONDS, Peers
-from rsnotify.operation.process import Identity, Report
+from rsnotify.operation.reports import GONE_SECONDS, Identity, Peers, Report
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
