@@ -20,9 +20,8 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rsnotify.channels.channel import ChannelReaders, Sent
-from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_of
-from rsnotify.channels.reader import Reader, ReaderInput
+from rsnotify.channels.reader import Keepalive, Reader, ReaderInput
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
 from rsnotify.http.bounds import Held

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
-from rsnotify.channels.keepalive import Keepalive
-from rsnotify.channels.reader import Reader, write_to_all
+from rsnotify.channels.reader import Keepalive, Reader, write_to_all
 from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, NoSuchSet, Rejected, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from starlette.types import ASGIApp
 
 from rsnotify.channels.admission import Channels, ReaderLimits
-from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Keepalive
 from rsnotify.documents.announcements import Announcements, DocumentAnnouncer
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers

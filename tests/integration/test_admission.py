@@ -12,8 +12,7 @@ from starlette.websockets import WebSocket
 
 from rsnotify.channels.admission import READER, Channels
 from rsnotify.channels.event_stream import Sse
-from rsnotify.channels.keepalive import Keepalive
-from rsnotify.channels.reader import ReaderInput, SocketReader
+from rsnotify.channels.reader import Keepalive, ReaderInput, SocketReader
 from rsnotify.errors import NoSuchSet
 from rsnotify.http.bounds import HAND_OVER
 from rsnotify.journal.bell import Bell

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.handshake import EARLY_BYTES, Handshake
-from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Keepalive
 from rsnotify.http.bounds import WEBSOCKET
 from rsnotify.http.endpoints import Application, WebSocketRoute
 from rsnotify.journal.bell import Bell

@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.channels.admission import Channels
-from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell

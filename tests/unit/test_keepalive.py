@@ -3,8 +3,14 @@
 import pytest
 
 from rsnotify.channels.frames import TEXT
-from rsnotify.channels.keepalive import PING_SECONDS, PONG_SECONDS, SLOTS, TICK_SECONDS, Keepalive
-from rsnotify.channels.reader import Reader
+from rsnotify.channels.reader import (
+    PING_SECONDS,
+    PONG_SECONDS,
+    SLOTS,
+    TICK_SECONDS,
+    Keepalive,
+    Reader,
+)
 
 SEND_TIMEOUT_SECONDS = 60.0
 

@@ -12,7 +12,7 @@ from rsnotify import loops, single_flight
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import frames as channel_protocol
-from rsnotify.channels import handshake, keepalive
+from rsnotify.channels import handshake, reader
 from rsnotify.channels import reader as reader_input
 from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, stretches
@@ -171,8 +171,8 @@ LIMITS: dict[str, float] = {
     ),
     "bytes that follow the request for a WebSocket before it is answered": handshake.EARLY_BYTES,
     "bytes that follow the request for an event stream": sse_reader.IGNORED_BYTES,
-    "seconds between two pings": keepalive.PING_SECONDS,
-    "seconds for a pong": keepalive.PONG_SECONDS,
+    "seconds between two pings": reader.PING_SECONDS,
+    "seconds for a pong": reader.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
     "entries of a page: `?limit=`": Settings().page_size,
     "bytes of changes on a page, after which it ends": pages.PAGE_BYTES,

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from rsnotify.channels.frames import WireFormat
-from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Keepalive
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.journal.feed import Feed
 from rsnotify.resourcesync.change import Position
