@@ -7,10 +7,10 @@ import re
 from typing import NamedTuple
 
 from rsnotify_bridge.sources import Piece, Pieces, SourceAdapter
-from rsnotify_client.feedreader import FeedReader
 from rsnotify_client.feeds import PageReader, activity_page, feed_page, notification_page
 from rsnotify_client.notification import position_of
 from rsnotify_client.polite import PoliteWeb
+from rsnotify_client.readers import FeedReader
 from rsnotify_client.web import Tag, Unchanged
 
 BEGINNING_BYTES = 2_048

@@ -18,9 +18,9 @@ from rsnotify_client.discovery import Source
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
-from rsnotify_client.listreader import ListReader
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.polite import PoliteWeb
+from rsnotify_client.readers import ListReader
 from rsnotify_client.web import Unchanged, Web
 
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.address import without_tokens
-from rsnotify_client.listreader import Parts
 from rsnotify_client.polite import PoliteWeb
+from rsnotify_client.readers import Parts
 
 SKIPPED_NAMED = 20
 AGAIN_SECONDS = 86_400.0
