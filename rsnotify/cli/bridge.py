@@ -30,10 +30,9 @@ from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, credential
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
-from rsnotify_bridge.finding import Webs, find_source
 from rsnotify_bridge.memory import BridgeMemory, BridgeStore, Facts
 from rsnotify_bridge.options import BridgeOptions, check_options, read_bridges
-from rsnotify_bridge.service import Bridges, HubAddress
+from rsnotify_bridge.service import Bridges, HubAddress, Webs, find_source
 from rsnotify_bridge.sources import SourceAdapter
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import NotAHub
