@@ -1,8 +1,10 @@
 """Fixtures: a hub of its own for a test, and a real Redis shared by the tests that need one."""
 
 import asyncio
+import fcntl
 import gc
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,22 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = leave()
         config.add_cleanup(lambda: come_back(folder))
         gc.disable()  # until all is collected: what is made meanwhile stays
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Of many workers the first compiles what all import; in a fresh clone each would."""
+    if getattr(session.config, "workerinput", {}).get("workercount", 0) <= 2:
+        return (yield)
+    shared = Path(session.config.getoption("basetemp")).parent
+    with (shared / "compiled").open("a") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        if is_compiled := os.fstat(mark.fileno()).st_size > 0:
+            fcntl.flock(mark, fcntl.LOCK_UN)
+        collected = yield
+        if not is_compiled:
+            mark.write("by the first")
+    return collected
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
