@@ -3,7 +3,7 @@
 import asyncio
 import io
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -65,16 +65,19 @@ async def test_a_manifest_that_can_be_had_alone_is(source: Source) -> None:
 @pytest.mark.parametrize(
     ("hostile", "said"),
     [
-        (b"hello", "is no ZIP package"),
-        (package(b" " * (MAX_BYTES + 1)), f"inflates beyond {MAX_BYTES} bytes"),
-        (package(b"<!DOCTYPE a><urlset/>"), "DOCTYPE"),
-        (package(manifest(Change("http://a/b", "updated"), path="/../b")), "leads out of"),
+        (lambda: b"hello", "is no ZIP package"),
+        (lambda: package(b" " * (MAX_BYTES + 1)), f"inflates beyond {MAX_BYTES} bytes"),
+        (lambda: package(b"<!DOCTYPE a><urlset/>"), "DOCTYPE"),
+        (
+            lambda: package(manifest(Change("http://a/b", "updated"), path="/../b")),
+            "leads out of",
+        ),
     ],
 )
 async def test_a_hostile_package_is_skipped_by_name_and_the_rest_goes_on(
-    source: Source, caplog: pytest.LogCaptureFixture, hostile: bytes, said: str
+    source: Source, caplog: pytest.LogCaptureFixture, hostile: Callable[[], bytes], said: str
 ) -> None:
-    source.documents["/1.zip"] = hostile
+    source.documents["/1.zip"] = hostile()
     source.documents["/2.zip"] = package(manifest(source.change("a", b"1")))
     dump(source, "1.zip", "2.zip")
     assert await read(source.url + CAPABILITIES, 1, after=str(source.at)) == [("updated", "a")]
