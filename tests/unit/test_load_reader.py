@@ -105,7 +105,7 @@ def test_white_space_is_read_up_to_its_limit_and_no_further(content_type: str) -
     body = (begin + space * PADDING_BYTES)[:PADDING_BYTES]
     for beyond, pieces in ((b"", PADDING_BYTES // PIECE_BYTES), (b" " * 4 * 1024 * 1024, None)):
         reader = LoadReader(content_type, "gzip")
-        sent = gzip.compress(body + beyond)
+        sent = gzip.compress(body + beyond, compresslevel=1)
         if pieces is not None:
             assert len(list(reader.feed(sent))) == pieces
             continue
