@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from time import time
 from typing import Annotated
 
 import msgspec
@@ -23,9 +24,10 @@ from rsnotify.cli.mirror import (
 )
 from rsnotify.cli.mirror_output import say
 from rsnotify.cli.output import progress
-from rsnotify.cli.target import Json, token_of_environment
+from rsnotify.cli.target import Json, Metrics, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.network import Network
+from rsnotify_client.textfile import Table, exposition, write
 from rsnotify_mirror.audit import KINDS, Audit, audit, check_may_repair
 from rsnotify_mirror.audit import repair as repair_copy
 from rsnotify_mirror.report import Event
@@ -49,6 +51,7 @@ def audit_copy(
     max_delete: MaxDelete = 10,
     sample: Sample = None,
     json: Json = False,
+    metrics: Metrics = None,
     header: Headers = None,
     cookies: Cookies = None,
     rate: Rate = None,
@@ -63,26 +66,45 @@ def audit_copy(
     check_address(source, directory)
     log_more(verbose=verbose, file=log_file)
     network = network_of(header or [], cookies, rate, timeout)
-    token = token_of_environment()
-    most = max_delete if repair else None
-    raise typer.Exit(until_ended(_audit(source, directory, token, network, sample, most, json)))
+    if repair:
+        check_may_repair(directory)
+    auditing = _audit(source, directory, network, sample, max_delete if repair else None, json)
+    found = until_ended(auditing)
+    print_audit(found, json=json)
+    if metrics is not None:
+        write(metrics, metrics_of(directory, found))
+    raise typer.Exit(0 if found.is_in_sync else 1)
 
 
 SHOWN = 20
+
+METRICS: Table = {
+    "rsnotify_audit_in_sync": ("gauge", "1 if nothing is wrong and all could be read"),
+    "rsnotify_audit_timestamp_seconds": ("gauge", "When these numbers were written"),
+    "rsnotify_audit_checked": ("gauge", "Resources looked at"),
+    "rsnotify_audit_findings": ("gauge", "Resources and files that are not as they should be"),
+    "rsnotify_audit_skipped": ("gauge", "What could not be read"),
+    "rsnotify_audit_repaired": ("gauge", "Findings that --repair has put right"),
+}
+
+
+def metrics_of(directory: Path, found: Audit) -> str:
+    counts = (len(found.findings), len(found.skipped), len(found.repaired))
+    numbers = (found.is_in_sync, time(), found.checked, *counts)
+    values = dict(zip(METRICS, map(float, numbers), strict=True))
+    return exposition(METRICS, {("directory", str(directory)): values})
 
 
 async def _audit(
     url: str,
     directory: Path,
-    token: str | None,
     network: Network,
     sample: int | None,
     max_delete: float | None,
     json: bool,
-) -> int:
-    """With `max_delete`, what is found is repaired; the exit status."""
-    if max_delete is not None:
-        check_may_repair(directory)
+) -> Audit:
+    """With `max_delete`, what is found is repaired, and looked at again."""
+    token = token_of_environment()
     try:
         found = await _audited(url, directory, token, network, sample)
         if max_delete is not None and not found.is_in_sync:
@@ -95,13 +117,13 @@ async def _audit(
                 report=_say_skipped,
                 max_delete=max_delete,
             )
-            found = await _audited(url, directory, token, network)
+            before, found = found.findings, await _audited(url, directory, token, network)
+            found.repaired = [each for each in before if each not in found.findings]
             if not json:
                 say("after the repair")
     except Rejected as error:
         raise InvalidSettings([error.detail]) from None
-    print_audit(found, json=json)
-    return 0 if found.is_in_sync else 1
+    return found
 
 
 async def _audited(

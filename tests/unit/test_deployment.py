@@ -112,6 +112,18 @@ def test_time_to_end_is_longer_than_the_hub_needs() -> None:
         assert given > needed
 
 
+def test_the_audit_of_a_mirror_is_a_command_that_exists_and_may_read_the_copy() -> None:
+    audit, mirror = (
+        (ROOT / f"docs/operations/rsnotify-{name}.service").read_text()
+        for name in ("audit", "mirror")
+    )
+    (words,) = re.findall(r"^ExecStart=/opt/rsnotify/bin/rsnotify audit (.*)$", audit, re.MULTILINE)
+    read = COMMANDS["audit"].make_context("audit", words.split()).params
+    assert f"mirror {read['source']} {read['directory']}\n" in mirror
+    assert "DynamicUser=yes\nUser=rsnotify-mirror\nStateDirectory=mirror" in audit
+    assert "OnCalendar=" in (ROOT / "docs/operations/rsnotify-audit.timer").read_text()
+
+
 @pytest.mark.parametrize("name", ["relay", "mirror"])
 def test_the_units_and_services_of_clients_run_commands_that_exist(name: str) -> None:
     unit = (ROOT / f"docs/operations/rsnotify-{name}.service").read_text()

@@ -184,7 +184,9 @@ def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name
 
 
 def test_the_service_and_the_cron_line_of_a_mirror_are_commands_that_exist() -> None:
+    unit = (ROOT / "docs/operations/rsnotify-mirror.service").read_text()
     section = DOCS["operations/mirrors.md"].partition("## Under systemd")[2].partition("\n## ")[0]
+    section = unit + section
     found = re.findall(r"/opt/rsnotify/bin/rsnotify mirror (.*)", section)
     read = [COMMANDS["mirror"].make_context("mirror", line.split()).params for line in found]
     assert [each["once"] for each in read] == [False, True]

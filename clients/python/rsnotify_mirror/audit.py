@@ -7,6 +7,7 @@ the lists do not say enough to judge a file, the server is asked whether it has 
 
 import asyncio
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,6 +33,8 @@ from rsnotify_mirror.plan import Have, Options, Selection, compared
 from rsnotify_mirror.planning import Baseline, record
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import FILE, Row, State
+
+log = logging.getLogger(__name__)
 
 ASKED_AT_ONCE = 8
 
@@ -65,6 +68,7 @@ class Audit(msgspec.Struct):
     by_hash: int = 0
     findings: list[Finding] = []
     skipped: list[str] = []
+    repaired: list[Finding] = []  # what was found before, and is right now
 
     @property
     def is_in_sync(self) -> bool:
@@ -344,6 +348,8 @@ async def repair(
         selection = msgspec.json.decode(state.fact("selection") or "{}", type=Selection)
         maps = msgspec.json.decode(state.fact("maps") or "[]", type=tuple[Map, ...])
     options = Options(selection=selection, maps=maps, max_delete=max_delete, network=network)
+    for each in found.findings:
+        log.debug("to repair: %s: %s %s", each.kind, each.loc or each.path, each.detail)
     async with Mirror(url, directory, options, token=token, report=report) as mirror:
         mirror.repair(
             [each.loc for each in found.findings if each.loc and each.kind != "extra"],
