@@ -24,7 +24,7 @@ import struct
 import termios
 from abc import abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Callable, ItemsView, Mapping
+from collections.abc import Callable, ItemsView, Mapping, Sized
 from contextlib import suppress
 from itertools import islice
 from math import inf
@@ -98,9 +98,7 @@ CountedAs = Callable[[str], str | None]
 class ConnectionLimits:
     """The open connections of HTTP, counted; readers of channels are counted elsewhere."""
 
-    def __init__(
-        self, total: int, per_address: int, counted_as: CountedAs, readers: Callable[[], int]
-    ) -> None:
+    def __init__(self, total: int, per_address: int, counted_as: CountedAs, readers: Sized) -> None:
         self._total = total
         self._addresses = Held[str](per_address)
         self._counted_as = counted_as
@@ -109,7 +107,7 @@ class ConnectionLimits:
 
     def __len__(self) -> int:
         """How many there are, readers of channels included."""
-        return len(self._open) + self._readers()
+        return len(self._open) + len(self._readers)
 
     def refusal(self, host: str) -> tuple[int, str] | None:
         """The status and the reason for which a connection is not taken."""

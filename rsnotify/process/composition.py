@@ -150,7 +150,7 @@ class Composition:
             settings.connections, is_chosen=settings.connections != Settings.connections
         )
         per_address = settings.connections_per_address
-        return ConnectionLimits(total, per_address, self._base_url.counted_as, lambda: len(readers))
+        return ConnectionLimits(total, per_address, self._base_url.counted_as, readers)
 
     @cached_property
     def _base_url(self) -> BaseUrl:

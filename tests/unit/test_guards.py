@@ -96,7 +96,7 @@ def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> 
     def counted_as(host: str) -> str | None:
         return None if host == "proxy" else host
 
-    return ConnectionLimits(total, per_address, counted_as, lambda: readers)
+    return ConnectionLimits(total, per_address, counted_as, range(readers))
 
 
 def test_one_connection_more_than_in_all_is_refused_and_readers_count() -> None:
