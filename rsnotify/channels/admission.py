@@ -418,7 +418,7 @@ class Channels:
     async def servable_cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The same, but raises if the journal no longer has all changes after the position."""
         cursor = await self.cursor(name, after)
-        await self._hub.after(self._hub.feed(name), cursor)
+        await self._hub.reading.after(self._hub.feed(name), cursor)
         return cursor
 
     def _channel_of(self, feed: Feed) -> ChannelReaders:

@@ -61,7 +61,7 @@ class ChannelFollower(Protocol):
 async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notification | None:
     """What follows its cursor; None at the head. If that cannot be read, it is closed."""
     try:
-        return await hub.after(feed, follower.cursor)
+        return await hub.reading.after(feed, follower.cursor)
     except (Rejected, TryAgain) as error:
         follower.close(error.close_code, error.detail)
     except Exception:

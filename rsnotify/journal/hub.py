@@ -12,7 +12,7 @@ from rsnotify.journal.bell import Bell
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.following import STALE_SECONDS, Checking, Following, Shortcut
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal import Journal
 from rsnotify.journal.query import SetsAsked
 from rsnotify.journal.reading import History, Reading
 from rsnotify.journal.repairing import Repairing, Repairs
@@ -51,7 +51,7 @@ class Hub:
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
         self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds, bell)
         history, check_sets = History(journal, windows), self.checking.check_changed_sets
-        self._reading = Reading(journal, history, self.cache, base_url, check_sets)
+        self.reading = Reading(journal, history, self.cache, base_url, check_sets)
         self.following = Following(
             journal,
             bell,
@@ -186,31 +186,15 @@ class Hub:
 
     async def head(self, channel: ChannelName) -> Position:
         """The position of the newest change in Redis, which this process may not have read yet."""
-        return (await self._reading.standing(channel)).head
-
-    async def standing(self, channel: ChannelName) -> Standing:
-        """Where the journal in Redis begins and ends now."""
-        return await self._reading.standing(channel)
-
-    async def kept_from(self, channel: ChannelName) -> Position:
-        """The position where the kept changes of the channel begin; older ones are deleted."""
-        return await self._reading.kept_from(channel)
-
-    async def after(self, feed: Feed, cursor: Position) -> Notification | None:
-        """The notification that follows the cursor; None at the head."""
-        return await self._reading.after(feed, cursor)
-
-    async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
-        """As many changes after the cursor as fit in one notification; None at the head."""
-        return await self._reading.stretch_after(feed, cursor)
+        return (await self.reading.standing(channel)).head
 
     async def latest(self, feed: Feed) -> Notification | None:
         """The newest notification that is in Redis now; None if there is none."""
         await self._catch_up(feed)
-        newest = await self._reading.latest(feed)
+        newest = await self.reading.latest(feed)
         if newest is None:  # there is none, or a newer one came while the journal was read
             await self._catch_up(feed)
-            newest = await self._reading.latest(feed)
+            newest = await self.reading.latest(feed)
         return newest
 
     async def _catch_up(self, feed: Feed) -> None:
@@ -228,32 +212,9 @@ class Hub:
             except TimeoutError:
                 raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
 
-    @property
-    def catch_ups(self) -> dict[str, int]:
-        """How many notifications were read for those who were behind: from where, how many."""
-        return self._reading.catch_ups
-
     # --- following -------------------------------------------------------------------------------
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the journals have been seen within the last seconds."""
-        return self.checking.is_current
-
-    @property
-    def follow_age(self) -> float:
-        """How many seconds ago the journals were seen."""
-        return self.checking.age
 
     async def start(self) -> None:
         """See where every journal stands, before the first reader comes."""
         await self.checking.check_all()
         await self.following.read_on()
-
-    async def follow(self) -> None:
-        """Follow all journals for as long as the hub runs."""
-        await self.following.run()
-
-    async def listen(self) -> None:
-        """Listen to the bell for as long as the hub runs."""
-        await self.following.listen()

@@ -78,13 +78,6 @@ class History:
             rows, reached = older + rows, window.from_
         return rows
 
-    async def kept_from(self, channel: ChannelName, first: Position) -> Position:
-        """The position where the kept changes begin; the stream begins at `first`."""
-        if self._windows is None or channel.kind != "change":
-            return first
-        oldest = await self._windows.oldest(channel.set_name)
-        return first if oldest is None else min(first, oldest.from_)
-
 
 CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
 
@@ -154,10 +147,6 @@ class Reading:
         if isinstance(standing, Exception):
             raise standing
         return standing
-
-    async def kept_from(self, channel: ChannelName) -> Position:
-        """The position where the kept changes of the channel begin; older ones are deleted."""
-        return await self._history.kept_from(channel, (await self.standing(channel)).first)
 
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
         tail = feed.tail

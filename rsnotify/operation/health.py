@@ -178,8 +178,8 @@ class Health:
             return "the hub is shutting down"
         if self._trouble:
             return self._trouble
-        if not self._hub.is_current:
-            age = self._hub.follow_age
+        if not self._hub.checking.is_current:
+            age = self._hub.checking.age
             return f"the journals cannot be followed: they were seen {age:.0f} s ago; see the log"
         return ""
 

@@ -149,7 +149,7 @@ class ThisProcess:
             **{name: _one(number) for name, number in self._health.numbers().items()},
             "rsnotify_start_time_seconds": _one(self.identity.started),
             "rsnotify_ready": _one(not self._health.not_ready()),
-            "rsnotify_follow_age_seconds": _one(self._hub.follow_age),
+            "rsnotify_follow_age_seconds": _one(self._hub.checking.age),
             "rsnotify_redis_round_trip_seconds": _one(self._health.write_seconds),
             "rsnotify_event_loop_delay_seconds": _one(self._delay.longest()),
             "rsnotify_cache_bytes": _one(self._hub.cache.size),
@@ -161,7 +161,7 @@ class ThisProcess:
             "rsnotify_changes_accepted": _by(self._journal.appends.accepted),
             "rsnotify_publishes_refused": _by(self._intake.refused.by_status),
             "rsnotify_append_waiting_bytes": _one(self._journal.appends.waiting_bytes),
-            "rsnotify_catch_ups": _by(self._hub.catch_ups),
+            "rsnotify_catch_ups": _by(self._hub.reading.catch_ups),
         }
 
     def _sending(self) -> Numbers:

@@ -242,8 +242,8 @@ class Composition:
         """Run the server with every loop beside it."""
         async with self._deliveries() as deliveries:
             loops = {
-                "follow the journals": self.hub.follow(),
-                "listen to the bell": self.hub.listen(),
+                "follow the journals": self.hub.following.run(),
+                "listen to the bell": self.hub.following.listen(),
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),

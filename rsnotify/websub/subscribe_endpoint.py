@@ -260,7 +260,7 @@ class SubscriptionAdmin:
         """None if the journal no longer holds what follows, or the set has been removed."""
         try:
             feed = self._hub.feed(stored.subscription.channel)
-            owed = await self._hub.stretch_after(feed, Position(stored.progress.cursor))
+            owed = await self._hub.reading.stretch_after(feed, Position(stored.progress.cursor))
         except Rejected:
             return None
         return 0 if owed is None else min(owed.count, NOTIFICATION_CHANGES)

@@ -112,7 +112,7 @@ class Verifier:
     async def _head(self, request: PendingRequest) -> Position:
         """Where a new subscriber begins: it misses no change published from now on."""
         try:
-            return (await self._hub.standing(request.channel)).head
+            return (await self._hub.reading.standing(request.channel)).head
         except Rejected:  # the set has been removed: `Ownership` will deny what is confirmed
             return Position(0)
 

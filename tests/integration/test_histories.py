@@ -132,7 +132,7 @@ async def by_channel(pulling: Pulling, at: Position) -> list[Told]:
     """What a Destination receives that follows the channel from there."""
     await pulling.is_level()
     feed, cursor, found = pulling.hub.feed(CHANGES), at, []
-    while (notification := await pulling.hub.after(feed, cursor)) is not None:
+    while (notification := await pulling.hub.reading.after(feed, cursor)) is not None:
         assert cursor in (notification.from_, at)
         found.append(notification)
         cursor = notification.until

@@ -13,7 +13,7 @@ from rsnotify.resourcesync.notification import (
     Notification,
 )
 from rsnotify_client.notification import Received, read_notification
-from tests.support.pulling import CHANGES, FRAMEWORK, SET, Pulling, loc
+from tests.support.pulling import CHANGES, SET, Pulling, loc
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def followed(pulling: Pulling, cursor: Position) -> list[Received]:
     await fresh.hub.start()
     found: list[Notification] = []
     feed = fresh.hub.feed(CHANGES)
-    while (owed := await fresh.hub.stretch_after(feed, cursor)) is not None:
+    while (owed := await fresh.hub.reading.stretch_after(feed, cursor)) is not None:
         found.append(owed)
         cursor = owed.until
     return [read_notification(each.payload) for each in found]
@@ -132,9 +132,4 @@ async def test_only_what_lies_behind_retention_is_gone(pulling: Pulling) -> None
     with pytest.raises(Rejected) as gone:
         await followed(pulling, begin)
     assert (gone.value.status, gone.value.close_code) == (410, 4410)
-    assert await pulling.hub.kept_from(CHANGES) == windows[1].from_
     assert numbers(await followed(pulling, windows[1].from_)) == list(range(3, 10))
-
-
-async def test_of_a_framework_channel_there_is_the_stream(pulling: Pulling) -> None:
-    assert await pulling.hub.kept_from(FRAMEWORK) == (await pulling.hub.standing(FRAMEWORK)).first

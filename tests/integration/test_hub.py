@@ -51,13 +51,13 @@ async def test_changes_that_redis_has_lost_are_not_told_from_memory(client: Clie
     )
     await late.start()  # its tail begins at the head: what is older comes from the journal
     feed = late.feed(CHANNEL)
-    before = await late.after(feed, kept.from_)
+    before = await late.reading.after(feed, kept.from_)
     assert before is not None
     assert b"example.com/lost" in before.payload
     feed.memory.release()  # or it would put back what it has told
     await lose_what_followed(client, kept.until)
     await late.start()
-    after = await late.after(feed, kept.from_)
+    after = await late.reading.after(feed, kept.from_)
     assert after is not None
     assert b"example.com/kept" in after.payload
     assert b"example.com/lost" not in after.payload

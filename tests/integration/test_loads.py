@@ -49,7 +49,7 @@ async def test_the_first_load_is_told_to_nobody_and_listed(loading: Loading) -> 
     assert await loading.told() == []
     listed = await loading.document(f"/{SET}/resourcelist.xml")
     assert sorted(names(listed)) == TEN
-    begin = (await loading.hub.standing(FRAMEWORK)).first
+    begin = (await loading.hub.reading.standing(FRAMEWORK)).first
     rows = await loading.journal.read(FRAMEWORK, begin, count=10)
     assert [b"/resourcelist.xml" in fragment for _, fragment in rows] == [True]
 
@@ -262,7 +262,7 @@ async def test_what_others_publish_before_the_differences_are_published_wins(
     late = fragments_of([difference("late")], load.token)
     latest = await loading.journal.latest(CHANGES)
     interval = await loading.hub.publish(CHANGES, Submission(late))
-    assert interval.from_ == interval.until == (await loading.hub.standing(CHANGES)).head
+    assert interval.from_ == interval.until == (await loading.hub.reading.standing(CHANGES)).head
     assert await loading.journal.latest(CHANGES) == latest
     assert 0 not in loading.hub.feed(CHANGES).memory.rows
     assert "late" not in await loading.known()

@@ -198,7 +198,7 @@ async def test_a_channel_that_nobody_reads_is_not_read_and_loses_nothing_by_that
         head = (await hub.publish(channel, submission(name))).until
         await hub.start()
     assert (await reads(client) - before, feed.tail.head, feed.size) == (0, head, 0)
-    found = await hub.after(feed, begin)
+    found = await hub.reading.after(feed, begin)
     assert found is not None
     assert (found.from_, found.until, found.count) == (begin, head, 3)
     await hub.publish(channel, submission("d"))

@@ -1232,6 +1232,6 @@ async def test_whoever_asks_from_a_resource_lists_at_misses_nothing(pulling: Pul
     await pulling.update("b")
     assert names(await pulling.document(f"{OPEN}?from={at}")) == ["b"]
     await pulling.is_level()
-    told = await pulling.hub.after(pulling.hub.feed(CHANGES), at)
+    told = await pulling.hub.reading.after(pulling.hub.feed(CHANGES), at)
     assert told is not None
     assert told.from_ == at

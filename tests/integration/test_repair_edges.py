@@ -187,8 +187,8 @@ async def test_a_gap_of_the_framework_channel_is_told_too(
     after = await hub.publish(channel, submission("after"))
     await hub.start()
     with pytest.raises(HistoryDeleted) as told:
-        await hub.after(hub.feed(channel), kept.until)
+        await hub.reading.after(hub.feed(channel), kept.until)
     assert told.value.begins == after.from_ > kept.until
-    found = await hub.after(hub.feed(channel), after.from_)
+    found = await hub.reading.after(hub.feed(channel), after.from_)
     assert found is not None
     assert found.count == 1

@@ -359,13 +359,13 @@ async def gap(hub, client, losing, alone) -> tuple[Position, Position]:
 async def test_a_reader_from_before_a_loss_gets_what_is_left_and_is_then_told(hub, client, gap):
     kept, begins = gap
     feed = hub.feed(CHANNEL)
-    found = await hub.after(feed, Position(kept - 1))
+    found = await hub.reading.after(feed, Position(kept - 1))
     assert (found.until, found.count) == (kept, 1)
     for cursor in (kept, begins - 1):
         with pytest.raises(HistoryDeleted) as told:
-            await hub.after(feed, Position(cursor))
+            await hub.reading.after(feed, Position(cursor))
         assert told.value.begins == begins
-    assert (await hub.after(feed, begins)).count == 1
+    assert (await hub.reading.after(feed, begins)).count == 1
     assert hub.repairing.gaps == 1
 
 
@@ -550,8 +550,8 @@ async def test_what_is_left_above_a_gap_goes_back_to_its_place(hub, client, losi
     await hub.start()
     assert await stored(client) == [(mine.until, "mine")]
     with pytest.raises(HistoryDeleted):
-        await hub.after(hub.feed(CHANNEL), Position(mine.from_ - 1))
-    assert (await hub.after(hub.feed(CHANNEL), mine.from_)).until == mine.until
+        await hub.reading.after(hub.feed(CHANNEL), Position(mine.from_ - 1))
+    assert (await hub.reading.after(hub.feed(CHANNEL), mine.from_)).until == mine.until
 
 
 async def test_a_journal_that_cannot_be_read_stops_the_repair_of_no_other(hub, client, losing):
@@ -563,7 +563,7 @@ async def test_a_journal_that_cannot_be_read_stops_the_repair_of_no_other(hub, c
     await client.set("rsnotify:{b}:change", "damage")
     await hub.start()
     assert await names(client) == ["1"]
-    assert hub.is_current
+    assert hub.checking.is_current
 
 
 async def test_a_reader_is_told_what_was_put_back_and_nothing_twice(hub, client, losing):

@@ -92,7 +92,7 @@ async def test_one_that_is_read_stays_in_the_archive_for_good(pulling: Pulling) 
 async def test_the_archive_is_announced(pulling: Pulling) -> None:
     for name in "abc":
         await taken(pulling, name)
-    begin = (await pulling.hub.standing(FRAMEWORK)).first
+    begin = (await pulling.hub.reading.standing(FRAMEWORK)).first
     rows = await pulling.journal.read(FRAMEWORK, begin, count=10)
     told = [fragment for _, fragment in rows if b'"resourcelist-archive"' in fragment]
     assert [b'change="created"' in told[0], b'change="updated"' in told[1]] == [True, True]

@@ -62,7 +62,7 @@ class Listening:
 @pytest.fixture
 async def listening(client: Client, redis_url: str) -> AsyncIterator[Listening]:
     listening = Listening(client, redis_url)
-    task = asyncio.create_task(listening.hub.listen())
+    task = asyncio.create_task(listening.hub.following.listen())
     await until(listening.is_heard)
     yield listening
     await end([task])
@@ -232,7 +232,7 @@ async def passed(own_redis: OwnRedis) -> AsyncIterator[Passed]:
     client = connect(own_redis.url)
     (channel, *_) = await make(client, 2 * SETS)
     listening = Listening(client, own_redis.url)
-    task = asyncio.create_task(listening.hub.listen())
+    task = asyncio.create_task(listening.hub.following.listen())
     await until(listening.is_heard)
     await listening.hub.start()
     listening.hub.feed(channel).watch(Watching())

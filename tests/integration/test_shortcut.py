@@ -74,7 +74,7 @@ def stroke(caller: str, head: Position) -> str:
 
 async def read_on(hub: Hub) -> None:
     """What the follow loop does next."""
-    hub.following.hear(stroke("another", (await hub.standing(CHANNEL)).head))
+    hub.following.hear(stroke("another", (await hub.reading.standing(CHANNEL)).head))
     await hub.following.read_on()
 
 

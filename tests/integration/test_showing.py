@@ -25,6 +25,9 @@ class RemovedSet:
 class ShortJournal:
     """It no longer holds what follows the subscription's position."""
 
+    def __init__(self) -> None:
+        self.reading = self
+
     def feed(self, _):
         return type("Feed", (), {"tail": type("Tail", (), {"head": Position(99)})})
 

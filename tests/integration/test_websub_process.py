@@ -128,6 +128,7 @@ class OneSet:
     def __init__(self) -> None:
         self.sets = {"dataset1": SimpleNamespace(private=False)}
         self.feeds = {CHANNEL: Feed(CHANNEL, "now", HEAD)}
+        self.reading = self
 
     def feed(self, channel: ChannelName) -> Feed:
         if channel not in self.feeds:
@@ -401,13 +402,13 @@ async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(
 
 
 async def test_what_turns_private_while_it_is_read_is_not_delivered(process: HubProcess) -> None:
-    stretch_after = process.hub.stretch_after
+    stretch_after = process.hub.reading.stretch_after
 
     async def meanwhile(feed: Feed, cursor: Position) -> Notification | None:
         process.hub.sets["dataset1"] = SimpleNamespace(private=True)
         return await stretch_after(feed, cursor)  # type: ignore[no-any-return]
 
-    process.hub.stretch_after = meanwhile
+    process.hub.reading.stretch_after = meanwhile
     await process.begin(cursor=0)
     await process.rest()
     assert process.callbacks.posts == 0
@@ -442,7 +443,7 @@ async def test_another_hub_process_knows_that_a_set_is_private_with_the_next_cha
         await process.begin(cursor=other.hub.feed(CHANGES).tail.head)
         await pulling.hub.edit_set(SET, {"private": True})
         await pulling.update("secret")
-        other.hub.feeds.ring(CHANGES, (await other.hub.standing(CHANGES)).head)
+        other.hub.feeds.ring(CHANGES, (await other.hub.reading.standing(CHANGES)).head)
         await other.hub.following.read_on()
         assert other.hub.feed(CHANGES).tail.newest is not None
         await process.rest()

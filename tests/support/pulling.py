@@ -128,7 +128,7 @@ class Pulling:
 
     async def __aenter__(self) -> Self:
         await self.hub.add_set(SET, SetOptions())
-        self._following = asyncio.create_task(self.hub.follow())
+        self._following = asyncio.create_task(self.hub.following.run())
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -72,6 +72,7 @@ class OneChannelHub:
         self.journal: list[Notification] = []
         self.reads = 0
         self.trimmed_before = START
+        self.reading = self
 
     def push(self) -> None:
         from_ = self.feed.tail.head

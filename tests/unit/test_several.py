@@ -38,6 +38,7 @@ class SeveralSets(dict[str, OneSet]):
 
     def __init__(self, *names: str) -> None:
         super().__init__({name: OneSet(name) for name in names})
+        self.reading = self
 
     async def after(self, feed: Feed, cursor: Position) -> Notification | None:
         return await self[feed.channel.set_name].after(feed, cursor)
