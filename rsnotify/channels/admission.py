@@ -406,7 +406,7 @@ class Channels:
         feed = self._hub.feed(name)
         if after is None:
             return feed.tail.head
-        if self._hub.is_former(name.set_name, after):
+        if self._hub.known.is_former(name.set_name, after):
             raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
         after = max(after, Position.parse(feed.created))
         if after <= feed.tail.head:

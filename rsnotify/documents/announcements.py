@@ -296,7 +296,7 @@ class Announcements:
 
     def _described(self) -> DescriptionVersion:
         """What the Source Description says of the sets, as of the newest version."""
-        changed = self._hub.sets_version, self._hub.sets_changed
+        changed = self._hub.known.number, self._hub.known.changed
         if self._described_last[0] != changed:
             self._described_last = changed, self._describe()
         return self._described_last[1]
@@ -309,7 +309,7 @@ class Announcements:
             if not record.private
         )
         digest = blake2b("\n".join(named).encode(), digest_size=12).hexdigest()
-        return DescriptionVersion(self._hub.sets_version, digest)
+        return DescriptionVersion(self._hub.known.number, digest)
 
     def _of_list(self, set_name: str, from_: Position, change: str) -> Change:
         base = self._hub.base_url

@@ -222,7 +222,7 @@ class ChangeListEndpoints:
         asked = query_of(request, query.CHANGE_LIST)
         after = parse_start(asked)
         requested = await self._admission.admit(request, LIST_FORMS)
-        if after is not None and self._hub.is_former(requested.name, after):
+        if after is not None and self._hub.known.is_former(requested.name, after):
             raise gone(requested)
         if self._pages.are_wanted(asked):
             bounds = bounds_of(await self._windows.span(requested.name))

@@ -125,7 +125,7 @@ class DueSets:
         grown = [each for each in self._grown if not (self._growth_waits and each in self.due)]
         self._grown.clear()
         self.due.plan_by(grown, self._clock())
-        version = self._hub.sets_version, self._hub.sets_changed
+        version = self._hub.known.number, self._hub.known.changed
         if version != self._version:
             self._version = version
             before, self._records = self._records, dict(self._hub.sets)

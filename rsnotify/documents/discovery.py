@@ -145,7 +145,7 @@ class KeptDescription:
 
     async def template(self, form: Form) -> Template:
         """Of the sets as they are known now."""
-        revision, kept = self._hub.sets_revision, self._templates.get(form.name)
+        revision, kept = self._hub.known.revision, self._templates.get(form.name)
         if kept is not None and kept.revision == revision:
             return kept
         key = revision, form.name
@@ -165,7 +165,7 @@ class KeptDescription:
         return [document]
 
     async def _render(self, form: Form) -> Template:
-        revision, changed = self._hub.sets_revision, self._hub.sets_changed
+        revision, changed = self._hub.known.revision, self._hub.known.changed
         frame = source_description(BASE, (), self._describedby)
         parts = []
         for some in slices(public_sets(self._hub)):
@@ -230,7 +230,7 @@ class Discovery:
 
     async def robots(self, request: Request) -> Response:
         base = self._base_url.base(request)
-        key, seconds = f"{self._hub.sets_revision} {base}", kept_seconds(len(self._hub.sets))
+        key, seconds = f"{self._hub.known.revision} {base}", kept_seconds(len(self._hub.sets))
         work = partial(self._write_robots, base)
         return PlainTextResponse(await self._robots.result(key, work, seconds))
 

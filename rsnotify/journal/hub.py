@@ -44,12 +44,12 @@ class Hub:
         self.cache = Cache(CACHE_MIB) if cache is None else cache
         self._journal = journal
         self._registry = sets
-        self._sets = KnownSets()
+        self.known = KnownSets()
         woken = asyncio.Event()
         self.feeds = Feeds(self.cache, woken)
         journal.note_told = self.feeds.remember_told
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
-        self.checking = Checking(journal, sets, self.repairing, self._sets, self.feeds, bell)
+        self.checking = Checking(journal, sets, self.repairing, self.known, self.feeds, bell)
         history, check_sets = History(journal, windows), self.checking.check_changed_sets
         self.reading = Reading(journal, history, self.cache, base_url, check_sets)
         self.following = Following(
@@ -57,14 +57,14 @@ class Hub:
             bell,
             self.checking,
             self.repairing,
-            self._sets,
+            self.known,
             self.feeds,
             self.cache,
             woken=woken,
             base_url=base_url,
         )
         self._shortcut = Shortcut(
-            journal.appends, self.following, self.checking, self._sets, self.feeds
+            journal.appends, self.following, self.checking, self.known, self.feeds
         )
 
     # --- publishing ------------------------------------------------------------------------------
@@ -114,39 +114,15 @@ class Hub:
 
     @property
     def sets(self) -> dict[str, SetRecord]:
-        return self._sets.records
+        return self.known.records
 
     def sets_asked(self, asked: SetsAsked) -> list[SetRecord]:
         """The sets that are asked for, by name."""
         found = [each for each in self.sets.values() if asked.includes(each.name)]
         return sorted(found, key=lambda record: record.name)
 
-    @property
-    def sets_changed(self) -> Position:
-        """When a set was changed last."""
-        return self._sets.changed
-
-    @property
-    def sets_version(self) -> int:
-        """Rises with every change of a set; -1 before the first read."""
-        return self._sets.number
-
-    @property
-    def sets_revision(self) -> int:
-        """Another number whenever this process knows other sets; no other process has it."""
-        return self._sets.revision
-
-    @property
-    def registry_lost(self) -> asyncio.Event:
-        """Set when Redis has lost sets that it had."""
-        return self._sets.lost
-
     def record(self, set_name: str) -> SetRecord:
-        return self._sets.record(set_name)
-
-    def is_former(self, set_name: str, position: Position) -> bool:
-        """Whether it may be a position of another set that had this name, and was removed."""
-        return self._sets.is_former(set_name, position)
+        return self.known.record(set_name)
 
     async def add_set(
         self, name: str, options: SetOptions = DEFAULT_OPTIONS

@@ -165,7 +165,7 @@ class Metrics:
     async def get(self, request: Request) -> Response:
         everything = await self._may_see_all(request)
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
-        key = f"{everything} {self._hub.sets_revision} {media_type}"
+        key = f"{everything} {self._hub.known.revision} {media_type}"
         work = partial(self._render, encode, everything=everything)
         body = await self._answers.result(key, work, kept_seconds(len(self._hub.sets)))
         return Response(body, headers={"content-type": media_type})

@@ -259,8 +259,8 @@ class Composition:
     async def _make_lost_sets_again(self) -> None:
         """After Redis has lost data, create the sets of the command line and log what is left."""
         while True:
-            await self.hub.registry_lost.wait()
-            self.hub.registry_lost.clear()
+            await self.hub.known.lost.wait()
+            self.hub.known.lost.clear()
             try:
                 await self._make_sets()
                 tokens = await self._stores.tokens.all()
@@ -269,7 +269,7 @@ class Composition:
                 log.error(LOSS_MESSAGE, len(tokens), len(subscriptions), names)
             except TryAgain as error:
                 log.warning("cannot create lost sets again, trying again: %s", error.detail)
-                self.hub.registry_lost.set()
+                self.hub.known.lost.set()
                 await asyncio.sleep(RETRY_SECONDS)
             except Exception as error:  # a bug, or data that cannot be read: the hub goes on
                 log.warning("what is left after the loss cannot be read", exc_info=error)

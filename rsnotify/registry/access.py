@@ -187,9 +187,11 @@ class Access:
     ) -> None:
         self._tokens = tokens
         self._admin_token = admin_token.encode()
-        self._asker = asker
+        self.asker = asker
+        """Finds the address that limits count."""
         self._jwts = jwts
-        self._own_origin = own_origin
+        self.own_origin = own_origin
+        """Finds the hub's, as the peer reaches it; nothing if that is not known."""
         named = frozenset(allowed_origins or ()) - {"*", "null"}
         self.cookie_origins = frozenset() if jwts is None else named
         """Other origins whose pages may send their visitor's cookie."""
@@ -197,14 +199,6 @@ class Access:
         self._publishes = RateLimit(publishes_per_second)
         self._known: dict[str, tuple[float, Token | None]] = {}
         self._noted: dict[str, float] = {}  # by id: until when its use need not be noted again
-
-    def asker(self, connection: HTTPConnection) -> str:
-        """The address that limits count."""
-        return self._asker(connection)
-
-    def own_origin(self, connection: HTTPConnection) -> str:
-        """The hub's, as the peer reaches it; nothing if that is not known."""
-        return self._own_origin(connection)
 
     def is_admin(self, connection: HTTPConnection) -> bool:
         sent = self._sent(connection)
@@ -332,7 +326,7 @@ class Access:
             return sent
         headers = connection.headers
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-        trusted = self.cookie_origins | {self._own_origin(connection)}
+        trusted = self.cookie_origins | {self.own_origin(connection)}
         secret = connection.cookies[COOKIE]
         method = connection.scope.get("method", "")  # a WebSocket has none
         if not is_jwt(secret) or not cookie_counts(method, origin, site, trusted):
@@ -358,7 +352,7 @@ class Access:
 
     def _address_to_check(self, connection: HTTPConnection, sent: SentToken) -> str:
         """The address that the token came from; `TooMany` if it may not be checked now."""
-        address = self._asker(connection)
+        address = self.asker(connection)
         wait = self._throttle.seconds_to_wait(address, sent.secret)
         if wait > 0:
             seconds = ceil(wait)

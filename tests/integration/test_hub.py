@@ -70,10 +70,10 @@ async def test_sets_that_redis_has_lost_are_named_and_those_that_were_removed_ar
     for name in ("dataset1", "dataset2", "dataset3"):
         await hub.add_set(name)
     await hub.remove_set("dataset1")
-    assert not hub.registry_lost.is_set()
+    assert not hub.known.lost.is_set()
     await client.flushall()
     await hub.start()
-    assert hub.registry_lost.is_set()
+    assert hub.known.lost.is_set()
     assert hub.sets == {}
     assert "lost with their changes: dataset2, dataset3" in caplog.text
 
@@ -88,7 +88,7 @@ async def test_a_loss_is_seen_though_somebody_was_quicker_to_make_the_set_again(
     made, _ = await one.add_set("dataset1")
     for hub in (one, two):
         await hub.start()
-        assert hub.registry_lost.is_set()
+        assert hub.known.lost.is_set()
         assert hub.sets == {"dataset1": made}
 
 
@@ -98,7 +98,7 @@ async def test_data_of_before_are_no_loss(client: Client) -> None:
     hub = hub_on(client)
     await hub.start()
     await hub.add_set("dataset2")
-    assert not hub.registry_lost.is_set()
+    assert not hub.known.lost.is_set()
 
 
 async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags_behind(

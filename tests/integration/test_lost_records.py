@@ -46,7 +46,7 @@ async def test_a_lost_set_is_put_back_with_its_changes(client: Client, losing: L
     assert other.record("a") == record
     await hub.start()
     assert await names(client) == ["1"]
-    assert not hub.registry_lost.is_set()
+    assert not hub.known.lost.is_set()
 
 
 async def test_a_set_that_had_become_private_is_so_again(client: Client, losing: Losing) -> None:
@@ -119,7 +119,7 @@ async def test_a_redis_that_was_emptied_stays_empty(client: Client) -> None:
     await client.flushall()
     await hub.start()
     assert await stored(client) == {}
-    assert hub.registry_lost.is_set()
+    assert hub.known.lost.is_set()
 
 
 # --- tokens --------------------------------------------------------------------------------------

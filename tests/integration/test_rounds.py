@@ -283,7 +283,7 @@ async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(
     async def unread(
         cursors: Mapping[ChannelName, Position], **_: int
     ) -> tuple[dict[ChannelName, Exception], int]:
-        return dict.fromkeys(cursors, away), hub.sets_version
+        return dict.fromkeys(cursors, away), hub.known.number
 
     async def unseen(channels: Sequence[ChannelName]) -> list[Exception]:
         return [away] * len(channels)
