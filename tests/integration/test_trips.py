@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
+from signal import SIGUSR1
 
 import aiohttp
 import pytest
@@ -47,7 +48,7 @@ class TracedHub(RunningHub):
     async def used(self) -> set[str]:
         place = self.data.with_name("trace")
         place.unlink(missing_ok=True)
-        self.process.send_signal(10)  # SIGUSR1
+        self.process.send_signal(SIGUSR1)
 
         async def written() -> bool:
             return place.exists()
