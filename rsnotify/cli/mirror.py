@@ -460,7 +460,8 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
     else:
         yield f"in step last at {status.in_step_at}, {status.behind_seconds:.0f} s ago"
     if status.last_error is not None:
-        yield f"last error, at {status.last_error_at}: {status.last_error}"
+        over = " (over)" if status.in_step else ""
+        yield f"last error{over}, at {status.last_error_at}: {status.last_error}"
 
 
 async def _show_plan(

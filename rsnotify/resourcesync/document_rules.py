@@ -282,7 +282,8 @@ def judge(data: bytes) -> Verdict:
 
 
 def _kind(document: Document) -> str:
-    named = attribute(document.md, "capability") or "notification"
+    without = "notification" if schema_0_8(document) else "sitemap"
+    named = attribute(document.md, "capability") or without
     return f"{named} index" if document.root == "sitemapindex" else named
 
 

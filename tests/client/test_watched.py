@@ -165,6 +165,11 @@ async def test_the_status_of_a_copy_is_its_exit_status(source: Source, tmp_path:
     await once(source, tmp_path / "copy")
     said = await rsnotify("mirror", "--status", copy)
     assert (said.status, said.out.splitlines()[-1]) == (1, "OUT OF STEP")
+    assert "\nlast error, at " in said.out
+    source.change("a", b"3")
+    await once(source, tmp_path / "copy")
+    said = await rsnotify("mirror", "--status", copy)
+    assert (said.status, "\nlast error (over), at " in said.out) == (0, True)
 
 
 async def test_metrics_are_written_whole_and_systemd_is_told(

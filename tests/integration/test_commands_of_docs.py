@@ -98,7 +98,7 @@ class Place(NamedTuple):
     async def command(self, line: str) -> str:
         """The line, with what is here; where it would go on, it ends."""
         ends = next((end for begin, end in ENDS.items() if line.startswith(begin)), "")
-        if "--show" in line or "--release" in line:
+        if any(each in line for each in ("--show", "--status", "--release")):
             ends = ""
         for word, here in self.words.items():
             line = line.replace(word, here)
@@ -150,6 +150,7 @@ async def prepared(folder: Path) -> AsyncIterator[Place]:
             "https://repo.example/oai": one.loc("oai"),
             "mirror URL DIR": f"mirror {one.url}{CAPABILITIES} {folder}/copy",
             "audit URL DIR": f"audit {one.url}{CAPABILITIES} {folder}/copy",
+            "--status DIR": f"--status {folder}/copy",
             " copy": f" {folder}/copy",
             "/var/www": str(folder),
             "hub-2026-11-21": f"{folder}/backup",

@@ -12,12 +12,19 @@ import pytest
 from playwright.async_api import BrowserContext
 
 from tests.javascript.programs import CLIENT, NODE
+from tests.support.receivers import ReceivedRequest, Receiver, response
 from tests.support.running import TOKEN, RunningHub
 
 PAGE = (CLIENT.parents[1] / "docs/javascript.md").read_text()
 EXAMPLES = re.findall(r"^```(js|html)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 HUB = "http://127.0.0.1:8080/"
-FOLLOWING = [text for language, text in EXAMPLES if language == "js" and "follow(" in text]
+BACK_END = "http://127.0.0.1:3000/token"
+FOLLOWING = [
+    text
+    for language, text in EXAMPLES
+    if language == "js" and "follow(" in text and BACK_END not in text
+]
+RENEWING = [text for _, text in EXAMPLES if BACK_END in text]
 PUBLISHING = [text for language, text in EXAMPLES if language == "js" and "publish(" in text]
 WEB_PAGES = [text for language, text in EXAMPLES if language == "html"]
 
@@ -38,7 +45,8 @@ NUMBERS = {
 
 
 def test_every_example_is_run() -> None:
-    assert len(FOLLOWING) + len(PUBLISHING) + len(WEB_PAGES) == len(EXAMPLES) == 5
+    run = [*FOLLOWING, *PUBLISHING, *WEB_PAGES, *RENEWING]
+    assert len(run) == len(EXAMPLES) == 6
 
 
 async def run(text: str, folder: Path, hub: RunningHub) -> asyncio.subprocess.Process:
@@ -73,10 +81,38 @@ async def test_every_example_that_follows_tells_what_changes(
         await process.wait()
 
 
-async def publish_until_cancelled(hub: RunningHub, number: int) -> None:
+async def test_the_example_that_renews_its_token_goes_on_with_the_next(
+    hub: RunningHub, tmp_path: Path
+) -> None:
+    (text,) = RENEWING
+    await hub.ask("PUT", "/api/sets/renewed", json={"private": True})
+    asked = {"sets": ["renewed"], "rights": ["read"]}
+    _, first = await hub.ask("POST", "/api/tokens", json=asked)
+    tokens = [first["token"].encode(), TOKEN.encode()]
+
+    async def give(_: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        token = tokens.pop(0) if tokens[1:] else tokens[0]
+        writer.write(response("200 OK", token, Content_Type="text/plain"))
+
+    async with Receiver(get=give) as back_end:
+        text = text.replace(BACK_END, back_end.callback).replace("/dataset1", "/renewed")
+        process = await run(text, tmp_path, hub)
+        publishing = asyncio.create_task(publish_until_cancelled(hub, 1, "renewed"))
+        async with asyncio.timeout(60):
+            assert await process.stdout.readline() == b"updated http://example.com/1\n"
+            await hub.ask("DELETE", f"/api/tokens/{first['id']}")
+            while (await process.stdout.readline()).startswith(b"updated "):
+                pass  # until it is refused
+            assert await process.stdout.readline() == b"updated http://example.com/1\n"
+        publishing.cancel()
+        process.kill()
+        await process.wait()
+
+
+async def publish_until_cancelled(hub: RunningHub, number: int, set_name: str = "dataset1") -> None:
     """Whoever follows begins now, and says to nobody when that is."""
     while True:
-        await hub.publish(f"http://example.com/{number}")
+        await hub.publish(f"http://example.com/{number}", set_name=set_name)
         await asyncio.sleep(0.1)
 
 

@@ -144,3 +144,8 @@ def test_elements_of_other_namespaces_are_allowed(body: str) -> None:
 def test_an_xml_declaration_must_come_first() -> None:
     data = b'\n<?xml version="1.0"?>' + document(HEAD)
     assert "not well-formed" in messages(data)[0]
+
+
+def test_a_sitemap_is_called_one() -> None:
+    data = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>http://a/</loc></url></urlset>'
+    assert judge(data).kind == "sitemap"
