@@ -267,6 +267,11 @@ def test_a_base_that_can_be_none_is_refused(files: Path, tmp_path: Path, base: s
         Folder(files, base, "a", tmp_path / "state.db")
 
 
+def test_a_state_that_cannot_be_written_is_kept_elsewhere_by_an_option(files: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"1\.txt/b\.db: .*; --state FILE keeps"):
+        Folder(files, BASE, "a", files / "1.txt/b.db")
+
+
 def test_another_hub_set_or_base_has_not_been_loaded(files: Path, tmp_path: Path) -> None:
     with closing(Folder(files, BASE, "a", tmp_path / "state.db")) as found:
         assert not found.is_loaded("http://hub")

@@ -111,10 +111,10 @@ class Folder:
         if not path.is_dir():
             raise InvalidSettings([f"--dir {path}: there is no such directory"])
         whole = Path(os.path.abspath(path))
-        self.state = state or whole.with_name(f".{whole.name}.rsnotify-{set_name}.db")
+        self.state = state or whole.parent / f".{whole.name}.rsnotify-{set_name}.db"
         try:
-            self._lock = lock_beside(self.state, "publisher")
             self.state.touch(0o600)
+            self._lock = lock_beside(self.state, "publisher")
             self._database = sqlite3.connect(self.state, isolation_level=None, timeout=20)
             if state is None:
                 self._move(path / f".rsnotify-{set_name}.db")
