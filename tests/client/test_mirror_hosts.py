@@ -223,3 +223,29 @@ async def test_of_each_host_the_first_failure_is_told_at_once(source: Source, co
     assert kinds == ["baseline", "trouble", *["failed"] * 3 * PER_HOST]
     assert events[1].problem == f"{events[1].loc} cannot be reached: connection refused"
     assert events[1].loc in [f"http://127.0.0.1:{peer.port}/{each}" for each in range(PER_HOST)]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_what_is_newer_than_the_resource_list_is_trouble_if_no_change_says_so(
+    source: Source, copy: Path, is_told: bool
+) -> None:
+    source.add("a.txt", b"old")
+    source.list_resources()
+    without = source.documents["/changelist.xml"]
+    source.change("a.txt", b"newer")
+    changes = source.documents["/changelist.xml"] if is_told else without
+
+    async def asked() -> bool:
+        return bool(source.asked["/a.txt"])
+
+    async def once_the_resource_was_asked_for(_: web.Request) -> web.Response:
+        await until(asked)
+        return web.Response(body=changes, content_type="application/xml")
+
+    source.handlers["/changelist.xml"] = once_the_resource_was_asked_for
+    events: list[Event] = []
+    options = Options(first_retry_seconds=60) if is_told else OPTIONS
+    async with Mirror(source.url + CAPABILITIES, copy, options, report=events.append) as mirror:
+        assert await mirror.once() == is_told
+    kinds = [each.event for each in events if each.loc == source.loc("a.txt")]
+    assert kinds == (["stored"] if is_told else ["trouble", "failed"])

@@ -18,6 +18,7 @@ import msgspec
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import host_of
 from rsnotify_client.web import Unreachable
+from rsnotify_mirror.fetch import Mismatch
 from rsnotify_mirror.plan import FIRST_SECONDS
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import START, Row, State
@@ -329,7 +330,10 @@ class Workers:
             self._fail(row, error.detail, due)
             return
         self._state.failed(row, error.detail, due)
-        if host not in self._in_trouble:
+        is_newer = (
+            isinstance(error, Mismatch) and not attempts
+        )  # than the list: a change may follow
+        if host not in self._in_trouble and not is_newer:
             self._in_trouble.add(host)
             self._report(Event("trouble", row.loc, row.path, problem=error.detail))
 
