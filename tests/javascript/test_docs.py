@@ -17,7 +17,7 @@ from tests.support.running import TOKEN, RunningHub
 
 PAGE = (CLIENT.parents[1] / "docs/javascript.md").read_text()
 EXAMPLES = re.findall(r"^```(js|html)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-HUB = "http://127.0.0.1:8080/"
+HUB = "http://127.0.0.1:8080"
 BACK_END = "http://127.0.0.1:3000/token"
 FOLLOWING = [
     text
@@ -55,7 +55,7 @@ async def run(text: str, folder: Path, hub: RunningHub) -> asyncio.subprocess.Pr
     if not installed.exists():
         installed.parent.mkdir()
         installed.symlink_to(CLIENT, target_is_directory=True)
-    (folder / "example.mjs").write_text(text.replace(HUB.rstrip("/"), hub.url))
+    (folder / "example.mjs").write_text(text.replace(HUB, hub.url))
     return await asyncio.create_subprocess_exec(
         NODE,
         "example.mjs",
@@ -124,16 +124,22 @@ async def test_the_example_that_publishes_does(hub: RunningHub, tmp_path: Path) 
         assert said.startswith(b"accepted 2 changes until 20")
 
 
-async def test_the_example_page_of_the_docs_shows_what_changes(
+async def test_the_example_page_of_the_docs_shows_what_changes_and_goes_on_where_it_was(
     browser: BrowserContext, site: str, hub: RunningHub
 ) -> None:
-    page = await browser.new_page()
     (text,) = WEB_PAGES
-    await page.goto(f"{site}/?{urlencode({'html': text.replace(HUB, hub.url)})}")
+    url = f"{site}/?{urlencode({'html': text.replace(HUB, hub.url)})}"
+    page = await browser.new_page()
+    await page.goto(url)
     publishing = asyncio.create_task(publish_until_cancelled(hub, 1))
     item = await page.wait_for_selector("li")
     publishing.cancel()
     assert await item.text_content() == "updated http://example.com/1"
+    await page.close()
+    await hub.publish("http://example.com/2")
+    page = await browser.new_page()
+    await page.goto(url)
+    await page.wait_for_selector("li >> text=updated http://example.com/2")
 
 
 @pytest.mark.parametrize("file", NUMBERS)
