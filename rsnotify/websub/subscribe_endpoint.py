@@ -112,7 +112,9 @@ class WebSubEndpoint:
         address = literal_address(host_of(callback))
         reason = address and refusal(address, private=self._callback_private)
         if reason:
-            raise Rejected(f"hub.callback may not be called: {reason}", status=403)
+            is_private = refusal(address, private=True) is None
+            advice = "; RSNOTIFY_CALLBACK_PRIVATE=allow lets the hub call it" if is_private else ""
+            raise Rejected(f"hub.callback may not be called: {reason}{advice}", status=403)
 
     async def _accepted(self, request: HttpRequest, asked: SubscriptionRequest) -> PendingRequest:
         """The request to keep."""

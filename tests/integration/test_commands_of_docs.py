@@ -4,32 +4,40 @@ import asyncio
 import os
 import re
 import shlex
+import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
+from sqlite3 import connect
 from typing import NamedTuple
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import pytest
 from typer.main import get_command
 
 from rsnotify.cli.root import app
 from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client.outbox import Outbox
 from tests.support import forks
 from tests.support.needs import need
 from tests.support.receivers import Receiver
+from tests.support.redis_server import free_port
 from tests.support.repositories import Repository
 from tests.support.running import TOKEN, RunningHub, clean_environment, until
 from tests.support.sources import CAPABILITIES, Source, rendered
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), DOCS.parent / "README.md"]
-BLOCK = re.compile(r"^```(?:sh|bash)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:RSNOTIFY_\w+=\S+ )*((?:rsnotify|curl) .*)", re.MULTILINE)
 
 NOT_RUN = {
     "rsnotify serve": "every test's hub is one",
     "rsnotify subscribe": "follows until somebody ends it: tests/integration/test_cli.py",
+    "relay --database sqlite": "publishes until somebody ends it: tests/client/test_bad_use.py",
+    "text/event-stream": "follows until somebody ends it: tests/protocol/test_sse.py",
     "--watch": "follows until somebody ends it: tests/client/test_folder.py",
     "--dump-every": "follows until somebody ends it: tests/client/test_dump_every.py",
     "s3://": "needs a bucket: tests/client/test_dumps_in_a_bucket.py",
@@ -52,12 +60,15 @@ PAYLOAD = (
     ' xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist"/>'
     '<url><loc>http://example.com/res1</loc><rs:md change="updated"/></url></urlset>'
 )
+AT = "2026-11-20T00:00:00Z"
+DATABASES = ("app.db", "outbox.db")
 STATE = "".join(f'{{"loc": "http://example.com/res{each}"}}\n' for each in (1, 2, 3))
 
 
 def commands_of(page: Path) -> list[str]:
     """Without their comments; a line that goes on is one line."""
-    text = "".join(BLOCK.findall(page.read_text()))
+    blocks = BLOCK.findall(page.read_text())
+    text = "".join(block for language, block in blocks if language in ("", "sh", "bash"))
     found = COMMAND.findall(re.sub(r"\\\n\s*", " ", text))
     return [re.sub(r"\s+#.*", "", each) for each in found]
 
@@ -118,8 +129,13 @@ class Place(NamedTuple):
 async def prepared(folder: Path) -> AsyncIterator[Place]:
     """One hub, two Sources and a repository for the commands of all pages."""
     files = {"changes.ndjson": NDJSON, "everything.ndjson": STATE, "changes.xml": PAYLOAD}
+    resource_list = rendered("resourcelist", [Entry("http://example.com/res1")], at=AT).decode()
+    files |= dict.fromkeys(("yesterday.xml", "today.xml"), resource_list)
     for file, text in files.items():
         (folder / file).write_text(text)
+    for file in DATABASES:
+        with closing(connect(folder / file)) as connection:
+            Outbox().create(connection)
     async with (
         RunningHub(folder / "data", sets=("dataset1", "dataset2"), callback_private="allow") as hub,
         Source() as one,
@@ -157,7 +173,8 @@ async def prepared(folder: Path) -> AsyncIterator[Place]:
             "/var/lib/rsnotify-new": f"{folder}/new",
             "/var/lib/rsnotify": str(hub.data),
             "bridge.db": f"{folder}/bridge.db",
-            **{file: f"{folder}/{file}" for file in files},
+            "https://hub.example.org/museum-a": f"{hub.url}/dataset1",
+            **{file: f"{folder}/{file}" for file in (*files, *DATABASES)},
         }
         yield Place(folder, hub, words)
 
@@ -175,6 +192,46 @@ async def test_what_a_page_does_with_a_hub_is_done(tmp_path: Path) -> None:
                 status, said = await _run(command, place.hub)
                 assert status == 0, (page.stem, line, command, said)
     assert skipped == NOT_RUN.keys()
+
+
+async def test_the_callback_of_the_page_on_websub_prints_what_is_published(
+    tmp_path: Path,
+) -> None:
+    text = (DOCS / "websub.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (subscribing,) = [each for each in commands_of(DOCS / "websub.md") if ":9000" in each]
+    port = str(free_port())
+
+    async def listens() -> bool:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", int(port))
+            writer.close()
+            return True
+        return False
+
+    async with prepared(tmp_path) as place, asyncio.timeout(60):
+        callback = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", program.replace("9000", port)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert callback.stdout is not None
+        await until(listens)
+        form = [part for part in shlex.split(subscribing)[1:-1] if part != "-d"]
+        fields = dict(each.replace("9000", port).split("=", 1) for each in form)
+        fields["hub.topic"] = fields["hub.topic"].replace("http://127.0.0.1:8080", place.hub.url)
+        await asyncio.to_thread(urlopen, f"{place.hub.url}/hub", urlencode(fields).encode())
+
+        async def prints() -> bool:
+            await place.hub.publish("http://example.com/told")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    return b"http://example.com/told" in await callback.stdout.readline()
+            return False
+
+        await until(prints)
+        callback.kill()
+        await callback.wait()
 
 
 async def _run(command: str, hub: RunningHub) -> tuple[int, str]:

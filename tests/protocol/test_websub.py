@@ -132,6 +132,7 @@ async def test_an_address_that_may_never_be_called_is_refused_at_once(
     status, text = await ask(websub_hub, "subscribe", topic(websub_hub, new_set), callback)
     assert status == 403
     assert b"may not be called" in text
+    assert b"RSNOTIFY_CALLBACK_PRIVATE" not in text
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,7 @@ async def test_private_addresses_are_refused_unless_the_operator_allows_them(
         status, text = await ask(strict_hub, "subscribe", topic(strict_hub), url)
         assert (status, receiver.asked) == (403, [])
         assert b"may not be called" in text
+        assert b"RSNOTIFY_CALLBACK_PRIVATE=allow" in text
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "0177.0.0.1"])
