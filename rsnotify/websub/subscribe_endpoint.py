@@ -110,8 +110,9 @@ class WebSubEndpoint:
     def _check_address(self, callback: str) -> None:
         """Refuse a callback that the hub may not call: no call can tell it later."""
         address = literal_address(host_of(callback))
-        reason = address and refusal(address, private=self._callback_private)
-        if reason:
+        if address is None:
+            return
+        if reason := refusal(address, private=self._callback_private):
             is_private = refusal(address, private=True) is None
             advice = "; RSNOTIFY_CALLBACK_PRIVATE=allow lets the hub call it" if is_private else ""
             raise Rejected(f"hub.callback may not be called: {reason}{advice}", status=403)
