@@ -14,7 +14,7 @@ import uvloop
 
 from rsnotify import loops
 from rsnotify.cli import main
-from rsnotify.process import composition
+from rsnotify.journal import following
 from rsnotify.process import hub_process as serve
 
 PATIENCE_SECONDS = 0.5
@@ -55,5 +55,5 @@ if __name__ == "__main__":
     serve.uvloop.run = partial(uvloop.run, loop_factory=deaf_event_loop)  # type: ignore[attr-defined]
     if "DEAF_LOOP" in os.environ:
         loops.END_SECONDS = loops.REST_SECONDS = PATIENCE_SECONDS
-        composition.Hub.listen = lambda _: deaf()  # type: ignore[method-assign]
+        following.Following.listen = lambda _: deaf()  # type: ignore[method-assign]
     main()
