@@ -156,7 +156,7 @@ class Publishing:
             look = self._looked(is_loaded=True)
             if look.found.total():
                 relay.wake()
-                log.info("%s", _counted(look.found))
+                log.info("to publish: %s", _counted(look.found))
             for problem in _problems(look._replace(unsettled=[])):
                 self._say(problem)
             self._said &= {*_problems(look), *(f"left out: {each}" for each in look.left_out)}
