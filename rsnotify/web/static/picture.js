@@ -55,7 +55,6 @@ cut.onclick = () => {
   say(work, `Connecting again, from ${closing.from}…`);
 };
 
-/** Connected again: where does the channel stand now? */
 export async function joined() {
   const mine = closing;
   if (!mine) return;
