@@ -14,7 +14,7 @@ from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
 from tests.client.test_follow import read
-from tests.client.test_mirror import files, once
+from tests.mirror.test_mirror import files, once
 from tests.support.running import RunningHub
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
 

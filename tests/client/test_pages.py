@@ -14,7 +14,7 @@ from rsnotify_client.documents import next_after
 from rsnotify_client.web import Refused
 from rsnotify_mirror.audit import audit
 from tests.client.test_follow import read
-from tests.client.test_mirror import files, once
+from tests.mirror.test_mirror import files, once
 from tests.support.sources import CAPABILITIES, Source, digest, entry_of, rendered
 
 PAGE = 2

@@ -15,7 +15,7 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_client.transport import Answer
 from rsnotify_client.web import SMALL_BYTES, Refused, Web
 from rsnotify_mirror.fetch import LoginPages, unlike
-from tests.client.test_mirror import Once, files, once
+from tests.mirror.test_mirror import Once, files, once
 from tests.support.forward_proxy import forward_proxy
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
 

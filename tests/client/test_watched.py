@@ -23,9 +23,9 @@ from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
 from rsnotify_mirror.state import State
 from tests.client.hubs import scripted_hub
-from tests.client.test_mirror import once
 from tests.client.test_publisher import ACCEPTED
 from tests.integration.test_cli import rsnotify
+from tests.mirror.test_mirror import once
 from tests.support.amount import amount
 from tests.support.running import clean_environment
 from tests.support.sources import CAPABILITIES, Source

@@ -17,7 +17,6 @@ from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
-from tests.client.test_mirror import Once, files
 from tests.client.world import (
     BySeconds,
     ClosedLists,
@@ -34,6 +33,7 @@ from tests.client.world import (
     ReferenceBuild,
     World,
 )
+from tests.mirror.test_mirror import Once, files
 from tests.support.forks import run
 from tests.support.reference import installed
 from tests.support.running import clean_environment

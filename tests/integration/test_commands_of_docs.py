@@ -39,11 +39,11 @@ NOT_RUN = {
     "relay --database sqlite": "publishes until somebody ends it: tests/client/test_bad_use.py",
     "text/event-stream": "follows until somebody ends it: tests/protocol/test_sse.py",
     "--watch": "follows until somebody ends it: tests/client/test_folder.py",
-    "--dump-every": "follows until somebody ends it: tests/client/test_dump_every.py",
-    "s3://": "needs a bucket: tests/client/test_dumps_in_a_bucket.py",
+    "--dump-every": "follows until somebody ends it: tests/mirror/test_dump_every.py",
+    "s3://": "needs a bucket: tests/mirror/test_dumps_in_a_bucket.py",
     "--retry 100": "waits for a hub that is away: tests/integration/test_shell_publish.py",
     "resourcelist-*": "needs the pages of a list: tests/integration/test_resources_commands.py",
-    "--release": "needs deletions that are held back: tests/client/test_bridge_commands.py",
+    "--release": "needs deletions that are held back: tests/bridge/test_bridge_commands.py",
     "$(cat from)": "is part of a script: tests/protocol/test_resync_page.py",
 }
 """What a command that is not run has in it, and why it is not."""

@@ -15,7 +15,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_bridge.memory import BridgeStore
 from rsnotify_client import Publisher
-from tests.client.bridging import Bridging
+from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess, eventually
 from tests.support.running import TOKEN
 from tests.support.sources import CAPABILITIES, Source, rendered, sitemap_index

@@ -24,7 +24,7 @@ from rsnotify_mirror.dumping.parts import Limits
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
-from tests.client.test_mirror import files
+from tests.mirror.test_mirror import files
 from tests.support.reference import installed
 from tests.support.running import clean_environment
 from tests.support.sources import CAPABILITIES, Handler, Source, rendered

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 import pytest
 
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
-from tests.client.bridging import Bridging
+from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.client.test_world import KINDS, ROUNDS, SEEDS, world_of
 from tests.client.world import FourLists, Kind, ReferenceBuild

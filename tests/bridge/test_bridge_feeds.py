@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from feedgen.feed import FeedGenerator
 
-from tests.client.bridging import Bridging
+from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.support.sources import Source
 

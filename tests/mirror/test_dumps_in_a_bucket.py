@@ -10,7 +10,7 @@ from obstore.store import from_url
 
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify_mirror.dumping.generations import Bucket
-from tests.client.test_dumps import mirrored, state_of
+from tests.mirror.test_dumps import mirrored, state_of
 from tests.support.running import clean_environment
 from tests.support.s3_server import bucket
 from tests.support.sources import Source

@@ -15,8 +15,8 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.discovery import discover_sets
 from rsnotify_client.web import Web
-from tests.client.test_mirror import files
 from tests.integration.test_cli import rsnotify
+from tests.mirror.test_mirror import files
 from tests.support.running import until
 from tests.support.sources import Source, digest, rendered
 

@@ -20,8 +20,8 @@ from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
-from tests.client.test_mirror import files, once
 from tests.integration.test_cli import rsnotify
+from tests.mirror.test_mirror import files, once
 from tests.support.running import until
 from tests.support.sources import CAPABILITIES, Source, digest, entry_of, rendered
 

@@ -12,7 +12,7 @@ from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.fetch import inflated, may_be_compressed
-from tests.client.test_mirror import LARGE, files, leavings, once
+from tests.mirror.test_mirror import LARGE, files, leavings, once
 from tests.support.packing import bomb
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
 

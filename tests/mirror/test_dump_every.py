@@ -9,7 +9,7 @@ import pytest
 
 from rsnotify.cli.mirror import seconds_of
 from rsnotify.errors import InvalidSettings
-from tests.client.test_dumps import state_of
+from tests.mirror.test_dumps import state_of
 from tests.support.forks import run
 from tests.support.running import clean_environment
 from tests.support.sources import CAPABILITIES, Source

@@ -19,7 +19,7 @@ from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_bridge.sources import Piece
 from rsnotify_bridge.target import HubTarget
 from rsnotify_client.network import Network
-from tests.client.bridging import Bridging
+from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.soak.bridge import soak
 from tests.support.amount import amount

@@ -11,7 +11,7 @@ from websockets.sync.client import connect
 from rsnotify.cli.hub_request import Connection
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from tests.client.hubs import HubProcess
-from tests.client.test_dumps import mirrored
+from tests.mirror.test_dumps import mirrored
 from tests.support.running import TOKEN, clean_environment
 from tests.support.sources import Source
 

@@ -10,7 +10,7 @@ from aiohttp import web
 from rsnotify_bridge import oai
 from rsnotify_client import oaipmh
 from rsnotify_client.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
-from tests.client.bridging import Bridging
+from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.support.repositories import Record, Repository
 from tests.support.sources import Source

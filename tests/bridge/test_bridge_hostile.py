@@ -16,7 +16,7 @@ from rsnotify_client import polite as polite_module
 from rsnotify_client.network import Network
 from rsnotify_client.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.web import Refused
-from tests.client.bridging import Bridging
+from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.support.sources import Handler, Source
 
