@@ -12,7 +12,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -116,22 +116,11 @@ class Folder:
             self.state.touch(0o600)
             self._lock = lock_beside(self.state, "publisher")
             self._database = sqlite3.connect(self.state, isolation_level=None, timeout=20)
-            if state is None:
-                self._move(path / f".rsnotify-{set_name}.db")
             self._database.executescript(_CREATE)
             Outbox.create(self._database)
         except (OSError, sqlite3.Error) as error:
             problem = f"{self.state}: {error}; --state FILE keeps the state elsewhere"
             raise InvalidSettings([problem]) from None
-
-    def _move(self, served: Path) -> None:
-        """An earlier version kept the state in the folder."""
-        if not served.exists():
-            return
-        with closing(sqlite3.connect(served)) as before:
-            before.backup(self._database)
-        for end in ("-wal", "-shm", "-journal", "-lead", "-lock", ".lock", ""):
-            served.with_name(f"{served.name}{end}").unlink(missing_ok=True)
 
     def close(self) -> None:
         self._database.close()
