@@ -60,21 +60,30 @@ class _Commands(Mapping[str, Any]):
 
 
 def _plain(text: str) -> str:
-    """Numbers as people speak of them, not as types and ranges of Python.
+    """What a number may be, as people say it; it stands at the end, after what somebody wrote.
 
-    >>> _plain("--jobs <int range>"), _plain("--data <path>"), _plain("[default: 10; 0<=x<=100]")
-    ('--jobs N', '--data PATH', '[default: 10; 0 to 100]')
-    >>> _plain("0 is not in the range 1<=x<=256"), _plain("'x' is not a valid int range")
-    ('0 is not in the range 1 to 256', "'x' is not a whole number")
-    >>> _plain("0.0 is not in the range x>=0.1"), _plain("'x' is not a valid float range")
-    ('0.0 is not at least 0.1', "'x' is not a number")
+    >>> _plain("[default: 10; 0<=x<=100]"), _plain("0 is not in the range 1<=x<=256")
+    ('[default: 10; 0 to 100]', '0 is not in the range 1 to 256')
+    >>> _plain("0.0 is not in the range x>=0.1"), _plain("'x>=1' is not a valid int range")
+    ('0.0 is not at least 0.1', "'x>=1' is not a whole number")
     """
-    words = {"path": "PATH", "int": "N", "float": "N"}
-    text = re.sub(r"<(\w+)[^>]*>", lambda found: words.get(found[1], "TEXT"), text)
-    text = re.sub(r"valid int\w*( range)?$", "whole number", text)
+    text = re.sub(r"valid int(eger)?( range)?$", "whole number", text)
     text = re.sub(r"valid float( range)?$", "number", text)
-    text = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", text)
-    return re.sub(r"(in the range )?x>=([\d.]+)", r"at least \2", text)
+    text = re.sub(r"([\d.]+)<=x<=([\d.]+)(?=]?$)", r"\1 to \2", text)
+    return re.sub(r"(in the range |\b)x>=([\d.]+)(?=]?$)", r"at least \2", text)
+
+
+def _plain_row(row: tuple[str, str] | None) -> tuple[str, str] | None:
+    """A line of a help text, with a word for a value instead of a type of Python.
+
+    >>> _plain_row(("--jobs <int range>", "At once.")), _plain_row(("--data <path>", "[x>=1]"))
+    (('--jobs N', 'At once.'), ('--data PATH', '[at least 1]'))
+    """
+    if row is None:
+        return None
+    words = {"path": "PATH", "int": "N", "float": "N"}
+    shown = re.sub(r"<(\w+)[^>]*>", lambda found: words.get(found[1], "TEXT"), row[0])
+    return shown, _plain(row[1])
 
 
 def _with_plain_arguments(command: Any) -> Any:
@@ -88,9 +97,7 @@ def _with_plain_arguments(command: Any) -> Any:
             argument.get_help_record = lambda ctx, row=(shown, text): row  # noqa: ARG005
         else:
             of_typer = argument.get_help_record
-            argument.get_help_record = lambda ctx, row=of_typer: (
-                (shown := row(ctx)) and tuple(map(_plain, shown))
-            )
+            argument.get_help_record = lambda ctx, row=of_typer: _plain_row(row(ctx))
     return command
 
 
@@ -164,8 +171,7 @@ def _with_advice(error: Any) -> str:
     """A wrong use of the command line, in words; and where to read how it is used."""
     if "tok" in getattr(error, "option_name", ""):
         return "a token is not given on the command line, where others see it: set RSNOTIFY_TOKEN"
-    message = error.format_message().rstrip(".").removeprefix("Invalid value: ")
-    message = _plain(message)
+    message = _plain(error.format_message().rstrip(".").removeprefix("Invalid value: "))
     given = [each for each in sys.argv[1:2] if each in COMMANDS]
     path = error.ctx.command_path if error.ctx else " ".join(["rsnotify", *given])
     if message.startswith("No such command") and not message.endswith("?"):

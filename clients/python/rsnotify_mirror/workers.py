@@ -330,10 +330,8 @@ class Workers:
             self._fail(row, error.detail, due)
             return
         self._state.failed(row, error.detail, due)
-        is_newer = (
-            isinstance(error, Mismatch) and not attempts
-        )  # than the list: a change may follow
-        if host not in self._in_trouble and not is_newer:
+        may_have_changed = isinstance(error, Mismatch) and not attempts  # since its list was made
+        if host not in self._in_trouble and not may_have_changed:
             self._in_trouble.add(host)
             self._report(Event("trouble", row.loc, row.path, problem=error.detail))
 
