@@ -452,7 +452,8 @@ def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
 def status_lines(status: CopyStatus) -> Iterator[str]:
     running = "a mirror runs" if status.running else "no mirror runs"
     yield f"{status.directory}: a copy of {status.source or 'nothing yet'}; {running}"
-    yield f"{status.resources} resources, {status.to_do} to do, {status.failed} failed"
+    counts = f"{status.resources} resources, {status.to_do} to do, {status.failed} failed"
+    yield f"{counts}; rsnotify audit looks into the files"
     if status.in_step_at is None:
         yield "it was never in step"
     elif status.in_step:

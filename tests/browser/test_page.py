@@ -690,7 +690,7 @@ async def test_whoever_may_only_publish_to_a_private_set_is_told_that_it_is_not_
         await expect(page.locator("#publish output")).to_contain_text("Stored. Not seen")
 
 
-async def test_a_token_that_expires_is_forgotten_with_its_reason(
+async def test_a_token_that_expires_is_not_kept_for_a_reason_that_is_shown(
     chromium: Browser, page_hub: RunningHub, set_name: str
 ) -> None:
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
@@ -809,14 +809,14 @@ async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(
     await expect(page.locator("#made-token code")).to_be_visible()
 
 
-async def test_a_token_that_is_revoked_is_forgotten(
+async def test_a_token_that_is_revoked_is_not_kept(
     chromium: Browser, page_hub: RunningHub, set_name: str
 ) -> None:
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
     async with opened(chromium, page_hub, set_name) as page:
         await use_token(page, made["token"])
         await page_hub.ask("DELETE", f"/api/tokens/{made['id']}")
-        await expect(page.locator("#token output")).to_contain_text("unknown or has been revoked")
+        await expect(page.locator("#token output")).to_contain_text("not kept: the token is unknown or has been revoked")
         assert await page.evaluate("sessionStorage.length") == 0
 
 

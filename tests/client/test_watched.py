@@ -157,6 +157,7 @@ async def test_the_status_of_a_copy_is_its_exit_status(source: Source, tmp_path:
     await once(source, tmp_path / "copy")
     said = await rsnotify("mirror", "--status", copy)
     assert (said.status, said.out.splitlines()[-1]) == (0, "IN STEP")
+    assert "rsnotify audit" in said.out  # a status says nothing of what is in the files
     said = await rsnotify("mirror", "--status", copy, "--json")
     assert (said.status, json.loads(said.out)["in_step"]) == (0, True)
     said = await rsnotify("mirror", "--status", copy, "--max-behind", "0")

@@ -29,7 +29,7 @@ if (isUsed) {
 if (history.state !== null) { // it was changed just now
   the.key.focus();
   if (history.state) {
-    say(answer, `The token is forgotten: ${history.state}.`, true);
+    say(answer, `That token is not kept: ${history.state}.`, true);
     the.token.showPopover();
   }
   history.replaceState(null, "");
