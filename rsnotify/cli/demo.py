@@ -222,7 +222,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "no name of a host"
         raise InvalidSettings(
-            [f"cannot listen on {host}:{port}: {why}; choose another --host or --port"]
+            f"cannot listen on {host}:{port}: {why}; choose another --host or --port"
         ) from None
     name = f"[{host}]" if ":" in host else host
     return f"http://{name}:{runner.addresses[0][1]}"
@@ -269,10 +269,8 @@ def _check_ours(set_name: str, listed: Sequence[str]) -> None:
     foreign = [loc for loc in listed if not OURS.fullmatch(loc)]
     if foreign:
         raise InvalidSettings(
-            [
-                f"the set {set_name} holds {len(foreign)} resources that are no demo's, such as "
-                f"{foreign[0]}: give the demo a set of its own with --set"
-            ]
+            f"the set {set_name} holds {len(foreign)} resources that are no demo's, such as "
+            f"{foreign[0]}: give the demo a set of its own with --set"
         )
 
 

@@ -227,7 +227,7 @@ async def _name_in_set(hub: Connection, set_name: str, named: dict[str, str]) ->
             raise
         words = " ".join(f"--{_option(name)} {loc}" for name, loc in named.items())
         advice = f"let its administrator run once: rsnotify sets edit {set_name} {words}"
-        raise InvalidSettings([f"{error.detail}: {advice}"]) from None
+        raise InvalidSettings(f"{error.detail}: {advice}") from None
 
 
 def _option(capability: str) -> str:

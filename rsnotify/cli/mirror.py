@@ -56,7 +56,7 @@ def seconds_of(text: str) -> float:
     found = _DURATION.fullmatch(text)
     seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
     if seconds < LEAST_SECONDS:
-        raise InvalidSettings([f"--dump-every {text}: give a time such as 30m, 24h or 7d"])
+        raise InvalidSettings(f"--dump-every {text}: give a time such as 30m, 24h or 7d")
     return seconds
 
 
@@ -257,7 +257,7 @@ def mirror(
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     is_one = directory is None or not (all_sets or sources[1:])
     if not is_one and (Path(places[-1]) / FILE).exists():
-        raise InvalidSettings([f"{directory} is the mirror of one set: give another directory"])
+        raise InvalidSettings(f"{directory} is the mirror of one set: give another directory")
     if metrics is not None:
         write_metrics(metrics, metrics_of({}))  # what cannot be written is said at once
     dumping = dump and dump_every and Dumping(seconds_of(dump_every), tuple(shlex.split(dump)))
@@ -298,10 +298,10 @@ def map_of(text: str) -> Map:
     parts = folder.split("/")
     if not prefix or not all(parts) or {".", ".."} & set(parts) or "~" in folder:
         raise InvalidSettings(
-            [f"--map {text}: give PREFIX=DIR, with DIR a folder inside the mirror such as data/pdf"]
+            f"--map {text}: give PREFIX=DIR, with DIR a folder inside the mirror such as data/pdf"
         )
     if place_of(f"http://x/{folder}") != f"x/{folder}":
-        raise InvalidSettings([f"--map {text}: {folder!r} is no plain name of a folder"])
+        raise InvalidSettings(f"--map {text}: {folder!r} is no plain name of a folder")
     return prefix, folder
 
 
@@ -358,20 +358,20 @@ class MirrorRun(NamedTuple):
                         say_end(mirror, self.shown)
                 return 0 if is_whole else 1
         except Rejected as error:
-            raise InvalidSettings([error.detail]) from None
+            raise InvalidSettings(error.detail) from None
 
 
 def check_address(url: str, directory: Path | None) -> None:
     """Before anything is made in the directory."""
     if ADDRESS.match(url):
         if directory is not None and ADDRESS.match(str(directory)):
-            raise InvalidSettings([f"{directory} is no directory: name it after the addresses"])
+            raise InvalidSettings(f"{directory} is no directory: name it after the addresses")
         return
     is_swapped = directory is not None and ADDRESS.match(str(directory))
     advice = "the address comes first, then the directory"
     if not is_swapped:
         advice = "give one that begins with http://, https:// or ws://"
-    raise InvalidSettings([f"{url!r} is no address: {advice}"])
+    raise InvalidSettings(f"{url!r} is no address: {advice}")
 
 
 def until_ended(work: Coroutine[Any, Any, Result]) -> Result:
@@ -491,7 +491,7 @@ async def _show_plan(
                 _say_plan(mirror.state, json=json)
                 return 1 if skipped else 0
         except Rejected as error:
-            raise InvalidSettings([error.detail]) from None
+            raise InvalidSettings(error.detail) from None
 
 
 def _say_plan(state: State, *, json: bool) -> None:
@@ -542,6 +542,6 @@ def log_more(*, verbose: bool, file: Path | None) -> None:
     try:
         handler = logging.FileHandler(file)
     except OSError as error:
-        raise InvalidSettings([f"--log-file {file}: {error.strerror}"]) from None
+        raise InvalidSettings(f"--log-file {file}: {error.strerror}") from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.getLogger().addHandler(handler)

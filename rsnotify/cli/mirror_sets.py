@@ -118,7 +118,7 @@ class SetMirrors:
                 urls += await self._sets_at(url) if self._all_sets else [url]
             except (Rejected, TryAgain) as error:
                 if len(self._urls) == 1 and not self._running:
-                    raise InvalidSettings([error.detail]) from None
+                    raise InvalidSettings(error.detail) from None
                 say(f"failed: {error.detail}", err=True)
                 statuses.append(1)
         return urls, statuses

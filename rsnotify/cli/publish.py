@@ -273,10 +273,10 @@ def of_locs(locs: Sequence[str], **fields: Any) -> PublishInput:
 def of_file(path: Path, format_: str | None) -> PublishInput:
     """The changes in a file; `-` is stdin, in lines as they come if it is NDJSON."""
     if format_ is not None and format_ not in FORMATS:
-        raise InvalidSettings([f"--format {format_}: choose one of {', '.join(FORMATS)}"])
+        raise InvalidSettings(f"--format {format_}: choose one of {', '.join(FORMATS)}")
     if str(path) == "-":
         if sys.stdin is None:  # the parent process closed it
-            raise InvalidSettings(["--file -: stdin is closed: redirect something into it"])
+            raise InvalidSettings("--file -: stdin is closed: redirect something into it")
         if format_ in ("ndjson", "jsonl") and _comes_bit_by_bit(sys.stdin.fileno()):
             return PublishInput(_lines_as_they_come(), None)
         content = sys.stdin.buffer.read()
@@ -297,7 +297,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidSettings([f"cannot read {path}: {error.strerror}"]) from None
+        raise InvalidSettings(f"cannot read {path}: {error.strerror}") from None
 
 
 def _guessed(path: Path, content: bytes) -> str:
@@ -392,7 +392,7 @@ def publish_between(
     try:
         publisher = Publisher(url, token)
     except ValueError as error:
-        raise InvalidSettings([str(error)]) from None
+        raise InvalidSettings(str(error)) from None
     with publisher:
         try:
             changes = changes_between(old, new, max_delete=max_delete)
@@ -401,7 +401,7 @@ def publish_between(
                     publisher.send(set_name, change)
                 publisher.flush(FLUSH_SECONDS)
         except Unreadable as error:
-            raise InvalidSettings([error.detail]) from None
+            raise InvalidSettings(error.detail) from None
         except TimeoutError as error:
             raise TryAgain(str(error)) from None
         counters = publisher.counters

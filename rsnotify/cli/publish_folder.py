@@ -70,7 +70,7 @@ def _relay(state: Path, url: str, token: str | None, publishing: "Publishing") -
             on_refused=lambda refused: publishing.refused.append(refused.change.loc),
         )
     except ValueError as error:
-        raise InvalidSettings([str(error)]) from None
+        raise InvalidSettings(str(error)) from None
     with closing(relay):
         yield relay
 

@@ -82,9 +82,9 @@ def relay(
         with refusals_of(credential, url):
             relay.check()  # what the hub refuses is reported at once
     except (ValueError, OutboxError) as error:
-        raise InvalidSettings([str(error)]) from None
+        raise InvalidSettings(str(error)) from None
     except NotAHub as error:
-        raise InvalidSettings([error.detail]) from None
+        raise InvalidSettings(error.detail) from None
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", in_short(error))
     run(relay, metrics)
@@ -152,7 +152,7 @@ def show_status(database: str, *, json: bool, max_behind: float) -> int:
         with closing(table_of(database)) as table:
             status = status_of(table)
     except OutboxError as error:
-        raise InvalidSettings([str(error)]) from None
+        raise InvalidSettings(str(error)) from None
     is_well = status.behind_seconds <= max_behind
     if json:
         typer.echo(msgspec.json.encode(status._asdict()))
@@ -177,7 +177,7 @@ def run(relay: Relay, metrics: Path | None = None) -> None:
     try:
         waiting = relay.table.waiting()
     except OutboxError as error:
-        raise InvalidSettings([str(error)]) from None
+        raise InvalidSettings(str(error)) from None
     ended = rung_by_signals()
     with relay:
         if metrics is not None:
@@ -216,7 +216,7 @@ def drop_set(outbox: OutboxTable, database: str, set_name: str, *, must_ask: boo
     waiting = [each for each in outbox.waiting_by_channel() if each.set_name == set_name]
     if not waiting:
         where = without_password(database)
-        raise InvalidSettings([f"no change of the set {set_name!r} waits in {where}"])
+        raise InvalidSettings(f"no change of the set {set_name!r} waits in {where}")
     count = sum(each.changes for each in waiting)
     if must_ask:
         question = f"Drop {counted(count, 'change')} of {set_name}, unpublished?"
@@ -231,6 +231,6 @@ def _outbox(database: str) -> Iterator[OutboxTable]:
         with closing(table_of(database)) as outbox:
             yield outbox
     except NoOutbox as error:
-        raise InvalidSettings([f"{error.problem}: look at --database"]) from None
+        raise InvalidSettings(f"{error.problem}: look at --database") from None
     except OutboxError as error:
-        raise InvalidSettings([str(error)]) from None
+        raise InvalidSettings(str(error)) from None

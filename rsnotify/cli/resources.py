@@ -168,14 +168,14 @@ class LoadBody(NamedTuple):
 def body_of(files: Sequence[Path], format_: str | None) -> LoadBody:
     """The files, with what they are; gzip stays gzip."""
     if format_ is not None and format_ not in FORMATS:
-        raise InvalidSettings([f"--format {format_}: must be one of {', '.join(FORMATS)}"])
+        raise InvalidSettings(f"--format {format_}: must be one of {', '.join(FORMATS)}")
     if STDIN in files:
         headers = {"Content-Type": FORMATS[format_ or "ndjson"]}
         return LoadBody(files, headers)
     begins = [_beginning(path) for path in files]
     packed = [begin.startswith(GZIP) for begin in begins]
     if any(packed) and not all(packed):
-        raise InvalidSettings(["some files are gzip and some are not: make them all the same"])
+        raise InvalidSettings("some files are gzip and some are not: make them all the same")
     kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])
     return LoadBody(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
 
@@ -192,7 +192,7 @@ def _beginning(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(64)
     except OSError as error:
-        raise InvalidSettings([f"cannot read {path}: {error.strerror}"]) from None
+        raise InvalidSettings(f"cannot read {path}: {error.strerror}") from None
 
 
 def _opened(path: Path) -> BufferedReader:

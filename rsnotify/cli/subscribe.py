@@ -137,4 +137,4 @@ def _parsed(text: str) -> Position:
     try:
         return parse_moment(text, "--from")
     except Rejected as error:
-        raise InvalidSettings([error.detail]) from None
+        raise InvalidSettings(error.detail) from None

@@ -22,7 +22,7 @@ Subscription = Annotated[
 def _subscription(id_: str) -> str:
     if "://" in id_:
         advice = "name its ID, which `rsnotify subscriptions list` shows"
-        raise InvalidSettings([f"{id_!r} is the callback of a subscription: {advice}"])
+        raise InvalidSettings(f"{id_!r} is the callback of a subscription: {advice}")
     return f"/api/subscriptions/{quote(id_, safe='')}"
 
 

@@ -45,20 +45,20 @@ def checked_address(url: str) -> str:
         return url
     wrong = wrong or f"give it without {url.partition(parts.path or parts.netloc)[2]}"
     name = "RSNOTIFY_URL=" if os.environ.get("RSNOTIFY_URL") == url else "--url "
-    raise InvalidSettings([f"{name}{url}: {wrong}"])
+    raise InvalidSettings(f"{name}{url}: {wrong}")
 
 
 def checked_name(set_name: str) -> str:
     """A name that a set can have, or what is wrong with it."""
     set_name.encode()  # what is not UTF-8 is reported as for any argument
     if "://" in set_name:
-        raise InvalidSettings([f"{set_name[:80]!r} is an address: name the set, such as dataset1"])
+        raise InvalidSettings(f"{set_name[:80]!r} is an address: name the set, such as dataset1")
     if (wrong := wrong_name(set_name)) is not None:
         if Path(set_name[:256]).exists():
-            raise InvalidSettings([f"{set_name} is a file: name the set first, such as dataset1"])
+            raise InvalidSettings(f"{set_name} is a file: name the set first, such as dataset1")
         meant = set_name.lower().strip("/")
         question = "" if wrong_name(meant) else f"; did you mean {meant}?"
-        raise InvalidSettings([wrong + question])
+        raise InvalidSettings(wrong + question)
     return set_name
 
 
@@ -70,7 +70,7 @@ def token_of_environment() -> str | None:
 def _checked_token(name: str) -> str | None:
     token = os.environ.get(name) or None
     if token is not None and (wrong := wrong_token(token)) is not None:
-        raise InvalidSettings([f"{name} cannot be sent: {wrong}"])
+        raise InvalidSettings(f"{name} cannot be sent: {wrong}")
     return token
 
 
@@ -100,7 +100,7 @@ def _read_token(file: Path) -> str:
     try:
         return file.read_text().strip()
     except OSError as error:
-        raise InvalidSettings([f"{ADMIN_FILE}={str(file)!r}: {error.strerror}"]) from None
+        raise InvalidSettings(f"{ADMIN_FILE}={str(file)!r}: {error.strerror}") from None
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def refusals_of(credential: Credential, url: str) -> Iterator[None]:
     except Rejected as refused:
         if (message := _with_advice(refused, credential, url)) is None:
             raise
-        raise InvalidSettings([message]) from None
+        raise InvalidSettings(message) from None
 
 
 def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | None:

@@ -83,7 +83,7 @@ def validate(
     if something could not be checked.
     """
     if (site is None) == (not documents):
-        raise InvalidSettings(["name documents, or one Source with --site"])
+        raise InvalidSettings("name documents, or one Source with --site")
     log_more(verbose=verbose, file=log_file)
     network = network_of(header or [], cookies, rate, timeout)
     if site is not None:
@@ -144,7 +144,7 @@ def _read(document: str) -> bytes:
     try:
         return sys.stdin.buffer.read() if document == "-" else Path(document).read_bytes()
     except OSError as error:
-        raise InvalidSettings([f"cannot read {document}: {error.strerror}"]) from None
+        raise InvalidSettings(f"cannot read {document}: {error.strerror}") from None
 
 
 async def _fetched(url: str, network: Network | None) -> bytes:
@@ -155,14 +155,14 @@ async def _fetched(url: str, network: Network | None) -> bytes:
         async with asyncio.timeout(FETCH_SECONDS), Web(token, shown_to, network=network) as web:
             page = await web.page(url, cap=MAX_BYTES + 1)
     except TimeoutError:
-        raise InvalidSettings([f"cannot fetch {url}: no answer in time"]) from None
+        raise InvalidSettings(f"cannot fetch {url}: no answer in time") from None
     except Unreachable as error:
-        raise InvalidSettings([f"cannot fetch {url}: {error.cause}"]) from None
+        raise InvalidSettings(f"cannot fetch {url}: {error.cause}") from None
     except (Rejected, TryAgain) as error:
-        raise InvalidSettings([f"cannot fetch {url}: {error.detail}"]) from None
+        raise InvalidSettings(f"cannot fetch {url}: {error.detail}") from None
     if page.status != 200:
         why = NOTHING_THERE if page.status in (404, 410) else f"it answers {page.status}"
-        raise InvalidSettings([f"cannot fetch {url}: {why}"])
+        raise InvalidSettings(f"cannot fetch {url}: {why}")
     return page.body
 
 
@@ -240,7 +240,7 @@ def run_site(url: str, token: str | None, bounds: Bounds, network: Network, *, j
             looking = inspect(url, token=token, bounds=bounds, network=network, report=report)
             found = asyncio.run(looking)
         except (Rejected, TryAgain) as error:  # the address itself
-            raise InvalidSettings([error.detail]) from None
+            raise InvalidSettings(error.detail) from None
     if json:
         typer.echo(msgspec.json.encode(found))
     else:

@@ -164,7 +164,7 @@ def check_open_files() -> None:
 def check_enough(open_files: int) -> None:
     needed = SPARE_FILES + LEAST_CONNECTIONS
     if 0 <= open_files < needed:
-        raise InvalidSettings([TOO_FEW.format(open_files, needed)])
+        raise InvalidSettings(TOO_FEW.format(open_files, needed))
 
 
 def total_connections(wanted: int, *, is_chosen: bool) -> int:

@@ -25,10 +25,10 @@ def admin_token(settings: Settings) -> str:
         if not path.exists():
             _write_atomically(path, f"rsn_{secrets.token_urlsafe(32)}\n")
     except (FileExistsError, NotADirectoryError):
-        raise InvalidSettings([f"--data {settings.data} is no directory"]) from None
+        raise InvalidSettings(f"--data {settings.data} is no directory") from None
     except OSError as error:
         problem = f"cannot write the admin token to {path}: {error}; or set RSNOTIFY_ADMIN_TOKEN"
-        raise InvalidSettings([problem]) from None
+        raise InvalidSettings(problem) from None
     return checked_token(read_admin_token(settings.data), str(path))
 
 
@@ -36,10 +36,8 @@ def checked_token(token: str, where: str) -> str:
     """The token, if it is long enough and valid in a header."""
     if len(token) < ADMIN_TOKEN_CHARACTERS or not re.fullmatch(r"[!-~][ -~]*[!-~]", token):
         raise InvalidSettings(
-            [
-                f"the admin token in {where} must have at least {ADMIN_TOKEN_CHARACTERS} characters"
-                ", all visible ASCII; `openssl rand -hex 32` makes a good one"
-            ]
+            f"the admin token in {where} must have at least {ADMIN_TOKEN_CHARACTERS} characters"
+            ", all visible ASCII; `openssl rand -hex 32` makes a good one"
         )
     return token
 
@@ -61,11 +59,9 @@ def read_admin_token(data: Path) -> str:
     try:
         token = path.read_text().strip()
     except OSError as error:
-        raise InvalidSettings([f"cannot read the admin token: {error}"]) from None
+        raise InvalidSettings(f"cannot read the admin token: {error}") from None
     if not token:
-        raise InvalidSettings(
-            [f"{path} is empty: delete it, and the next start creates a new token"]
-        )
+        raise InvalidSettings(f"{path} is empty: delete it, and the next start creates a new token")
     return token
 
 

@@ -27,7 +27,7 @@ def hub() -> "HostedHub":
     """The hub, with the settings of the environment."""
     settings = Settings.from_env(os.environ)
     if settings.public_url is None:
-        raise InvalidSettings(["under another server the hub needs RSNOTIFY_PUBLIC_URL"])
+        raise InvalidSettings("under another server the hub needs RSNOTIFY_PUBLIC_URL")
     return HostedHub(settings, settings.public_url)
 
 

@@ -95,13 +95,13 @@ async def _wait_for_answer(client: Client, url: str) -> None:
         try:
             return await require_usable(client, address)
         except RedisRefuses as error:
-            raise InvalidSettings([f"--redis {address}: {error.detail}"]) from None
+            raise InvalidSettings(f"--redis {address}: {error.detail}") from None
         except TryAgain as error:
             if refusal := await Address.parse(url).refusal_of_tls():
-                raise InvalidSettings([f"--redis {address}: {refusal}"]) from None
+                raise InvalidSettings(f"--redis {address}: {refusal}") from None
             silence = f"no Redis answers at {address}: {error.detail}"
             if monotonic() > until:
-                raise InvalidSettings([silence]) from None
+                raise InvalidSettings(silence) from None
             if silence != said:
                 log.warning("%s; waiting up to %.0f s for it", silence, PATIENCE_SECONDS)
             said = silence
@@ -123,11 +123,11 @@ async def _require_usable(server: Client, address: str, *, is_cluster: bool) -> 
     if isinstance(hello, TryAgain):
         raise hello
     if isinstance(hello, Exception):  # Redis knows this command from 6.0 on
-        raise InvalidSettings([_too_old(address, "is too old")])
+        raise InvalidSettings(_too_old(address, "is too old"))
     await server.ping()
     problem = _problem(_pairs(hello), address, is_cluster=is_cluster)
     if problem:
-        raise InvalidSettings([problem])
+        raise InvalidSettings(problem)
     if is_cluster:
         await _require_joined(server)
 

@@ -90,7 +90,7 @@ def redis_url_of(settings: Settings) -> str | None:
     if not url:
         if password or settings.replicas:
             name = "RSNOTIFY_REDIS_PASSWORD" if password else "RSNOTIFY_REPLICAS"
-            raise InvalidSettings([f"{name} is given, but not RSNOTIFY_REDIS_URL"])
+            raise InvalidSettings(f"{name} is given, but not RSNOTIFY_REDIS_URL")
         return None
     Address.parse(url)
     return Address.with_password(url, password) if password else url

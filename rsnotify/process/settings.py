@@ -186,7 +186,7 @@ class Settings:
         """The environment's settings, under those chosen on the command line (None: not chosen)."""
         settings, problems = cls.judged(environ, **chosen)
         if problems:
-            raise InvalidSettings(problems)
+            raise InvalidSettings(*problems)
         return settings
 
     @classmethod

@@ -116,7 +116,7 @@ async def bound_socket(settings: Settings, inherited: int | None) -> socket.sock
     except OSError as error:
         made.close()
         raise InvalidSettings(
-            [f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"]
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port"
         ) from None
     return made
 

@@ -141,7 +141,7 @@ class Worker:
         """Return when another is to start; one that failed at first would fail again."""
         message = _how_it_ended(child)
         if not self.ready.is_set():
-            raise InvalidSettings([f"{message} before it was ready; see its message above"])
+            raise InvalidSettings(f"{message} before it was ready; see its message above")
         log.error("%s; starting another", message)
         await asyncio.sleep(RESTART_SECONDS)
 

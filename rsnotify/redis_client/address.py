@@ -68,7 +68,7 @@ class Address(NamedTuple):
             if url and ":/" not in url:
                 scheme = "unix" if url.startswith("/") else "redis"
                 wrong = f"write {scheme}://{Address.without_password(url)}"
-        raise InvalidSettings([f"--redis {Address.without_password(url)!r}: {wrong}"])
+        raise InvalidSettings(f"--redis {Address.without_password(url)!r}: {wrong}")
 
     @staticmethod
     def with_password(url: str, password: str) -> str:

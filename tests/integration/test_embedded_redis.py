@@ -404,7 +404,7 @@ async def test_the_supervisor_goes_on_when_a_restart_fails(
 
 
 def fail_twice(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
-    failures: list[Exception] = [OSError("disk full"), InvalidSettings(["no binary"])]
+    failures: list[Exception] = [OSError("disk full"), InvalidSettings("no binary")]
 
     def failing(find: Callable[..., Awaitable[Binary]]) -> Callable[..., Any]:
         async def find_or_fail(data_dir: Path, written_by: Engine | None) -> Binary:

@@ -203,7 +203,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 FAILURES = [
     Rejected("it is refused", status=403),
     TryAgain("it is too much", retry_after_seconds=0),
-    InvalidSettings(["the directory is that of another"]),
+    InvalidSettings("the directory is that of another"),
     RuntimeError("a bug"),
     1,
 ]

@@ -75,7 +75,7 @@ def test_whoever_listens_everywhere_without_a_public_address_is_warned(
 
 # --- what ends it --------------------------------------------------------------------------------
 
-WRONG, OTHER, BUG = InvalidSettings(["a"]), InvalidSettings(["b"]), RuntimeError()
+WRONG, OTHER, BUG = InvalidSettings("a"), InvalidSettings("b"), RuntimeError()
 
 
 @pytest.mark.parametrize(

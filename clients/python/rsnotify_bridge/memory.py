@@ -135,7 +135,7 @@ class BridgeStore:
         self.path = path
         self._lock = lock_beside(path, "bridge") if is_writer else None
         if not is_writer and not path.exists():
-            raise InvalidSettings([f"{path} is not there: no bridge has run with it yet"])
+            raise InvalidSettings(f"{path} is not there: no bridge has run with it yet")
         with self.checked():
             self.database = sqlite3.connect(path, isolation_level=None, timeout=30)
             try:
@@ -151,7 +151,7 @@ class BridgeStore:
         (version,) = run("PRAGMA user_version").fetchone()
         (tables,) = run("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if version not in (0, FORMAT):
-            raise InvalidSettings([f"{self.path} was written by another version of rsnotify"])
+            raise InvalidSettings(f"{self.path} was written by another version of rsnotify")
         if version == 0 and (tables or not is_writer):
             raise sqlite3.DatabaseError("no bridge has written it")
         if is_writer:
@@ -171,7 +171,7 @@ class BridgeStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise InvalidSettings([self.problem(error)]) from None
+            raise InvalidSettings(self.problem(error)) from None
 
     def close(self) -> None:
         self.database.close()

@@ -81,7 +81,7 @@ class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
             why = "it is empty"
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
-        raise InvalidSettings([f"token-file {self.token_file}: {why}"])
+        raise InvalidSettings(f"token-file {self.token_file}: {why}")
 
 
 class BridgeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,9 +95,9 @@ def read_bridges(path: Path) -> list[BridgeOptions]:
     try:
         found = msgspec.convert(tomllib.loads(path.read_text()), BridgeFile).bridge
     except OSError as error:
-        raise InvalidSettings([f"{path}: {error.strerror}"]) from None
+        raise InvalidSettings(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, or of an option
-        raise InvalidSettings([f"{path}: {error}"]) from None
+        raise InvalidSettings(f"{path}: {error}") from None
     check_options(found, str(path))
     return found
 
@@ -112,4 +112,4 @@ def check_options(options: Sequence[BridgeOptions], where: str | None = None) ->
     pairs = Counter((each.source, each.set_name) for each in options)
     problems += [f"{where}: {pair[0]} stands twice" for pair, count in pairs.items() if count > 1]
     if problems:
-        raise InvalidSettings(problems)
+        raise InvalidSettings(*problems)

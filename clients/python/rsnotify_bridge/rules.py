@@ -192,12 +192,12 @@ class LocRule(NamedTuple):
     @classmethod
     def of(cls, element: str | None, template: str | None, function: str | None) -> "LocRule":
         if sum(each is not None for each in (element, template, function)) > 1:
-            raise InvalidSettings(["give one of --loc-from, --loc and --loc-by"])
+            raise InvalidSettings("give one of --loc-from, --loc and --loc-by")
         for _, name in _FIELD.findall(template or ""):
             if name not in FIELDS:
-                raise InvalidSettings([f"--loc: {{{name}}} is not known: {', '.join(FIELDS)} are"])
+                raise InvalidSettings(f"--loc: {{{name}}} is not known: {', '.join(FIELDS)} are")
         if template is not None and not _FIELD.search(template):
-            raise InvalidSettings(["--loc: name a field such as {identifier} in it"])
+            raise InvalidSettings("--loc: name a field such as {identifier} in it")
         return cls(element, template, None if function is None else _function(function))
 
     @property
@@ -227,7 +227,7 @@ def _function(name: str) -> LocFunction:
     for found in entry_points(group=GROUP, name=name):
         function: LocFunction = found.load()
         return function
-    raise InvalidSettings([f"--loc-by {name}: no package has that entry point of {GROUP}"])
+    raise InvalidSettings(f"--loc-by {name}: no package has that entry point of {GROUP}")
 
 
 def changes_of(

@@ -52,7 +52,7 @@ class FileCursor:
         folder = self.path.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             wrong = "cannot be written to" if folder.is_dir() else "is not there: make it first"
-            raise InvalidSettings([f"cursor {self.path}: the directory {folder} {wrong}"])
+            raise InvalidSettings(f"cursor {self.path}: the directory {folder} {wrong}")
         return self._read()[0]
 
     def _read(self) -> tuple[Position | None, str]:
@@ -62,7 +62,7 @@ class FileCursor:
         except FileNotFoundError:
             return None, ""
         except (OSError, ValueError) as error:
-            raise InvalidSettings([f"cursor {self.path}: {error}"]) from None
+            raise InvalidSettings(f"cursor {self.path}: {error}") from None
 
     def save(self, cursor: Position) -> None:
         part = self.path.with_name(self.path.name + ".part")
@@ -86,7 +86,7 @@ class SqliteCursor:
                 "CREATE TABLE IF NOT EXISTS cursor_source (name PRIMARY KEY, address)"
             )
         except sqlite3.Error as error:
-            raise InvalidSettings([f"cursor {path}: {error}"]) from None
+            raise InvalidSettings(f"cursor {path}: {error}") from None
 
     def keep_for(self, url: str) -> None:
         """It is the place in what is followed at this address; refused if it was another's."""
@@ -133,10 +133,8 @@ def _plain(url: str) -> str:
 
 def _of_another(path: str | Path, known: str, address: str, advice: str) -> InvalidSettings:
     return InvalidSettings(
-        [
-            f"cursor {path}: it keeps the place in {known}, not in {address}: take another, "
-            f"or, if both are the same set, {advice}"
-        ]
+        f"cursor {path}: it keeps the place in {known}, not in {address}: take another, "
+        f"or, if both are the same set, {advice}"
     )
 
 

@@ -109,7 +109,7 @@ class Folder:
         self._base = checked_base(base)
         self._set_name = set_name
         if not path.is_dir():
-            raise InvalidSettings([f"--dir {path}: there is no such directory"])
+            raise InvalidSettings(f"--dir {path}: there is no such directory")
         whole = Path(os.path.abspath(path))
         self.state = state or whole.parent / f".{whole.name}.rsnotify-{set_name}.db"
         try:
@@ -120,7 +120,7 @@ class Folder:
             Outbox.create(self._database)
         except (OSError, sqlite3.Error) as error:
             problem = f"{self.state}: {error}; --state FILE keeps the state elsewhere"
-            raise InvalidSettings([problem]) from None
+            raise InvalidSettings(problem) from None
 
     def close(self) -> None:
         self._database.close()
@@ -336,5 +336,5 @@ def checked_base(base: str) -> str:
     elif wrong is None and not base.isascii():
         wrong = "write other characters than ASCII as %XX, of UTF-8"
     if wrong is not None:
-        raise InvalidSettings([f"--base {base}: {wrong}"])
+        raise InvalidSettings(f"--base {base}: {wrong}")
     return base.rstrip("/") + "/"

@@ -16,9 +16,9 @@ def lock_directory(directory: Path, user: str) -> int:
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except (FileExistsError, NotADirectoryError):
-        raise InvalidSettings([f"{directory} cannot be used: it is no directory"]) from None
+        raise InvalidSettings(f"{directory} cannot be used: it is no directory") from None
     except OSError as error:
-        raise InvalidSettings([f"{directory} cannot be used: {error.strerror}"]) from None
+        raise InvalidSettings(f"{directory} cannot be used: {error.strerror}") from None
     return _locked(lock, f"{directory} is in use by another {user}: end that first")
 
 
@@ -28,7 +28,7 @@ def lock_beside(path: Path, user: str) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise InvalidSettings([f"{path} cannot be used: {error.strerror}"]) from None
+        raise InvalidSettings(f"{path} cannot be used: {error.strerror}") from None
     return _locked(lock, f"{path} is in use by another {user}: end that first")
 
 
@@ -37,5 +37,5 @@ def _locked(lock: int, in_use: str) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise InvalidSettings([in_use]) from None
+        raise InvalidSettings(in_use) from None
     return lock

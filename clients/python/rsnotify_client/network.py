@@ -112,7 +112,7 @@ class Proxies(msgspec.Struct, frozen=True):
         if any(each.meets(host, port) for each in self.exceptions):
             return None
         if proxy.is_socks and find_spec("python_socks") is None:
-            raise InvalidSettings([f"{proxy.name} speaks SOCKS: install rsnotify[socks]"])
+            raise InvalidSettings(f"{proxy.name} speaks SOCKS: install rsnotify[socks]")
         return proxy
 
 
@@ -127,7 +127,7 @@ def parse_proxy(name: str, address: str) -> Proxy:
     except ValueError:
         host, scheme = None, ""
     if not host or scheme not in SCHEMES or parts.path not in ("", "/"):
-        raise InvalidSettings([f"{name} is no address of a proxy: write {EXAMPLE}"])
+        raise InvalidSettings(f"{name} is no address of a proxy: write {EXAMPLE}")
     return Proxy(scheme, host, port or SCHEMES[scheme], user, password)
 
 
@@ -270,10 +270,10 @@ def _check_names(environment: Mapping[str, str]) -> None:
     ]
     if unknown:
         raise InvalidSettings(
-            [f"{name} is no setting: set {CERTIFICATE} and {KEY}" for name in unknown]
+            *(f"{name} is no setting: set {CERTIFICATE} and {KEY}" for name in unknown)
         )
     if environment.get(KEY) and not environment.get(CERTIFICATE):
-        raise InvalidSettings([f"{KEY} is set without {CERTIFICATE}"])
+        raise InvalidSettings(f"{KEY} is set without {CERTIFICATE}")
 
 
 def parse_header(text: str) -> GivenHeader:
@@ -288,10 +288,10 @@ def parse_header(text: str) -> GivenHeader:
     if not colon or wrong_token(value) or not name.replace("-", "").isalnum() or " " in host:
         named = before.split(" ")[-1].partition(":")[0]  # the value may be secret
         raise InvalidSettings(
-            [f"--header {named}…: write 'Name: value', or 'HOST Name: value' for another host"]
+            f"--header {named}…: write 'Name: value', or 'HOST Name: value' for another host"
         )
     if name.lower() in ("host", "content-length", "transfer-encoding", "connection", "range"):
-        raise InvalidSettings([f"--header {name}: this one is ours to say"])
+        raise InvalidSettings(f"--header {name}: this one is ours to say")
     return GivenHeader(host.lower() or None, name, value)
 
 
@@ -362,7 +362,7 @@ class Credentials:
             jar.load(ignore_discard=True, ignore_expires=True)
         except (LoadError, OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no file of cookies as browsers keep it"
-            raise InvalidSettings([f"--cookies {self._network.cookies}: {why}"]) from None
+            raise InvalidSettings(f"--cookies {self._network.cookies}: {why}") from None
         for cookie in jar:
             cookie.expires = cookie.expires or None  # browsers write 0 for those of a session
         return jar
@@ -413,7 +413,7 @@ def _told_as(name: str, value: str) -> Iterator[None]:
         why = error.strerror
         if isinstance(error, ssl.SSLError):
             why = "it is no certificate" + (NO_KEY if name == CERTIFICATE else "")
-        raise InvalidSettings([f"{name}={value}: {why}"]) from None
+        raise InvalidSettings(f"{name}={value}: {why}") from None
 
 
 class OutOfReach(OSError):

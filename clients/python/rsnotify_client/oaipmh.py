@@ -87,7 +87,7 @@ class OaiRequest(NamedTuple):
         """
         parts = urlsplit(address.removeprefix(PREFIX))
         if parts.scheme not in ("http", "https"):
-            raise InvalidSettings([f"{address}: write oai: and the address, oai:https://…"])
+            raise InvalidSettings(f"{address}: write oai: and the address, oai:https://…")
         query = parse_qsl(parts.query, keep_blank_values=True)
         asked = dict(query)
         ours = ("verb", "metadataPrefix", "set", "from", "until", "resumptionToken")

@@ -125,10 +125,8 @@ def database_of(url: str) -> Database:
     scheme = url.partition(":")[0].partition("+")[0]
     if scheme not in DATABASES or "://" not in url:
         raise InvalidSettings(
-            [
-                f"the database is {without_password(url)!r}: "
-                f"give a URL that begins with {'://, '.join(DATABASES)}://"
-            ]
+            f"the database is {without_password(url)!r}: "
+            f"give a URL that begins with {'://, '.join(DATABASES)}://"
         )
     return DATABASES[scheme]
 
@@ -144,7 +142,7 @@ def table_of(database: str | Callable[[], Any]) -> OutboxTable:
 
             path = unquote(database.partition("://")[2].removeprefix("/"))
             if not path or "\0" in path:
-                raise InvalidSettings([f"{database!r} names no file: write sqlite:///file.db"])
+                raise InvalidSettings(f"{database!r} names no file: write sqlite:///file.db")
             return SqliteTable(path)
         case "postgresql":
             return OutboxTable(_postgresql(database), shown, shown)
@@ -182,7 +180,7 @@ def _mysql(url: str) -> Callable[[], Any]:
 
 def _missing(driver: str, extra: str) -> InvalidSettings:
     how = f"in a clone of rsnotify, pip install '.[{extra}]'"
-    return InvalidSettings([f"{driver} is not installed: {how}"])
+    return InvalidSettings(f"{driver} is not installed: {how}")
 
 
 def without_password(url: str) -> str:
@@ -192,7 +190,7 @@ def without_password(url: str) -> str:
         _ = parts.port
     except ValueError as error:
         why = ESCAPED if "@" in url else error  # which may quote a part of a password
-        raise InvalidSettings([f"cannot read the database's URL: {why}"]) from None
+        raise InvalidSettings(f"cannot read the database's URL: {why}") from None
     query = "&".join(each for each in parts.query.split("&") if not _is_password(each))
     if parts.password is None and query == parts.query:
         return url

@@ -47,4 +47,4 @@ def write(path: Path, text: str) -> None:
                 new.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidSettings([f"--metrics {path}: {why}"]) from None
+        raise InvalidSettings(f"--metrics {path}: {why}") from None

@@ -295,7 +295,7 @@ async def _read_now(
     known = copy.fact("source")
     if known not in (None, source.url):
         raise InvalidSettings(
-            [f"{copy.directory} is the mirror of {known}, not of {source.url}: give its address"]
+            f"{copy.directory} is the mirror of {known}, not of {source.url}: give its address"
         )
     baseline = Baseline(web, source, state, selection, report)
     lists = lists_of(web, source, skip=baseline.skip)

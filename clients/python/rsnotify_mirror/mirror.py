@@ -206,17 +206,15 @@ def _check_apart(directory: Path, kept: Path | None) -> None:
         return
     option, real_kept = f"--keep-deleted {kept}", Path(os.path.realpath(kept))
     if real_kept.is_relative_to(real) or real.is_relative_to(real_kept):
-        raise InvalidSettings(
-            [f"{option}: name a directory outside {directory}, and not around it"]
-        )
+        raise InvalidSettings(f"{option}: name a directory outside {directory}, and not around it")
     _check_outside(option, real_kept)
     if os.path.lexists(real_kept / HUB_LOCK):
-        raise InvalidSettings([f"{option}: a hub has its data there: name another directory"])
+        raise InvalidSettings(f"{option}: a hub has its data there: name another directory")
 
 
 def _check_outside(named: str, real: Path) -> None:
     if (other := mirror_around(real)) is not None:
-        raise InvalidSettings([f"{named} is in the mirror {other}: name a directory outside it"])
+        raise InvalidSettings(f"{named} is in the mirror {other}: name a directory outside it")
 
 
 def _kept(directory: Path | None) -> Disk | None:
@@ -225,9 +223,9 @@ def _kept(directory: Path | None) -> Disk | None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise InvalidSettings([f"--keep-deleted {directory}: it is no directory"]) from None
+        raise InvalidSettings(f"--keep-deleted {directory}: it is no directory") from None
     except OSError as error:
-        raise InvalidSettings([f"--keep-deleted {directory}: {error.strerror}"]) from None
+        raise InvalidSettings(f"--keep-deleted {directory}: {error.strerror}") from None
     return Disk(directory)
 
 

@@ -392,18 +392,14 @@ class Planner:
         directory = self.state.directory
         if (other := self.state.claim("source", url)) is not None:
             raise InvalidSettings(
-                [
-                    f"{directory} is the mirror of {other}: give that address, "
-                    f"or take another directory for a copy of {url}"
-                ]
+                f"{directory} is the mirror of {other}: give that address, "
+                f"or take another directory for a copy of {url}"
             )
         maps = msgspec.json.encode(self._options.maps).decode()
         if (other := self.state.claim("maps", maps)) is not None:
             raise InvalidSettings(
-                [
-                    f"{directory} was made with another --map: give {_maps_in_words(other)}, "
-                    "or take another directory"
-                ]
+                f"{directory} was made with another --map: give {_maps_in_words(other)}, "
+                "or take another directory"
             )
 
     def _select(self, selection: Selection) -> None:
@@ -422,7 +418,7 @@ class Planner:
         what, allowed = f"resources of {self.state.directory}", self._options.max_delete
         refusal = too_many(counted[False], counted.total(), allowed, what)
         if refusal is not None:
-            raise InvalidSettings([f"{selection} would remove {refusal}"])
+            raise InvalidSettings(f"{selection} would remove {refusal}")
 
     async def _discovered(self) -> Source:
         """A Source that does not answer is asked again a few times."""

@@ -133,14 +133,14 @@ class State:
             raise self.unwritable(error) if is_writer else self._unreadable(error) from None
         except sqlite3.Error as error:
             self.close()
-            raise InvalidSettings([f"{directory / FILE}: {error}"]) from None
+            raise InvalidSettings(f"{directory / FILE}: {error}") from None
 
     def _take(self, directory: Path) -> None:
         self._lock = lock_directory(directory, "mirror")
         if not (directory / FILE).exists() and any(directory.iterdir()):
             self.close()
             raise InvalidSettings(
-                [f"{directory} holds files, but no mirror: give an empty directory or a new one"]
+                f"{directory} holds files, but no mirror: give an empty directory or a new one"
             )
 
     def _open(self, path: Path) -> None:
@@ -151,12 +151,12 @@ class State:
 
     def _open_to_read(self, path: Path) -> None:
         if not path.exists():
-            raise InvalidSettings([f"{path.parent} is no mirror: make one with rsnotify mirror"])
+            raise InvalidSettings(f"{path.parent} is no mirror: make one with rsnotify mirror")
         self._database = _connected_to_read(path)
         made = self._database.execute(_TABLES_MADE).fetchone()[0]
         if made < _TABLES.count("CREATE TABLE"):  # a mirror was killed before
             self.close()
-            raise InvalidSettings([f"{path.parent} holds no copy yet: run rsnotify mirror again"])
+            raise InvalidSettings(f"{path.parent} holds no copy yet: run rsnotify mirror again")
 
     def __enter__(self) -> Self:
         return self
@@ -200,11 +200,11 @@ class State:
 
     def unwritable(self, error: sqlite3.Error) -> InvalidSettings:
         advice = "make room or give the right to write, then start again"
-        return InvalidSettings([f"{self.directory / FILE}: {error}: {advice}"])
+        return InvalidSettings(f"{self.directory / FILE}: {error}: {advice}")
 
     def _unreadable(self, error: sqlite3.Error) -> InvalidSettings:
         advice = "give the right to read it, or to write in its directory"
-        return InvalidSettings([f"{self.directory / FILE}: {error}: {advice}"])
+        return InvalidSettings(f"{self.directory / FILE}: {error}: {advice}")
 
     # Facts --------------------------------------------------------------------------------------
 

@@ -100,27 +100,23 @@ def _words(command: str) -> list[str]:
     try:
         words = shlex.split(command)
     except ValueError as error:
-        raise InvalidSettings([f"--exec: {error}"]) from None
+        raise InvalidSettings(f"--exec: {error}") from None
     if not words:
-        raise InvalidSettings(["--exec: name a command"])
+        raise InvalidSettings("--exec: name a command")
     for name in (found[2] for word in words for found in _NAMED.finditer(word)):
         if name not in (None, *NAMES):
             raise InvalidSettings(
-                [
-                    f"--exec: {{{name}}} is unknown; there are {{path}} and {{loc}}. "
-                    f"Write {{{{{name}}}}} if the program is to get {{{name}}} itself"
-                ]
+                f"--exec: {{{name}}} is unknown; there are {{path}} and {{loc}}. "
+                f"Write {{{{{name}}}}} if the program is to get {{{name}}} itself"
             )
     if (found := _run_as_text(words)) is not None:
         program, name = found
         raise InvalidSettings(
-            [
-                f"--exec: {{{name}}} is part of what {program} runs, and a Source decides what it "
-                f'is. Write "$RSNOTIFY_{name.upper()}" there (an environment variable, in quotes)'
-            ]
+            f"--exec: {{{name}}} is part of what {program} runs, and a Source decides what it "
+            f'is. Write "$RSNOTIFY_{name.upper()}" there (an environment variable, in quotes)'
         )
     if not _NAMED.search(words[0]) and shutil.which(words[0]) is None:
-        raise InvalidSettings([f"--exec {words[0]}: there is no such program that may be run"])
+        raise InvalidSettings(f"--exec {words[0]}: there is no such program that may be run")
     return words
 
 

@@ -370,6 +370,6 @@ class Workers:
         )
         if error.errno in FULL:
             self.problem = InvalidSettings(
-                [f"{problem}: make room, then start again; nothing is lost"]
+                f"{problem}: make room, then start again; nothing is lost"
             )
         return Event("failed", row.loc, row.path, problem=problem)

@@ -56,17 +56,15 @@ async def _reads(binary: Binary, file: Path) -> bool:
 def _damaged(file: Path, binary: Binary, found: re.Match[bytes] | None) -> InvalidSettings:
     reason = f" ({found[2].decode()} at byte {int(found[1]):,})" if found else ""
     return InvalidSettings(
-        [f"{file} is damaged, says {binary}{reason}: copy it again, or take an older backup"]
+        f"{file} is damaged, says {binary}{reason}: copy it again, or take an older backup"
     )
 
 
 def _unreadable(file: Path, binaries: Sequence[Binary]) -> InvalidSettings:
     listed = " nor ".join(map(str, binaries))
     return InvalidSettings(
-        [
-            f"{file} cannot be read by {listed}: it is damaged, or was written by another engine "
-            "or a later version, which must then be on the PATH"
-        ]
+        f"{file} cannot be read by {listed}: it is damaged, or was written by another engine "
+        "or a later version, which must then be on the PATH"
     )
 
 
@@ -92,7 +90,7 @@ def back_up(data_dir: Path, target: Path, say: Say = _quiet) -> int:
     """Write the file, whole or not at all, while the hub runs; its size."""
     data_dir = data_dir.resolve()
     if not (data_dir / SOCKET).exists():
-        raise InvalidSettings([f"no hub with a Redis of its own runs in {data_dir}: {NOT_OWN}"])
+        raise InvalidSettings(f"no hub with a Redis of its own runs in {data_dir}: {NOT_OWN}")
     with short_enough(data_dir / SOCKET) as socket:
         asyncio.run(_save(f"unix://{quote(str(socket))}", say))
     snapshot, part = data_dir / SNAPSHOT, target.with_name(f".{target.name}.part")
@@ -138,9 +136,9 @@ def restore(source: Path, data_dir: Path, say: Say = _quiet) -> bool:
     """
     with source.open("rb") as file:
         if not file.read(len(MAGIC[0])).startswith(MAGIC):
-            raise InvalidSettings([f"{source} is no backup: it is no RDB file of Redis or Valkey"])
+            raise InvalidSettings(f"{source} is no backup: it is no RDB file of Redis or Valkey")
         if not _is_whole(file):
-            raise InvalidSettings([f"{source} is not whole: its end is missing; copy it again"])
+            raise InvalidSettings(f"{source} is not whole: its end is missing; copy it again")
     return asyncio.run(_put_back(source.resolve(), data_dir, say))
 
 
@@ -156,7 +154,7 @@ async def _put_back(source: Path, data_dir: Path, say: Say) -> bool:
     async with directory_taken(data_dir):
         if await asyncio.to_thread(journals.exists):
             raise InvalidSettings(
-                [f"{data_dir} has journals already: restore into a directory of its own"]
+                f"{data_dir} has journals already: restore into a directory of its own"
             )
         await asyncio.to_thread(_lay_out, source, journals, say)
     return is_checked

@@ -73,10 +73,8 @@ def _sync_directory(path: Path) -> None:
 
 def _not_understood(path: Path) -> InvalidSettings:
     return InvalidSettings(
-        [
-            f"{path} does not name the engine that wrote the data beside it: write "
-            "`redis 7.0.15`, `valkey 9.1.2` or whatever it was into it"
-        ]
+        f"{path} does not name the engine that wrote the data beside it: write "
+        "`redis 7.0.15`, `valkey 9.1.2` or whatever it was into it"
     )
 
 
@@ -151,8 +149,8 @@ def _none_for(
 ) -> InvalidSettings:
     usable = [binary for binary in found if binary.engine.is_new_enough]
     if written_by is None or not usable:
-        return InvalidSettings([_none_usable(found)])
-    return InvalidSettings([_none_reads(data_dir, written_by, usable)])
+        return InvalidSettings(_none_usable(found))
+    return InvalidSettings(_none_reads(data_dir, written_by, usable))
 
 
 def _none_usable(found: Sequence[Binary]) -> str:

@@ -98,22 +98,18 @@ def short_enough(socket: Path) -> Iterator[Path]:
 
 
 def _unusable(data_dir: Path, error: OSError) -> InvalidSettings:
-    return InvalidSettings([f"--data {data_dir} cannot be used: {error.strerror}"])
+    return InvalidSettings(f"--data {data_dir} cannot be used: {error.strerror}")
 
 
 def _in_use(data_dir: Path, holder: str) -> InvalidSettings:
     return InvalidSettings(
-        [
-            f"{data_dir} is in use by process {holder}; stop it, "
-            "or give this hub a directory of its own with --data"
-        ]
+        f"{data_dir} is in use by process {holder}; stop it, "
+        "or give this hub a directory of its own with --data"
     )
 
 
 def _workers_left(data_dir: Path, holder: str) -> InvalidSettings:
     return InvalidSettings(
-        [
-            f"{data_dir} is in use by workers of the hub process {holder}, "
-            "which is dead: end them, and start again"
-        ]
+        f"{data_dir} is in use by workers of the hub process {holder}, "
+        "which is dead: end them, and start again"
     )

@@ -280,20 +280,18 @@ def _taken_on(engine: Engine, written_by: Engine | None) -> str:
 
 def _will_not_go(data_dir: Path, holder: str) -> InvalidSettings:
     return InvalidSettings(
-        [
-            f"a redis-server that an earlier hub left in {data_dir} does not shut down: "
-            f"end its process, {holder}, and start again"
-        ]
+        f"a redis-server that an earlier hub left in {data_dir} does not shut down: "
+        f"end its process, {holder}, and start again"
     )
 
 
 def _loads_too_long(data_dir: Path) -> InvalidSettings:
-    return InvalidSettings([f"redis-server takes too long to load{_last_words(data_dir)}"])
+    return InvalidSettings(f"redis-server takes too long to load{_last_words(data_dir)}")
 
 
 def _died(data_dir: Path, status: int) -> InvalidSettings:
     words = _last_words(data_dir)
-    return InvalidSettings([f"redis-server died at its start with status {status}{words}"])
+    return InvalidSettings(f"redis-server died at its start with status {status}{words}")
 
 
 def _last_words(data_dir: Path) -> str:

@@ -112,7 +112,7 @@ class CopyReader:
         """The Capability List of the Source."""
         found = self._state.fact("source")
         if found is None:
-            raise InvalidSettings([f"{self.directory} holds no copy yet: run rsnotify mirror"])
+            raise InvalidSettings(f"{self.directory} holds no copy yet: run rsnotify mirror")
         return found
 
     # What it knows ------------------------------------------------------------------------------

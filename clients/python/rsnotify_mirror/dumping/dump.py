@@ -323,7 +323,7 @@ def _made(
 def _last(folder: DumpFolder, source: str) -> Generation | None:
     last = folder.kept[-1] if folder.kept else None
     if last is not None and last.source != source:
-        raise InvalidSettings([f"{folder.directory} holds dumps of {last.source}, not of {source}"])
+        raise InvalidSettings(f"{folder.directory} holds dumps of {last.source}, not of {source}")
     return last
 
 

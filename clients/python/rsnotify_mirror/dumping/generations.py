@@ -47,7 +47,7 @@ class DumpFolder:
         if not self._generations.exists() and any(directory.iterdir()):
             os.close(lock)
             raise InvalidSettings(
-                [f"{directory} holds files, but no dumps: give an empty directory or a new one"]
+                f"{directory} holds files, but no dumps: give an empty directory or a new one"
             )
         self._generations.mkdir(exist_ok=True)
         self.packages.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ class DumpFolder:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Generation)
         except (OSError, msgspec.MsgspecError) as error:
-            raise InvalidSettings([f"cannot read {path}: {error}; remove its folder"]) from None
+            raise InvalidSettings(f"cannot read {path}: {error}; remove its folder") from None
 
     def publish(self, generation: Generation, documents: Mapping[str, bytes]) -> None:
         """Let all readers see it, at once."""
@@ -138,13 +138,13 @@ class Bucket:
             from obstore.store import from_url  # noqa: PLC0415
         except ModuleNotFoundError:
             advice = "in a clone of rsnotify, pip install '.[s3]'"
-            raise InvalidSettings([f"{url} needs the package obstore: {advice}"]) from None
+            raise InvalidSettings(f"{url} needs the package obstore: {advice}") from None
         self._url = url
         self._obstore: Any = obstore
         try:
             self._store: Any = from_url(url)
         except Exception as error:  # its errors have no other name in common
-            raise InvalidSettings([f"{url}: {error}"]) from None
+            raise InvalidSettings(f"{url}: {error}") from None
 
     def publish(self, folder: Path) -> int:
         """Let the bucket have what the folder has; how many files were sent."""
