@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from rsnotify_bridge import oai
+from rsnotify_bridge import sources
 from rsnotify_client import oaipmh
 from rsnotify_client.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
 from tests.bridge.bridging import Bridging
@@ -264,7 +264,7 @@ async def test_what_a_list_left_out_that_announced_more_is_not_gone(
     source.handlers["/oai"] = handler
     for case in ((0, 4, 31, 0), (0, 5, 31, 5), (5, 4, 25, 10)):
         first, confirmed, announced, gone = case
-        monkeypatch.setattr(oai, "CONFIRMED", confirmed)
+        monkeypatch.setattr(sources, "CONFIRMED", confirmed)
         for number in range(first, first + 5):
             repository.records.pop(number, None)
         bridging.forget_comparison()

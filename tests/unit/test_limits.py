@@ -53,7 +53,7 @@ from rsnotify.websub import dialler
 from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
-from rsnotify_bridge import memory, oai, options, rules
+from rsnotify_bridge import memory, options, rules, sources
 from rsnotify_client import (
     between,
     discovery,
@@ -66,7 +66,6 @@ from rsnotify_client import (
     polite,
     publisher,
     queue,
-    readers,
     sender,
     transport,
     web,
@@ -92,11 +91,11 @@ LIMITS: dict[str, float] = {
     "attributes of one tag": markup.ATTRIBUTES,
     "pages of one harvest": oaipmh.MAX_PAGES,
     "pages without a new record, one after the other": oaipmh.STALE_PAGES,
-    "records that a harvest left out, asked for one by one": oai.CONFIRMED,
+    "records that a harvest left out, asked for one by one": sources.CONFIRMED,
     "harvests begun anew because a resumption token has expired": oaipmh.EXPIRED,
     "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,
-    "entries of a feed or collection": readers.MAX_ENTRIES,
-    "parts of an index of lists": readers.MAX_PARTS,
+    "entries of a feed or collection": sources.MAX_ENTRIES,
+    "parts of an index of lists": sources.MAX_PARTS,
     "bytes of a robots.txt": polite.ROBOTS_BYTES,
     "seconds between two requests that robots.txt may ask for": polite.LONGEST_DELAY_SECONDS,
     "bridges of a file": options.MAX_BRIDGES,

@@ -19,9 +19,8 @@ from msgspec.structs import replace
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.rules import told, with_via
-from rsnotify_bridge.sources import Piece
+from rsnotify_bridge.sources import Parts, Piece
 from rsnotify_client.locks import lock_beside
-from rsnotify_client.readers import Parts
 
 FORMAT = 2
 ANEW = "if it is a bridge's, move it away: the bridge then begins anew, and deletes nothing"

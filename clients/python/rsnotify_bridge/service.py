@@ -8,13 +8,19 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rsnotify_bridge.bridge import Bridge
-from rsnotify_bridge.feeds import ACTIVITIES, FEED, TOPIC, FeedSource
-from rsnotify_bridge.lists import ChannelSource, ListedSource
 from rsnotify_bridge.memory import BridgeStore
-from rsnotify_bridge.oai import OaiSource
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import LocRule
-from rsnotify_bridge.sources import SourceAdapter
+from rsnotify_bridge.sources import (
+    ACTIVITIES,
+    FEED,
+    TOPIC,
+    ChannelSource,
+    FeedSource,
+    ListedSource,
+    OaiSource,
+    SourceAdapter,
+)
 from rsnotify_bridge.target import HubTarget
 from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.network import Network

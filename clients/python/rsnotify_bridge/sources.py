@@ -1,18 +1,49 @@
-"""What every kind of Source has in common: an adapter, and what it yields.
+"""The Sources that a bridge reads, each kind in its own way: lists, channels, feeds, OAI-PMH.
 
-Rules that hold here: what was not read to its end says so, and deletes nothing.
+Rules that hold here: what was not read to its end says so, and deletes nothing. A list that is
+older than the Change Lists is read together with them; what a server calls unchanged is not read
+again; the parts of an index are lists, never indexes. Pages are bounded in bytes and number, and
+none is read twice; what leaves a feed is old, not gone, unless it says that it has everything; a
+time that has not come yet moves no cursor.
 """
 
+import re
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from time import time
 from typing import NamedTuple
 
-from rsnotify.resourcesync.change import Change
-from rsnotify_client.address import without_tokens
+from msgspec.structs import replace
+
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
+from rsnotify.resourcesync.xml_reader import change_of
+from rsnotify.resourcesync.xml_writer import Entry
+from rsnotify_bridge.rules import LocRule, changes_of
+from rsnotify_client.address import joined, without_tokens
+from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.discovery import Source
+from rsnotify_client.documents import RemoteDocument, next_after
+from rsnotify_client.dumps import lists_of
+from rsnotify_client.feeds import (
+    Entries,
+    FeedPage,
+    PageReader,
+    activity_page,
+    feed_page,
+    notification_page,
+)
+from rsnotify_client.follower import Follower, Timeline
+from rsnotify_client.markup import PAGE_BYTES
+from rsnotify_client.notification import Received, position_of
+from rsnotify_client.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_client.polite import PoliteWeb
-from rsnotify_client.readers import Parts
+from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
 
 SKIPPED_NAMED = 20
 AGAIN_SECONDS = 86_400.0
+
+Parts = dict[str, tuple[int, Tag]]
+"""Each part of a list: its number, which it keeps, and what it was known by."""
 
 
 class SourceGap(Exception):
@@ -35,7 +66,7 @@ Pieces = AsyncGenerator[Piece, None]
 
 
 class SourceAdapter:
-    """One Source, read in its own way. What a reading had to leave out is in `skipped`."""
+    """What all kinds have in common. What a reading had to leave out is in `skipped`."""
 
     kind = ""
     via = ""  # the Source's own address, for those that came from nowhere else
@@ -85,3 +116,331 @@ class SourceAdapter:
     def live(self, cursor: str | None) -> Pieces:
         """As `changes`, without an end."""
         raise NotImplementedError
+
+
+# --- Resource Lists, sitemaps, Change Lists, channels ---------------------------------------------
+
+MAX_PARTS = 50_000
+
+
+class ListedSource(SourceAdapter):
+    """A Resource List or sitemap, Change Lists, or both."""
+
+    overlays = True
+
+    def __init__(self, web: PoliteWeb, source: Source) -> None:
+        super().__init__(web)
+        self.source = source
+        self.via = source.url
+        self._timeline = Timeline()  # it knows what was read at its very end
+        self._lists: ChangeLists | None = lists_of(web, source, skip=self.skip)
+        self.has_changes = self._lists is not None
+        self.kind = "Change Lists" if self.has_changes else "Resource List or sitemap"
+        self.compare_seconds = AGAIN_SECONDS if self.has_changes else None
+        if source.resourcelist is None and source.resourcedump is not None:
+            self.remarks.append("its Resource Dump is not read: only what changes is published")
+
+    def how(self) -> str:
+        names = ("resourcelist", "changelist", "changedump")
+        found = {name: getattr(self.source, name) for name in names}
+        return "; ".join(f"{name} {url}" for name, url in found.items() if url)
+
+    async def state(self) -> Pieces:
+        self.unchanged, self.cursor = set(), None
+        url = self.source.resourcelist
+        self.is_whole = url is not None
+        if url is None:
+            return
+        known, self.parts = self.parts, {}
+        tag = known[url][1] if [*known] == [url] else Tag()
+        index: list[str] = []
+        async with aclosing(self._list(url, 0, tag, index)) as pieces:
+            async for piece in pieces:
+                yield piece
+        free = 1 + max([0, *(number for number, _ in known.values())])
+        for part in dict.fromkeys(index):
+            number, tag = known.get(part) or (free + len(self.parts), Tag())
+            async with aclosing(self._list(part, number, tag)) as pieces:
+                async for piece in pieces:
+                    yield piece
+        if self.parts.keys() == known.keys() and 0 < len(known) == len(self.unchanged):
+            raise Unchanged
+        self.cursor = self.cursor if position_of(self.cursor) else None
+
+    async def _list(
+        self, url: str, number: int, tag: Tag, index: list[str] | None = None
+    ) -> Pieces:
+        """One list; if it is an index, and may be one, the addresses of its parts go to `index`."""
+        document = RemoteDocument(self.web, url, tag)
+        try:
+            async with aclosing(aiter(document)) as pieces:
+                async for entries in pieces:
+                    if document.head.root == "urlset":
+                        yield self._piece(document, entries, number)
+                    elif index is None:
+                        raise Refused(f"{url} is an index under an index: name its parts in one")
+                    else:
+                        index += [joined(url, entry.loc) for entry in entries]
+        except Unchanged:
+            self.parts[url] = number, tag
+            self.unchanged.add(number)
+            return
+        for what in document.skipped:
+            self.skip(f"{url}: {what}")
+        if index is not None or self.cursor is None:
+            self.cursor = document.head.md.at or self.cursor
+        if document.head.root == "urlset":
+            self.parts[url] = number, document.tag
+        elif not index:
+            self.skip(f"{url} is an index of nothing")
+        elif len(index) > MAX_PARTS:
+            raise Refused(f"{url} has more than {MAX_PARTS:,} parts")
+
+    def _piece(self, document: RemoteDocument, entries: list[Entry], part: int) -> Piece:
+        self.via = joined(document.url, document.head.link("up") or self.source.url)
+        if nameless := sum(not each.loc for each in entries):
+            self.skip(f"{nameless} entries of {document.url} without <loc>")
+        found = [
+            (loc, replace(change, loc=loc, change="created", datetime=None))
+            for change in map(change_of, entries)
+            if change.loc and (loc := joined(document.url, change.loc))
+        ]
+        return Piece(found, part)
+
+    async def changes(self, cursor: str | None) -> Pieces:
+        assert self._lists is not None  # noqa: S101 - `has_changes` says so
+        if self._timeline.cursor is None or self._timeline.cursor != position_of(cursor):
+            self._timeline = Timeline(position_of(cursor))
+        try:
+            async with aclosing(self._lists.after(self._timeline.cursor)) as pieces:
+                async for received in pieces:
+                    if (new := self._timeline.new_in(received)) is not None:
+                        yield _changed(new)
+        except HistoryGone as error:
+            raise SourceGap(str(error), str(error.begins)) from None
+
+
+def _changed(received: Received) -> Piece:
+    return Piece([(change.loc, change) for change in received.changes], 0, str(received.until))
+
+
+class ChannelSource(ListedSource):
+    """A channel: WebSocket, event stream or both; lists fill what it leaves out."""
+
+    is_live = True
+
+    def __init__(self, web: PoliteWeb, channel_web: Web, source: Source) -> None:
+        super().__init__(web, source)
+        self._channel_web = channel_web  # a stream that stays open takes no turn of others
+        self._follower: Follower | None = None
+        self.kind = "channel"
+        self.compare_seconds = AGAIN_SECONDS
+        if not self.has_changes and source.resourcelist is None:
+            self.remarks.append("it has no lists: what is missed while nobody listens is lost")
+
+    def how(self) -> str:
+        channel = f"channel {self.source.socket or self.source.topic}"
+        return "; ".join(filter(None, (channel, super().how())))
+
+    @property
+    def trouble(self) -> str | None:  # type: ignore[override]
+        return None if self._follower is None else self._follower.trouble
+
+    async def live(self, cursor: str | None) -> AsyncGenerator[Piece, None]:
+        follower = Follower(
+            self.source.socket or self.source.topic or self.source.url,
+            cursor=position_of(cursor),
+            web=self._channel_web,
+            source=self.source,
+            lists=self._lists,
+        )
+        self._follower = follower
+        try:
+            async with aclosing(aiter(follower)) as pieces:
+                async for received in pieces:
+                    self.via = received.up or self.via
+                    yield _changed(received)
+        except HistoryGone as error:
+            raise SourceGap(str(error), str(error.begins)) from None
+
+
+# --- feeds, collections of activities, topics -----------------------------------------------------
+
+BEGINNING_BYTES = 2_048
+MAX_ENTRIES = 100_000
+"""Of a feed, or of the activities since a cursor, in memory at once."""
+ACCEPT = {
+    "Accept": "application/atom+xml, application/rss+xml, application/ld+json, "
+    "application/activity+json, application/json;q=0.9, application/xml;q=0.8, */*;q=0.1"
+}
+_COMPLETE = re.compile(rb"<(?:\w+:)?complete\b")
+
+
+class FeedKind(NamedTuple):
+    """What its pages are called, known by, read by; and what is to be known of it."""
+
+    name: str
+    mark: re.Pattern[bytes]
+    read: PageReader
+    remark: str
+
+    def is_in(self, body: bytes) -> bool:
+        return self.mark.search(body[:BEGINNING_BYTES]) is not None
+
+
+FEED = FeedKind(
+    "feed", re.compile(rb"<(?:\w+:)?(feed|rss|RDF)\b"), feed_page,
+    "a feed does not say what is deleted, unless it has tombstones or is complete",
+)  # fmt: skip
+ACTIVITIES = FeedKind(
+    "Activity Streams", re.compile(rb'^\s*\{[^\0]*"type"\s*:\s*"OrderedCollection(Page)?"'),
+    activity_page, "of several activities of one object the newest is published",
+)  # fmt: skip
+TOPIC = FeedKind(
+    "topic, polled", re.compile(rb"capability\s*=\s*[\"']change-notification[\"']"),
+    notification_page, "it has neither a channel nor lists: only its latest notification is read",
+)  # fmt: skip
+
+
+class FeedSource(SourceAdapter):
+    """Pages of changes. One that says that it is complete is compared, again and again."""
+
+    is_partial = True
+
+    def __init__(self, web: PoliteWeb, url: str, kind: FeedKind, body: bytes) -> None:
+        super().__init__(web)
+        self.kind, self.via = kind.name, url
+        self.has_changes = _COMPLETE.search(body) is None
+        self.remarks.append(kind.remark)
+        self._read_page = kind.read
+        self._known: Tag | None = None  # by what was dealt with
+
+    def how(self) -> str:
+        return f"read at {self.via}"
+
+    async def state(self) -> Pieces:
+        _, known = self.parts.get(self.via, (0, None))
+        piece, tag = await self._after(None, known)
+        self.cursor, self.parts = piece.cursor, {self.via: (0, tag)}
+        yield piece._replace(cursor=None)
+
+    async def changes(self, cursor: str | None) -> Pieces:
+        at = position_of(cursor)
+        try:
+            piece, tag = await self._after(at, self._known if at else None)
+        except Unchanged:
+            return
+        yield piece
+        self._known = tag
+
+    async def _after(self, cursor: Position | None, known: Tag | None) -> tuple[Piece, Tag]:
+        """The newest of each resource since the cursor, and what the first page is known by.
+
+        Older ones may be among them. `Unchanged` where the first page is still the known one.
+        """
+        page, tag = await self._fetched(self.via, known or Tag())
+        self.is_whole = page.is_complete and page.older is None
+        pages, entries, times = [self.via], page.entries, [cursor, page.ends]
+        while page.older is not None and not _reaches(page, cursor):
+            pages.append(next_after(pages, pages[-1], page.older))
+            page, _ = await self._fetched(pages[-1], Tag())
+            entries = page.entries + entries
+            times.append(page.ends)
+            if len(entries) > MAX_ENTRIES:
+                raise Refused(f"{self.via} has more than {MAX_ENTRIES:,} entries to read")
+        if cursor is not None and entries and not _reaches(page, cursor):
+            self.skip(f"{self.via} does not reach back to {cursor}: entries may be missing")
+        newest = max((each for each in times if each is not None), default=None)
+        now = Position(int(time() * MICROSECONDS))
+        until = None if newest is None else str(min(newest, now))
+        return Piece(_last_of_each(entries), 0, until), tag
+
+    async def _fetched(self, url: str, known: Tag) -> tuple[FeedPage, Tag]:
+        """A page, whole; `Unchanged` if it is the one that is known."""
+        async with self.web.ask(url, headers=ACCEPT | known.condition) as answer:
+            check_status(url, answer)
+            data = await answer.read(PAGE_BYTES + 1)
+            if len(data) > PAGE_BYTES:
+                raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")
+            return self._read_page(url, data, self.skip), Tag.of(answer.headers)
+
+
+def _reaches(page: FeedPage, cursor: Position | None) -> bool:
+    """Whether nothing older is needed."""
+    is_known = cursor is not None and page.begins is not None and page.begins <= cursor
+    return page.begins_anew or is_known
+
+
+def _last_of_each(entries: Entries) -> Entries:
+    """Of several entries of one resource the newest counts."""
+    last: dict[str, Change] = {}
+    for key, change in entries:
+        last.pop(key, None)  # it takes the place of the newest
+        last[key] = change
+    return [*last.items()]
+
+
+# --- OAI-PMH --------------------------------------------------------------------------------------
+
+LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
+CONFIRMED = 1_000  # so many records that a harvest left out are asked for one by one
+
+
+class OaiSource(SourceAdapter):
+    """A repository, or a set of it: harvested whole once, then what it says has changed."""
+
+    kind = "OAI-PMH"
+    has_changes = True
+
+    def __init__(
+        self, web: PoliteWeb, request: OaiRequest, rule: LocRule, said: OaiIdentity
+    ) -> None:
+        super().__init__(web)
+        self._request, self._rule, self._said = request, rule, said
+        self._harvest = Harvest(web, request, said.granularity, has_metadata=rule.needs_metadata)
+        self.via = request.base
+        self.compare_seconds = AGAIN_SECONDS if said.deleted == "no" else LONG_SECONDS
+        if said.deleted != "persistent":
+            self.remarks.append(
+                f"it keeps deleted records: {said.deleted}; deletions are found by harvesting all "
+                f"of it every {self.compare_seconds / 86_400:.0f} days"
+            )
+
+    @classmethod
+    async def find(cls, web: PoliteWeb, address: str, rule: LocRule) -> "OaiSource":
+        request = OaiRequest.of(address)
+        return cls(web, request, rule, await identify(web, request))
+
+    def how(self) -> str:
+        said, request = self._said, self._request
+        set_ = f", set {request.set_spec}" if request.set_spec else ""
+        unit = "days" if self._harvest.granularity == DAY else "seconds"
+        return (
+            f"{self._harvest.verb} of {said.name or request.base} with {request.prefix}{set_}; "
+            f"datestamps in {unit}; deleted records: {said.deleted}"
+        )
+
+    async def state(self) -> Pieces:
+        async with aclosing(self._harvested(None)) as pieces:
+            async for piece in pieces:
+                entries = [entry for entry in piece.entries if entry[1].change != "deleted"]
+                yield Piece(entries)
+
+    async def changes(self, cursor: str | None) -> Pieces:
+        async with aclosing(self._harvested(cursor)) as pieces:
+            async for piece in pieces:
+                yield piece
+        if self.short is None:  # else it is read again
+            yield Piece([], 0, self.cursor)
+
+    async def gone(self, keys: list[str]) -> list[str]:
+        """Many a repository skips records when others change between two of its pages."""
+        if len(keys) > CONFIRMED:
+            return [] if self.short else keys
+        return [key for key in keys if not await self._harvest.has(key)]
+
+    async def _harvested(self, cursor: str | None) -> Pieces:
+        async with aclosing(self._harvest.pages(cursor)) as pages:
+            async for page in pages:
+                yield Piece(list(changes_of(page, self._request, self._rule, self.skip)))
+        self.cursor, self.short = self._harvest.next_cursor(cursor), self._harvest.shortfall
