@@ -12,7 +12,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Generic, Literal, Self, TypeVar, cast
@@ -195,14 +195,11 @@ class ReadingThread(threading.Thread, Generic[Piece]):
         self._follower = follower
         self._room = asyncio.Semaphore(WAITING_PIECES)
         self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[None] | None = None
-        self._is_over = threading.Event()
+        self._task = self._loop.create_task(self._read())
 
     def run(self) -> None:
         try:
-            self._task = self._loop.create_task(self._read())
-            if not self._is_over.is_set():
-                self._loop.run_until_complete(self._task)
+            self._loop.run_until_complete(self._task)
         except BaseException as error:  # the caller's thread raises it
             self.pieces.put(error)
         finally:
@@ -226,16 +223,12 @@ class ReadingThread(threading.Thread, Generic[Piece]):
             yield piece
 
     def end(self) -> None:
-        self._is_over.set()
-        if self._task is not None:
-            self._call(self._task.cancel)
+        self._call(self._task.cancel)
         self.join()
 
-    def _call(self, what: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(what)  # type: ignore[arg-type]
-        except RuntimeError:  # it has ended by itself
-            return
+    def _call(self, what: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(what)
 
 
 Cursors = str | Path | Mapping[str, Cursor]
