@@ -12,7 +12,6 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -115,7 +114,7 @@ class Folder:
         try:
             self.state.touch(0o600)
             self._lock = lock_beside(self.state, "publisher")
-            self._database = sqlite3.connect(self.state, isolation_level=None, timeout=20)
+            self._database = sqlite3.connect(self.state, isolation_level="IMMEDIATE", timeout=20)
             self._database.executescript(_CREATE)
             Outbox.create(self._database)
         except (OSError, sqlite3.Error) as error:
@@ -134,13 +133,14 @@ class Folder:
         return bool(row == (self._place(hub),))
 
     def has_loaded(self, hub: str) -> None:
-        with self._transaction():
+        with self._database:
             self._database.execute("DELETE FROM published")
             self._database.execute("INSERT INTO published VALUES (?)", (self._place(hub),))
 
     def forget_changes(self) -> None:
         """What waits to be published will be in the whole state."""
-        self._database.execute("DELETE FROM rsnotify_outbox")
+        with self._database:
+            self._database.execute("DELETE FROM rsnotify_outbox")
 
     def resources(self) -> Iterator[tuple[str, Fields]]:
         """The whole state: each address, and what is said of it."""
@@ -159,7 +159,7 @@ class Folder:
     def look(self, *, max_delete: float = MAX_DELETE, is_loaded: bool = True) -> Look:
         """Write down what has changed, and its changes in the outbox if the rest is published."""
         scan = _Scan(os.fsencode(self._path), LOC_CHARACTERS - len(self._base))
-        with self._transaction():
+        with self._database:
             self._database.execute("DELETE FROM seen")
             self._database.executemany(_SEE, ((path, *each) for path, each in scan.files()))
         found = self._renew_all(scan, is_loaded=is_loaded)
@@ -187,7 +187,7 @@ class Folder:
 
     def _renew(self, files: Sequence[ReadFile], *, is_loaded: bool) -> Counter[str]:
         found: Counter[str] = Counter()
-        with self._transaction():
+        with self._database:
             for path, signature, digest, before, since in files:
                 lastmod = since
                 if digest != before:
@@ -216,7 +216,7 @@ class Folder:
         return too_many(lost, self._count("SELECT COUNT(*) FROM files"), max_delete, "files")
 
     def _delete(self, gone: Sequence[bytes], *, is_loaded: bool) -> None:
-        with self._transaction():
+        with self._database:
             for path in gone:
                 self._database.execute("DELETE FROM files WHERE path = ?", (path,))
                 if is_loaded:
@@ -227,16 +227,6 @@ class Folder:
 
     def _count(self, query: str) -> int:
         return int(self._database.execute(query).fetchone()[0])
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
 
 
 class _Scan:
