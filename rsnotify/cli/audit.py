@@ -22,7 +22,6 @@ from rsnotify.cli.mirror import (
     network_of,
     until_ended,
 )
-from rsnotify.cli.mirror_output import say
 from rsnotify.cli.output import progress
 from rsnotify.cli.target import Json, Metrics, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
@@ -108,7 +107,7 @@ async def _audit(
     try:
         found = await _audited(url, directory, token, network, sample)
         if max_delete is not None and not found.is_in_sync:
-            say("before the repair", err=True)
+            typer.echo("before the repair", err=True)
             print_audit(found, json=False, err=True)
             await repair_copy(
                 *(url, directory, found),
@@ -120,7 +119,7 @@ async def _audit(
             before, found = found.findings, await _audited(url, directory, token, network)
             found.repaired = [each for each in before if each not in found.findings]
             if not json:
-                say("after the repair")
+                typer.echo("after the repair")
     except Rejected as error:
         raise InvalidSettings(error.detail) from None
     return found
@@ -142,25 +141,27 @@ async def _audited(
 
 def _say_skipped(event: Event) -> None:
     if event.event == "skipped":
-        say(f"skipped: {event.problem}", err=True)
+        typer.echo(f"skipped: {event.problem}", err=True)
 
 
 def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
     if json:
-        say(msgspec.json.encode(found))
+        typer.echo(msgspec.json.encode(found))
         return
     if found.selection is not None:
         all_ = "" if found.listed is None else f"; the Resource List has {found.listed} resources"
-        say(f"compared: the selection {found.selection}{all_}", err=err)
+        typer.echo(f"compared: the selection {found.selection}{all_}", err=err)
     for words, count in _rows(found):
-        say(f"{words:24} {count:>10}", err=err)
+        typer.echo(f"{words:24} {count:>10}", err=err)
     for finding in found.findings[:SHOWN]:
-        say(f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err)
+        typer.echo(
+            f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err
+        )
     if (more := len(found.findings) - SHOWN) > 0:
-        say(f"and {more} more; --json names them all", err=err)
+        typer.echo(f"and {more} more; --json names them all", err=err)
     for skipped in found.skipped[:SHOWN]:
-        say(f"skipped: {skipped}", err=err)
-    say(_verdict(found), err=err)
+        typer.echo(f"skipped: {skipped}", err=err)
+    typer.echo(_verdict(found), err=err)
 
 
 def _rows(found: Audit) -> Iterator[tuple[str, int | str]]:

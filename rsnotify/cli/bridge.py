@@ -26,7 +26,7 @@ from rsnotify.cli.mirror import (
     until_ended,
 )
 from rsnotify.cli.output import Say, counted, progress
-from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, credential_for, refusals_of
+from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, token_for
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
@@ -250,10 +250,12 @@ def bridge(
     if (config is None) == (source is None or set_name is None):
         raise typer.BadParameter("give FROM and SET, or a file of bridges with --config")
     bridges = read_bridges(config) if config else [_options(source, set_name or "", given)]
-    credential = credential_for(url, data)
-    hub = HubAddress(url, credential.token)
-    with refusals_of(credential, url), closing(BridgeStore(state)) as memory, memory.checked():
-        running = Running(memory, metrics)
+    with (
+        token_for(url, data) as token,
+        closing(BridgeStore(state)) as memory,
+        memory.checked(),
+    ):
+        hub, running = HubAddress(url, token), Running(memory, metrics)
         try:
             work = running.run(bridges, hub, network, once=once)
         except NotAHub as error:

@@ -11,7 +11,9 @@ import random
 import re
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from email.utils import formatdate
+from functools import partial
 from time import time
 from typing import Annotated, Any, NamedTuple
 
@@ -21,9 +23,10 @@ from aiohttp import web
 
 from rsnotify.cli.hub_request import Connection
 from rsnotify.cli.mirror import until_ended
-from rsnotify.cli.target import DATA, HERE, Data, Url, credential_for, path_of_set, refusals_of
+from rsnotify.cli.target import DATA, HERE, Data, Url, path_of_set, token_for
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
+from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.web import Web
 
@@ -58,12 +61,9 @@ def demo(
     is deleted; a set with other resources is refused. Once it answers it prints one line,
     `rsnotify demo ready ADDRESS`, on stdout.
     """
-    credential = credential_for(url, data)
     chance = random.Random(seed)  # noqa: S311
-    with refusals_of(credential, url):
-        until_ended(
-            _demo(url.rstrip("/"), credential.token, set_name, host, port, resources, rate, chance)
-        )
+    with token_for(url, data) as token:
+        until_ended(_demo(url.rstrip("/"), token, set_name, host, port, resources, rate, chance))
 
 
 AT_ONCE = 1_000
@@ -196,7 +196,7 @@ async def _demo(
     hub: str, token: str | None, set_name: str, host: str, port: int, count: int, rate: float,
     chance: random.Random,
 ) -> int:  # fmt: skip
-    async with Connection(hub, token, patience_seconds=PATIENCE_SECONDS) as connection:
+    with Connection(hub, token, patience_seconds=PATIENCE_SECONDS) as connection:
         collection = Collection("", 0, chance)
         runner = web.AppRunner(Site(collection, hub, set_name).application(), access_log=None)
         await runner.setup()
@@ -231,7 +231,7 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
 async def _begin(connection: Connection, collection: Collection, set_name: str, count: int) -> None:
     """The set exists and has exactly our resources; a snapshot says so."""
     try:
-        await connection.ask("PUT", path_of_set(set_name), body=b"{}")
+        await _ask(connection, "PUT", path_of_set(set_name), body=b"{}")
     except Rejected as error:
         if error.status != 403:
             raise
@@ -250,7 +250,7 @@ async def _begin(connection: Connection, collection: Collection, set_name: str, 
 async def _snapshot(connection: Connection, set_name: str) -> None:
     """Without the right to ask for one, the hub's own is waited for."""
     try:
-        await connection.ask("POST", f"{path_of_set(set_name)}/snapshot")
+        await _ask(connection, "POST", f"{path_of_set(set_name)}/snapshot")
     except (Rejected, TryAgain):
         return
 
@@ -288,6 +288,12 @@ async def _go_on(
             done += due
 
 
+async def _ask(connection: Connection, method: str, path: str, **sent: Any) -> None:
+    """In a thread that ends with the program, even while the hub is away."""
+    with closing(BlockingThreads(1)) as threads:
+        await threads.run(partial(connection.ask, method, path, **sent))
+
+
 async def _publish(connection: Connection, set_name: str, changes: Sequence[Change]) -> None:
     for start in range(0, len(changes), AT_ONCE):
         body = msgspec.json.encode(changes[start : start + AT_ONCE])
@@ -295,4 +301,6 @@ async def _publish(connection: Connection, set_name: str, changes: Sequence[Chan
             "Content-Type": "application/json",
             "Idempotency-Key": secrets.token_hex(16),
         }
-        await connection.ask("POST", f"{path_of_set(set_name)}/changes", body=body, headers=headers)
+        await _ask(
+            connection, "POST", f"{path_of_set(set_name)}/changes", body=body, headers=headers
+        )

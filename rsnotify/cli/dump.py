@@ -11,8 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import Connection, with_token
-from rsnotify.cli.mirror_output import say
+from rsnotify.cli.hub_request import Connection, connected
 from rsnotify.cli.output import counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
@@ -135,8 +134,8 @@ def dump(
             with progress(f"sending to {out}"):
                 bucket.publish(folder.directory)
         if publish is not None:
-            set_name = publish
-            with_token(url, data, lambda token: _announced(folder, set_name, url, token))
+            with connected(url, data) as hub:
+                _announce(folder, publish, hub)
     _say_dumped(dumped, folder, json=json)
     raise typer.Exit(1 if dumped.problems else 0)
 
@@ -153,7 +152,7 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
             count = make_window(copy, zipped, moment)
     except (NotWhole, NotAsFetched) as error:
         raise Rejected(str(error)) from None
-    say(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
+    typer.echo(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
     return 0
 
 
@@ -168,16 +167,16 @@ def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
             "changes": [f"{each.name}.zip" for each in newest.changes or ()],
             "problems": dumped.problems,
         }
-        say(msgspec.json.encode(found))
+        typer.echo(msgspec.json.encode(found))
         return
     for problem in dumped.problems:
-        say(f"left out: {problem}", err=True)
+        typer.echo(f"left out: {problem}", err=True)
     if made is None:
-        say(f"nothing has changed: the dump of {newest.at} stays", err=True)
+        typer.echo(f"nothing has changed: the dump of {newest.at} stays", err=True)
         return
     resources = sum(each.entries for each in made.packages)
     new = [each for each in made.packages if each.name.startswith(made.name)]
-    say(
+    typer.echo(
         f"{counted(resources, 'resource')} of {made.at} in {counted(len(made.packages), 'package')}"
         f", {len(new)} of them new",
         err=True,
@@ -193,35 +192,32 @@ def documents_named(folder: Path, base: str) -> dict[str, str]:
     return {name.removesuffix(".xml"): base + name for name in names if (folder / name).exists()}
 
 
-async def _announced(folder: DumpFolder, set_name: str, url: str, token: str | None) -> None:
+def _announce(folder: DumpFolder, set_name: str, hub: Connection) -> None:
     """Let the set name what there is, then say that it is new; once for each generation."""
     newest, note = folder.kept[-1], folder.directory / ANNOUNCED
     told = {"set": set_name, "generation": newest.name}
     if note.exists() and msgspec.json.decode(note.read_bytes()) == told:
         return
     named = documents_named(folder.directory, newest.base)
-    async with Connection(url, token) as hub:
-        sets = await hub.ask("GET", f"/api/sets?name={set_name}")
-        known: dict[str, str] = next((each for each in sets if each["name"] == set_name), {})
-        other = {
-            name: loc for name, loc in named.items() if known.get(name.replace("-", "_")) != loc
-        }
-        if other:  # the hub announces what a set names newly
-            await _name_in_set(hub, set_name, other)
-        for capability, loc in named.items() - other.items():
-            change = _change(newest, capability, loc)
-            key = f"dump-{newest.name}-{capability}"
-            headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-            path = f"{path_of_set(set_name)}/framework"
-            await hub.ask("POST", path, body=msgspec.json.encode([change]), headers=headers)
+    sets = hub.ask("GET", f"/api/sets?name={set_name}")
+    known: dict[str, str] = next((each for each in sets if each["name"] == set_name), {})
+    other = {name: loc for name, loc in named.items() if known.get(name.replace("-", "_")) != loc}
+    if other:  # the hub announces what a set names newly
+        _name_in_set(hub, set_name, other)
+    for capability, loc in named.items() - other.items():
+        change = _change(newest, capability, loc)
+        key = f"dump-{newest.name}-{capability}"
+        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
+        path = f"{path_of_set(set_name)}/framework"
+        hub.ask("POST", path, body=msgspec.json.encode([change]), headers=headers)
     note.write_bytes(msgspec.json.encode(told))
 
 
-async def _name_in_set(hub: Connection, set_name: str, named: dict[str, str]) -> None:
+def _name_in_set(hub: Connection, set_name: str, named: dict[str, str]) -> None:
     options = {name.replace("-", "_"): loc for name, loc in named.items()}
     try:
         body = msgspec.json.encode(options)
-        await hub.ask("PATCH", path_of_set(set_name), body=body)
+        hub.ask("PATCH", path_of_set(set_name), body=body)
     except Rejected as error:
         if error.status != 403:
             raise

@@ -23,7 +23,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
+from rsnotify.cli.mirror_output import Shown, reporter, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.target import Json, Metrics, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
@@ -438,14 +438,14 @@ def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
         status = status_of(state)
     is_well = status.is_well(max_behind)
     if json:
-        say(msgspec.json.encode(status))
+        typer.echo(msgspec.json.encode(status))
         return 0 if is_well else 1
     for line in status_lines(status):
-        say(line)
+        typer.echo(line)
     if status.in_step and not is_well:
-        say(f"OUT OF STEP: it was in step last more than {max_behind:g} s ago")
+        typer.echo(f"OUT OF STEP: it was in step last more than {max_behind:g} s ago")
     else:
-        say("IN STEP" if is_well else "OUT OF STEP")
+        typer.echo("IN STEP" if is_well else "OUT OF STEP")
     return 0 if is_well else 1
 
 
@@ -483,7 +483,7 @@ async def _show_plan(
                 _say_planned("fetch", event.loc, event.path, json=json)
             elif event.event in ("skipped", "failed", "trouble"):
                 skipped.append(event)
-                say(f"{event.event}: {event.problem}", err=True)
+                typer.echo(f"{event.event}: {event.problem}", err=True)
 
         try:
             async with Mirror(url, Path(folder), options, token=token, report=report) as mirror:
@@ -505,7 +505,7 @@ def _say_plan(state: State, *, json: bool) -> None:
 
 def _say_planned(what: str, loc: str | None, path: str | None, *, json: bool) -> None:
     line = msgspec.json.encode({"would": what, "loc": loc, "path": path})
-    say(line if json else f"would {what} {loc}")
+    typer.echo(line if json else f"would {what} {loc}")
 
 
 async def print_content(event: Event, content: bytes | None) -> None:
@@ -513,7 +513,7 @@ async def print_content(event: Event, content: bytes | None) -> None:
     line = msgspec.to_builtins(event)
     if content is not None:
         line["content"] = b64encode(content).decode()
-    say(msgspec.json.encode(line))
+    typer.echo(msgspec.json.encode(line))
 
 
 def network_of(

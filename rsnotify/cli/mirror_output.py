@@ -8,6 +8,7 @@ from time import monotonic
 from typing import NamedTuple
 
 import msgspec
+import typer
 
 from rsnotify.cli.output import counted, size
 from rsnotify_client.address import host_of
@@ -36,19 +37,19 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
     def report(event: Event) -> None:
         nonlocal is_live
         if event.event == "baseline" and event.listed and not event.resources:
-            say(named(_none_selected(event), shown), err=True)
+            typer.echo(named(_none_selected(event), shown), err=True)
         is_live = is_live or event.event == "live"
         if shown.quiet:
             return
         if shown.json:
-            say(encoded(event, shown))
+            typer.echo(encoded(event, shown))
         elif event.event == "failed" and shown.once and host_of(event.loc or "") in in_trouble:
             return  # it may succeed yet; what does not is named at the end
         elif line := _line(event, is_live=is_live and not shown.lag):
             if event.event in ("failed", "trouble"):
                 in_trouble.add(host_of(event.loc or ""))
             is_trouble = event.event in ("failed", "skipped", "trouble")
-            say(named(line, shown), err=is_trouble)
+            typer.echo(named(line, shown), err=is_trouble)
 
     return report
 
@@ -101,7 +102,7 @@ async def show(mirror: Mirror, shown: Shown) -> None:
         if shown.lag:
             _say_lag(mirror.sums, shown)
         elif not shown.json and not shown.quiet and mirror.state.counts()[1]:
-            say(named(_sum_line(mirror), shown), err=True)
+            typer.echo(named(_sum_line(mirror), shown), err=True)
 
 
 async def _show_bar(mirror: Mirror) -> None:
@@ -126,16 +127,16 @@ def say_end(mirror: Mirror, shown: Shown) -> None:
         _say_lag(mirror.sums, shown)
     if shown.json or shown.quiet:
         return
-    say(named(_sum_line(mirror), shown), err=True)
+    typer.echo(named(_sum_line(mirror), shown), err=True)
     if shown.once:
         _say_problems(mirror, shown)
 
 
 def _say_problems(mirror: Mirror, shown: Shown) -> None:
     for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
-        say(named(f"failed: {problem_of(loc, problem)}", shown), err=True)
+        typer.echo(named(f"failed: {problem_of(loc, problem)}", shown), err=True)
     if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
-        say(named(f"and {more} more failed; --json names them all", shown), err=True)
+        typer.echo(named(f"and {more} more failed; --json names them all", shown), err=True)
 
 
 def _sum_line(mirror: Mirror) -> str:
@@ -151,16 +152,9 @@ def _say_lag(sums: Sums, shown: Shown) -> None:
     half, most = percentile(sums.lags, 0.5), percentile(sums.lags, 0.99)
     if shown.json:
         lag = {"event": "lag", "changes": len(sums.lags), "p50_seconds": half, "p99_seconds": most}
-        say(encoded(lag, shown))
+        typer.echo(encoded(lag, shown))
     elif half is None or most is None:
-        say(named("lag from change to file: no change yet", shown))
+        typer.echo(named("lag from change to file: no change yet", shown))
     else:
         times = f"p50 {half * 1000:.1f} ms, p99 {most * 1000:.1f} ms"
-        say(named(f"lag from change to file: {times} ({len(sums.lags)} changes)", shown))
-
-
-def say(line: str | bytes, *, err: bool = False) -> None:
-    """Write a line at once."""
-    stream = sys.stderr if err else sys.stdout
-    stream.write(f"{line.decode() if isinstance(line, bytes) else line}\n")
-    stream.flush()
+        typer.echo(named(f"lag from change to file: {times} ({len(sums.lags)} changes)", shown))

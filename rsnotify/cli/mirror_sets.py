@@ -13,7 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rsnotify.cli.mirror_output import say
+import typer
+
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import without_tokens
 from rsnotify_client.discovery import discover_sets
@@ -119,7 +120,7 @@ class SetMirrors:
             except (Rejected, TryAgain) as error:
                 if len(self._urls) == 1 and not self._running:
                     raise InvalidSettings(error.detail) from None
-                say(f"failed: {error.detail}", err=True)
+                typer.echo(f"failed: {error.detail}", err=True)
                 statuses.append(1)
         return urls, statuses
 
@@ -145,10 +146,10 @@ class SetMirrors:
             return await self._mirror(url, directory, self._token_for(url))
         except InvalidSettings as error:
             for problem in error.problems:
-                say(f"{directory.name}: failed: {problem}", err=True)
+                typer.echo(f"{directory.name}: failed: {problem}", err=True)
             return error.exit_status
         except (Rejected, TryAgain) as error:
-            say(f"{directory.name}: failed: {error.detail}", err=True)
+            typer.echo(f"{directory.name}: failed: {error.detail}", err=True)
             return 1
         except Exception:
             log.exception("%s: failed", directory.name)

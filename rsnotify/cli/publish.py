@@ -18,7 +18,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.output import counted, progress
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, credential_for, refusals_of
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, token_for
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import CHANGE_TYPES, Change
 from rsnotify.resourcesync.notification import Kind
@@ -156,21 +156,18 @@ def publish(
         raise typer.BadParameter(f"{option} goes without --framework, --key and --json")
     elif dir_ is not None and base is None:
         raise typer.BadParameter("--dir needs --base, the address where its files are served")
-    credential = credential_for(url, data)
     most = MAX_DELETE if max_delete is None else max_delete
-    with refusals_of(credential, url):
+    with token_for(url, data) as token:
         if dir_ is not None:
             from rsnotify.cli.publish_folder import FolderSource, publish_folder
 
             folder = FolderSource(dir_, base or "", state, most, watch)
-            publish_folder(url, credential.token, set_name, folder)
+            publish_folder(url, token, set_name, folder)
         elif between is not None:
-            publish_between(url, credential.token, set_name, *between, most)
+            publish_between(url, token, set_name, *between, most)
         else:
             kind: Kind = "framework" if framework else "change"
-            publishing = publish_all(
-                url, credential.token, set_name, source, kind=kind, key=key, json=json
-            )
+            publishing = publish_all(url, token, set_name, source, kind=kind, key=key, json=json)
             asyncio.run(publishing)
 
 

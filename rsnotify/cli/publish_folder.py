@@ -5,7 +5,6 @@ state; what changes afterwards waits in the state's outbox until the hub has it.
 read, is held back or still being written is named, and is no success.
 """
 
-import asyncio
 import logging
 import tempfile
 import time
@@ -103,7 +102,7 @@ class Publishing:
         self._folder.forget_changes()
         with tempfile.NamedTemporaryFile(suffix=".ndjson") as file:
             self._write_resources(file)
-            outcome = asyncio.run(self._load(Path(file.name)))
+            outcome = self._load(Path(file.name))
         self._folder.has_loaded(self._url)
         self._found.clear()
         counts = {name: outcome[name] for name in ("created", "updated", "deleted")}
@@ -114,10 +113,10 @@ class Publishing:
             file.write(msgspec.json.encode({"loc": loc, **fields}) + b"\n")
         file.flush()
 
-    async def _load(self, path: Path) -> dict[str, int]:
+    def _load(self, path: Path) -> dict[str, int]:
         body = LoadBody([path], {"Content-Type": NDJSON})
         wanted = LoadRequest(max_delete=self._options.max_delete)
-        return await load(self._url, self._token, self._set_name, body, wanted=wanted, key=None)
+        return load(self._url, self._token, self._set_name, body, wanted=wanted, key=None)
 
     def finish(self, relay: Relay) -> None:
         """Publish what changed until now; what is left undone is no success."""

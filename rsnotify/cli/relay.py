@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.output import counted, print_table
-from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, credential_for, refusals_of
+from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, token_for
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.answer import NotAHub, in_short
@@ -74,12 +74,11 @@ def relay(
         return
     if status:
         raise typer.Exit(show_status(database, json=json, max_behind=max_behind))
-    credential = credential_for(url, data)
     try:
-        relay = Relay(database, url, credential.token)
-        if create_table:
-            relay.table.create(database_of(database))
-        with refusals_of(credential, url):
+        with token_for(url, data) as token:
+            relay = Relay(database, url, token)
+            if create_table:
+                relay.table.create(database_of(database))
             relay.check()  # what the hub refuses is reported at once
     except (ValueError, OutboxError) as error:
         raise InvalidSettings(str(error)) from None

@@ -4,24 +4,23 @@ Rules that hold here: files leave as they are, in bounded memory; what the hub t
 hub says. A load that breaks off is sent again with its key.
 """
 
-import asyncio
 import secrets
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from io import BufferedReader
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import Connection, ask, with_token
+from rsnotify.cli.hub_request import Connection, ask
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set, token_for
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify_client.hub import HubClient
 
@@ -95,12 +94,8 @@ def _load(
     wanted: "LoadRequest", key: str | None, *, json: bool,
 ) -> None:  # fmt: skip
     body = body_of(files, format_)
-    with progress("sending") as say:
-
-        def work(token: str | None) -> Coroutine[Any, Any, dict[str, Any]]:
-            return load(url, token, set_name, body, wanted=wanted, key=key, say=say)
-
-        outcome = with_token(url, data, work)
+    with progress("sending") as say, token_for(url, data) as token:
+        outcome = load(url, token, set_name, body, wanted=wanted, key=key, say=say)
     print_outcome(outcome, json=json)
 
 
@@ -203,7 +198,7 @@ def path_of_resources(set_name: str) -> str:
     return f"{path_of_set(set_name)}/resources"
 
 
-async def load(
+def load(
     url: str,
     token: str | None,
     set_name: str,
@@ -218,39 +213,39 @@ async def load(
     headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
     hub = HubClient(url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS)
     with closing(hub):
-        answer = await _sent(hub, path, body, headers, say)
+        answer = _sent(hub, path, body, headers, say)
     if answer["stage"] in ("done", "compared"):
         return answer
-    return await _done(url, token, set_name, say)
+    return _done(url, token, set_name, say)
 
 
-async def _sent(
+def _sent(
     hub: HubClient, path: str, body: LoadBody, headers: dict[str, str], say: Say
 ) -> dict[str, Any]:
     until = monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            answer = await asyncio.to_thread(hub.ask, "PUT", path, headers, body.pieces(say))
+            answer = hub.ask("PUT", path, headers, body.pieces(say))
         except TryAgain as error:
             if not body.is_repeatable or monotonic() > until:
                 raise
             typer.echo(f"{error.detail}; sending it again", err=True)
-            await asyncio.sleep(AGAIN_SECONDS)
+            sleep(AGAIN_SECONDS)
         else:
             content: dict[str, Any] = answer.content
             return content
 
 
-async def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
+def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
     """What became of a load that takes long."""
-    async with Connection(url, token, patience_seconds=PATIENCE_SECONDS) as hub:
+    with Connection(url, token, patience_seconds=PATIENCE_SECONDS) as hub:
         while True:
-            standing = await hub.ask("GET", path_of_resources(set_name))
+            standing = hub.ask("GET", path_of_resources(set_name))
             if standing["load"] is None:
                 outcome: dict[str, Any] = standing["last_load"]
                 return outcome
             say(f"the hub is at it: {standing['load']['stage']}")
-            await asyncio.sleep(AGAIN_SECONDS)
+            sleep(AGAIN_SECONDS)
 
 
 def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import Connection, ask, with_token
+from rsnotify.cli.hub_request import ask, connected
 from rsnotify.cli.output import counted, print_done, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import Rejected
@@ -50,6 +50,7 @@ ADDRESSES = {
     "channel_hub": ("--channel-hub", "The WebSub hub of your channels elsewhere."),
 }
 """For each option of a set that is an address: its name on the command line, its help."""
+CREATED = 201
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -65,9 +66,16 @@ def add_set(
     name: SetName, private: IsPrivate = None, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
-    made, record = with_token(
-        url, data, lambda token: _add_set(url, token, path_of_set(name), private)
-    )
+    chosen = {} if private is None else {"private": private}
+    with connected(url, data) as hub:
+        status, record = hub.answer("PUT", path_of_set(name), body=msgspec.json.encode(chosen))
+    made = status == CREATED
+    if not made and private not in (None, record["private"]):
+        is_, option = ("private", "--public") if record["private"] else ("public", "--private")
+        raise Rejected(
+            f"{name} is there already and is {is_}; "
+            f"change it with: rsnotify sets edit {name} {option}"
+        )
     if json:
         typer.echo(msgspec.json.encode(record | {"made": made}))
         return
@@ -146,25 +154,6 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
     """
     taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot")
     print_snapshot(taken, json=json)
-
-
-async def _add_set(
-    url: str, token: str | None, path: str, private: bool | None
-) -> tuple[bool, dict[str, Any]]:
-    """Whether the set was made, and what the hub says of it."""
-    chosen = {} if private is None else {"private": private}
-    async with Connection(url, token) as hub:
-        status, record = await hub.answer("PUT", path, body=msgspec.json.encode(chosen))
-    if status == 201:
-        return True, record
-    if private not in (None, record["private"]):
-        is_, option = ("private", "--public") if record["private"] else ("public", "--private")
-        name = record["name"]
-        raise Rejected(
-            f"{name} is there already and is {is_}; "
-            f"change it with: rsnotify sets edit {name} {option}"
-        )
-    return False, record
 
 
 def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:

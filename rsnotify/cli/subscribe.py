@@ -1,5 +1,6 @@
 """`rsnotify subscribe`: a channel's changes on stdout, and the cursor in a file."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -9,8 +10,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from rsnotify.cli.hub_request import with_token
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, token_for
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.journal.query import parse_moment
 from rsnotify.resourcesync.change import Position
@@ -56,13 +56,11 @@ def subscribe(
     """
     show = as_xml if xml else as_json if json else as_lines
     kind: Kind = "framework" if framework else "change"
-    with_token(
-        url,
-        data,
-        lambda token: follow(
+    with token_for(url, data) as token:
+        following = follow(
             url, token, set_name, kind, after=from_, cursor_file=cursor, show=show, count=count
-        ),
-    )
+        )
+        asyncio.run(following)
 
 
 Show = Callable[[Received], Iterator[str]]

@@ -1,6 +1,5 @@
 """The hub that a command speaks to: its address, the token for it, and the options for both."""
 
-import asyncio
 import os
 import re
 from collections.abc import Iterator
@@ -104,6 +103,14 @@ def _read_token(file: Path) -> str:
 
 
 @contextmanager
+def token_for(url: str, data: Path) -> Iterator[str | None]:
+    """The token to speak with; what the hub refuses meanwhile says what to do."""
+    credential = credential_for(url, data)
+    with refusals_of(credential, url):
+        yield credential.token
+
+
+@contextmanager
 def refusals_of(credential: Credential, url: str) -> Iterator[None]:
     """A refused token, an unknown set and a wrong address are wrong use; say what to do."""
     try:
@@ -135,12 +142,8 @@ def sets_of(url: str, token: str | None) -> list[str]:
     """The names of the sets of the hub that this token may see, as far as it says them at once."""
     from rsnotify.cli.hub_request import Connection
 
-    async def names() -> list[str]:
-        async with Connection(url, token, patience_seconds=1) as hub:
-            return [each["name"] for each in await hub.ask("GET", "/api/sets")]
-
-    with suppress(Rejected, TryAgain):
-        return asyncio.run(names())
+    with suppress(Rejected, TryAgain), Connection(url, token, patience_seconds=1) as hub:
+        return [each["name"] for each in hub.ask("GET", "/api/sets")]
     return []
 
 

@@ -88,9 +88,6 @@ def revoke_token(token_id: TokenId, json: Json = False, url: Url = HERE, data: D
     print_done({"revoked": token_id}, words, json=json)
 
 
-CREATED = 201
-
-
 def _made(
     url: str, data: Path, content: Mapping[str, object], path: str = "/api/tokens"
 ) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -315,7 +315,9 @@ def million(folder: Path) -> None:
 
 async def lag(folder: Path) -> None:
     """From publish to verified file, at a steady rate."""
-    async with RunningHub(folder / "data") as hub, Connection(hub.url, TOKEN) as connection:
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(RunningHub(folder / "data"))
+        connection = stack.enter_context(Connection(hub.url, TOKEN))
         collection = Collection("", 0, random.Random(1))
         app = Site(collection, hub.url, "dataset1").application()
         runner = web.AppRunner(app, access_log=None)
@@ -353,7 +355,8 @@ async def lag(folder: Path) -> None:
 async def publish(connection: Connection, change: Change) -> None:
     headers = {"Content-Type": "application/json"}
     path = "/api/sets/dataset1/changes"
-    await connection.ask("POST", path, body=msgspec.json.encode([change]), headers=headers)
+    ask = partial(connection.ask, body=msgspec.json.encode([change]), headers=headers)
+    await asyncio.to_thread(ask, "POST", path)
 
 
 def main() -> None:

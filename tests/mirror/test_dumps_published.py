@@ -84,8 +84,8 @@ async def test_a_token_that_may_not_name_them_is_told_who_may(
     source: Source, tmp_path: Path, real_hub: HubProcess, set_name: str
 ) -> None:
     await mirrored(source, tmp_path / "copy")
-    async with Connection(real_hub.url, TOKEN) as hub:
+    with Connection(real_hub.url, TOKEN) as hub:
         body = json.dumps({"sets": [set_name]}).encode()
-        token = (await hub.ask("POST", "/api/tokens", body=body))["token"]
+        token = hub.ask("POST", "/api/tokens", body=body)["token"]
     problem = dump(tmp_path / "copy", tmp_path / "out", real_hub.url, set_name, token)["errors"][0]
     assert f"rsnotify sets edit {set_name} --resource-dump {BASE}resourcedump.xml" in problem
