@@ -4,28 +4,24 @@
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from rsnotify.channels.admission import Channels
 from rsnotify.channels.event_stream import Sse, wants_stream
 from rsnotify.documents.announcements import AnnouncedDescriptions, AnnouncedDocuments
 from rsnotify.documents.changelists import ChangeListEndpoints
-from rsnotify.documents.chores import Upkeep
-from rsnotify.documents.discovery import Discovery, Offers
+from rsnotify.documents.discovery import Discovery
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
-from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import Application, Route, Routes, WebSocketRoute
 from rsnotify.journal import keys
 from rsnotify.journal.bell import Bell
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.reading import History
 from rsnotify.journal.sets import Sets
@@ -36,20 +32,20 @@ from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration
 from rsnotify.process.logs import AccessLog
 from rsnotify.process.settings import Settings
-from rsnotify.publishing.intake import Intake, SeveralSets
-from rsnotify.publishing.loads.load_chores import LoadKeeper
+from rsnotify.publishing.intake import SeveralSets
 from rsnotify.publishing.loads.load_endpoint import Resources
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import connect
-from rsnotify.registry.access import Access
 from rsnotify.registry.cors import Cors
-from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
 from rsnotify.websub.subscription_store import Subscriptions
+
+if TYPE_CHECKING:
+    from rsnotify.process.composition import Composition
 
 
 class Stores:
@@ -103,15 +99,39 @@ def build_app(
     return Application([*Description(routes).routes, *routes], around_errors)
 
 
+def build(parts: "Composition") -> ASGIApp:
+    """The whole HTTP API, as one application."""
+    settings = parts.settings
+    cors = Cors(parts.hub, settings.allowed_origins, parts.access.cookie_origins)
+    browsers = ForBrowsers(is_on=settings.page == "on")
+    app = build_app(
+        [
+            *_publishing_routes(parts),
+            *_administration_routes(parts),
+            *cors.opened(browsers.opened(_channel_routes(parts))),
+            *_websub_routes(parts),
+            *_watching_routes(parts.watching),
+            *cors.opened(_page_routes(parts)),
+            *cors.opened(browsers.opened(_pull_routes(parts))),
+        ],
+        lambda app: cors.around(browsers.around(app)),
+    )
+    return AccessLog(app, parts.base_url.asker) if settings.access_log == "on" else app
+
+
 # --- routes --------------------------------------------------------------------------------------
 
 
-def publishing_routes(intake: Intake, several: SeveralSets) -> Routes:
+def _publishing_routes(parts: "Composition") -> Routes:
     """These come first: a route is found by trying each."""
+    hub, access, intake = parts.hub, parts.access, parts.intake
+    several = SeveralSets(hub, access, intake.refused)
+    resources = Resources(hub, access, parts.stores.loads, parts.load_keeper, intake.refused.judged)
     return [
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
         Route("/api/changes", several.changes, methods=["POST"]),
+        *resource_routes(resources),
     ]
 
 
@@ -122,7 +142,10 @@ def resource_routes(resources: Resources) -> Routes:
     ]
 
 
-def administration_routes(administration: Administration, subscribers: SubscriptionAdmin) -> Routes:
+def _administration_routes(parts: "Composition") -> Routes:
+    hub, access, stores = parts.hub, parts.access, parts.stores
+    administration = Administration(hub, access, stores.tokens, parts.upkeep)
+    subscribers = SubscriptionAdmin(hub, access, stores.subscriptions)
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),
@@ -142,55 +165,15 @@ def administration_routes(administration: Administration, subscribers: Subscript
     ]
 
 
-def channel_routes(channels: Channels, sse: Sse, topic: Topic) -> Routes:
-    page = ChannelPage(sse, topic)
+def _channel_routes(parts: "Composition") -> Routes:
+    channels, is_compressed = parts.channels, parts.settings.channel_compression == "on"
+    topic = Topic(parts.hub, parts.access, parts.base_url)
+    page = ChannelPage(Sse(channels, is_compressed=is_compressed), topic)
     return [
         WebSocketRoute(CHANNEL_PATH, channels.websocket),
         WebSocketRoute(CHANNELS_PATH, channels.websocket),
         Route(CHANNEL_PATH, page.channel),
         Route(CHANNELS_PATH, page.channels),
-    ]
-
-
-def websub_routes(endpoint: WebSubEndpoint) -> Routes:
-    return [Route("/hub", endpoint.post, methods=["POST"])]
-
-
-def watching_routes(watching: Watching) -> Routes:
-    return [
-        Route("/health/live", watching.health.live),
-        Route("/health/ready", watching.health.ready),
-        Route("/api/status", watching.status.get),
-        Route("/metrics", watching.metrics.get),
-    ]
-
-
-def page_routes(page: FrontPage, validation: Validation) -> Routes:
-    return [
-        Route("/", page.front),
-        Route("/static/{file}", page.file),
-        Route("/static/client/{file}", page.client),
-        Route("/static/client/lib/{file}", page.client),
-        Route("/api/validate", validation.validate, methods=["POST"]),
-    ]
-
-
-def pull_routes(
-    discovery: Discovery, change_lists: ChangeListEndpoints, resource_lists: ResourceListEndpoints
-) -> Routes:
-    """These come last: their paths begin with the name of a set."""
-    return [
-        Route("/.well-known/resourcesync", discovery.description),
-        Route("/robots.txt", discovery.robots),
-        Route("/{set}/capabilitylist.xml", discovery.capabilities),
-        Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
-        Route("/{set}/changelist.xml", change_lists.current),
-        Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
-        Route(change_list_index("{set}"), change_lists.index),
-        Route("/{set}/changelist-archive.xml", change_lists.archive),
-        Route("/{set}/resourcelist.xml", resource_lists.newest),
-        Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
-        Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
     ]
 
 
@@ -216,71 +199,8 @@ class ChannelPage:
         )
 
 
-class HubParts(NamedTuple):
-    """What the endpoints are made of."""
-
-    settings: Settings
-    stores: Stores
-    base_url: BaseUrl
-    hub: Hub
-    access: Access
-    intake: Intake
-    channels: Channels
-    upkeep: Upkeep
-    load_keeper: LoadKeeper
-    offers: Offers
-    stretches: Stretches
-    watching: Watching
-
-
-def build(parts: HubParts) -> ASGIApp:
-    """The whole HTTP API, as one application."""
-    settings = parts.settings
-    cors = Cors(parts.hub, settings.allowed_origins, parts.access.cookie_origins)
-    browsers = ForBrowsers(is_on=settings.page == "on")
-    app = build_app(
-        [
-            *_publishing_routes(parts),
-            *_administration_routes(parts),
-            *cors.opened(browsers.opened(_channel_routes(parts))),
-            *websub_routes(_websub(parts)),
-            *watching_routes(parts.watching),
-            *cors.opened(_page_routes(parts)),
-            *cors.opened(browsers.opened(_pull_routes(parts))),
-        ],
-        lambda app: cors.around(browsers.around(app)),
-    )
-    return AccessLog(app, parts.base_url.asker) if settings.access_log == "on" else app
-
-
-def _publishing_routes(parts: HubParts) -> Routes:
-    hub, access = parts.hub, parts.access
-    several = SeveralSets(hub, access, parts.intake.refused)
-    resources = Resources(
-        hub, access, parts.stores.loads, parts.load_keeper, parts.intake.refused.judged
-    )
-    return [
-        *publishing_routes(parts.intake, several),
-        *resource_routes(resources),
-    ]
-
-
-def _administration_routes(parts: HubParts) -> Routes:
-    hub, access, stores = parts.hub, parts.access, parts.stores
-    return administration_routes(
-        Administration(hub, access, stores.tokens, parts.upkeep),
-        SubscriptionAdmin(hub, access, stores.subscriptions),
-    )
-
-
-def _channel_routes(parts: HubParts) -> Routes:
-    is_compressed = parts.settings.channel_compression == "on"
-    topic = Topic(parts.hub, parts.access, parts.base_url)
-    return channel_routes(parts.channels, Sse(parts.channels, is_compressed=is_compressed), topic)
-
-
-def _websub(parts: HubParts) -> WebSubEndpoint:
-    return WebSubEndpoint(
+def _websub_routes(parts: "Composition") -> Routes:
+    endpoint = WebSubEndpoint(
         parts.hub,
         parts.access,
         parts.intake.publish,
@@ -289,9 +209,19 @@ def _websub(parts: HubParts) -> WebSubEndpoint:
         callback_private=parts.settings.callback_private == "allow",
         lease_seconds=parts.settings.lease_seconds,
     )
+    return [Route("/hub", endpoint.post, methods=["POST"])]
 
 
-def _page_routes(parts: HubParts) -> Routes:
+def _watching_routes(watching: Watching) -> Routes:
+    return [
+        Route("/health/live", watching.health.live),
+        Route("/health/ready", watching.health.ready),
+        Route("/api/status", watching.status.get),
+        Route("/metrics", watching.metrics.get),
+    ]
+
+
+def _page_routes(parts: "Composition") -> Routes:
     settings = parts.settings
     validation = Validation(
         parts.access,
@@ -299,10 +229,17 @@ def _page_routes(parts: HubParts) -> Routes:
         private=settings.callback_private == "allow",
         proxy=settings.proxy,
     )
-    return page_routes(FrontPage(is_on=settings.page == "on"), validation)
+    page = FrontPage(is_on=settings.page == "on")
+    return [
+        Route("/", page.front),
+        Route("/static/{file}", page.file),
+        Route("/static/client/{file}", page.client),
+        Route("/static/client/lib/{file}", page.client),
+        Route("/api/validate", validation.validate, methods=["POST"]),
+    ]
 
 
-def _pull_routes(parts: HubParts) -> Routes:
+def _pull_routes(parts: "Composition") -> Routes:
     hub, stores, settings = parts.hub, parts.stores, parts.settings
     admission = SetAdmission(hub, parts.access, parts.base_url)
     discovery = Discovery(
@@ -326,3 +263,22 @@ def _pull_routes(parts: HubParts) -> Routes:
         admission, stores.snapshots, page_size=settings.page_size
     )
     return pull_routes(discovery, change_lists, resource_lists)
+
+
+def pull_routes(
+    discovery: Discovery, change_lists: ChangeListEndpoints, resource_lists: ResourceListEndpoints
+) -> Routes:
+    """These come last: their paths begin with the name of a set."""
+    return [
+        Route("/.well-known/resourcesync", discovery.description),
+        Route("/robots.txt", discovery.robots),
+        Route("/{set}/capabilitylist.xml", discovery.capabilities),
+        Route("/{set}/capabilitylist-ws.xml", discovery.socket_capabilities),
+        Route("/{set}/changelist.xml", change_lists.current),
+        Route("/{set}/changelist/{from_}.xml", change_lists.by_beginning),
+        Route(change_list_index("{set}"), change_lists.index),
+        Route("/{set}/changelist-archive.xml", change_lists.archive),
+        Route("/{set}/resourcelist.xml", resource_lists.newest),
+        Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
+        Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
+    ]

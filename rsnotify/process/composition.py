@@ -69,21 +69,21 @@ class Composition:
         *,
         port: int = 0,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self._redis_url = redis_url
         self._own_url = base_url
         worker = int(os.environ.get(WORKER, "1"))
         self._identity = Identity(f"{gethostname()}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
-        self._stores = Stores(settings, redis_url)
+        self.stores = Stores(settings, redis_url)
         self._jwts = _jwts_of(settings)
-        self._access = Access(
-            self._stores.tokens,
+        self.access = Access(
+            self.stores.tokens,
             token,
-            self._base_url.asker,
+            self.base_url.asker,
             publishes_per_second=settings.publishes_per_second,
             jwts=self._jwts,
-            own_origin=self._base_url.origin,
+            own_origin=self.base_url.origin,
             allowed_origins=settings.allowed_origins,
         )
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
@@ -99,75 +99,60 @@ class Composition:
         added = [await self.hub.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
-            await self._upkeep.announcements.set_made(record)
+            await self.upkeep.announcements.set_made(record)
         if new:
-            await self._upkeep.announcements.announce_description()
+            await self.upkeep.announcements.announce_description()
 
     async def close(self) -> None:
-        await self._stores.close()
+        await self.stores.close()
 
     # --- what is served --------------------------------------------------------------------------
 
     @cached_property
     def app(self) -> ASGIApp:
-        return endpoints.build(
-            endpoints.HubParts(
-                self._settings,
-                self._stores,
-                self._base_url,
-                self.hub,
-                self._access,
-                self._intake,
-                self.channels,
-                self._upkeep,
-                self._load_keeper,
-                self._offers,
-                self._stretches,
-                self._watching,
-            )
-        )
+        return endpoints.build(self)
 
     @cached_property
-    def _intake(self) -> Intake:
+    def intake(self) -> Intake:
         refused = RefusedCounts(partial(why_disk_full, self._disk()))
-        return Intake(self.hub, self._access, refused)
+        return Intake(self.hub, self.access, refused)
 
     @cached_property
     def channels(self) -> Channels:
-        origins = self._settings.allowed_origins
+        origins = self.settings.allowed_origins
         limits = ReaderLimits(
-            per_channel=self._settings.readers_per_channel,
-            per_address=self._settings.connections_per_address,
+            per_channel=self.settings.readers_per_channel,
+            per_address=self.settings.connections_per_address,
         )
         return Channels(
-            self.hub, self._access, self._keepalive, allowed_origins=origins, limits=limits
+            self.hub, self.access, self._keepalive, allowed_origins=origins, limits=limits
         )
 
     @cached_property
     def connections(self) -> ConnectionLimits:
-        settings, readers = self._settings, self.channels.limits
+        settings, readers = self.settings, self.channels.limits
         total = total_connections(
             settings.connections, is_chosen=settings.connections != Settings.connections
         )
         per_address = settings.connections_per_address
-        return ConnectionLimits(total, per_address, self._base_url.counted_as, readers)
+        return ConnectionLimits(total, per_address, self.base_url.counted_as, readers)
 
     @cached_property
-    def _base_url(self) -> BaseUrl:
-        return BaseUrl(self._settings.public_url, self._settings.trusted_proxies)
+    def base_url(self) -> BaseUrl:
+        return BaseUrl(self.settings.public_url, self.settings.trusted_proxies)
 
     # --- what these use --------------------------------------------------------------------------
 
     @cached_property
     def hub(self) -> Hub:
-        stores = self._stores
+        stores = self.stores
         hub = Hub(
             stores.journal,
             stores.sets,
             stores.bell(),
             stores.windows,
             base_url=self._own_url,
-            cache=Cache(self._settings.cache_mb),
+            cache=Cache(self.settings.cache_mb),
         )
         lost = partial(put_subscriptions_back, stores.subscriptions)
         hub.following.hear_of_token = stores.tokens.hear
@@ -175,13 +160,13 @@ class Composition:
         return hub
 
     @cached_property
-    def _stretches(self) -> Stretches:
-        pulls = self._settings.cold_pulls
-        return Stretches(self._stores.journal, self._stores.windows, cold_pulls=pulls)
+    def stretches(self) -> Stretches:
+        pulls = self.settings.cold_pulls
+        return Stretches(self.stores.journal, self.stores.windows, cold_pulls=pulls)
 
     @cached_property
     def _schedule(self) -> DocumentSchedule:
-        settings = self._settings
+        settings = self.settings
         return DocumentSchedule(
             period=settings.changelist_hours * HOUR,
             index_days=settings.changelist_days,
@@ -192,51 +177,51 @@ class Composition:
         )
 
     @cached_property
-    def _watching(self) -> Watching:
+    def watching(self) -> Watching:
         return Watching(
             self._identity,
-            Watched(self.hub, self._stores.journal, self._intake, self.channels),
-            self._access,
-            self._stores.publishing_client,
-            self._stores.bell(keys.REPORTS_BELL),
+            Watched(self.hub, self.stores.journal, self.intake, self.channels),
+            self.access,
+            self.stores.publishing_client,
+            self.stores.bell(keys.REPORTS_BELL),
             disk=self._disk(),
-            metrics_token=self._settings.metrics_token,
+            metrics_token=self.settings.metrics_token,
         )
 
     def _disk(self) -> Path | None:
         """Where the embedded Redis writes; None if Redis is the operator's."""
-        data = self._settings.data.resolve()
+        data = self.settings.data.resolve()
         is_embedded = self._redis_url.startswith(f"unix://{quote(str(data))}/")
         return data if is_embedded else None
 
     @cached_property
-    def _offers(self) -> Offers:
-        return Offers(self._stores.windows, self._stores.snapshots, self._settings.changelist_days)
+    def offers(self) -> Offers:
+        return Offers(self.stores.windows, self.stores.snapshots, self.settings.changelist_days)
 
     # --- what runs beside the server -------------------------------------------------------------
 
     @cached_property
-    def _upkeep(self) -> Upkeep:
+    def upkeep(self) -> Upkeep:
         documents = DocumentAnnouncer(
-            self._stores.windows,
-            self._offers,
-            self._stores.announced_documents,
+            self.stores.windows,
+            self.offers,
+            self.stores.announced_documents,
             self._schedule,
             self.hub.base_url,
         )
-        announcements = Announcements(self.hub, self._stores.announced, documents)
+        announcements = Announcements(self.hub, self.stores.announced, documents)
         return Upkeep(
             self.hub,
-            self._stores.windows,
-            self._stores.snapshots,
+            self.stores.windows,
+            self.stores.snapshots,
             announcements,
-            self._stretches.store_packed,
+            self.stretches.store_packed,
             self._schedule,
         )
 
     @cached_property
-    def _load_keeper(self) -> LoadKeeper:
-        return LoadKeeper(self.hub, self._stores.loads, self._upkeep.snapshot)
+    def load_keeper(self) -> LoadKeeper:
+        return LoadKeeper(self.hub, self.stores.loads, self.upkeep.snapshot)
 
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
@@ -249,9 +234,9 @@ class Composition:
                 "make lost sets again": self._make_lost_sets_again(),
                 "give memory back": repeat(FreedMemory(malloc_trim()).give_back, LOOK_SECONDS),
                 **({} if self._jwts is None else {"read the keys of JWTs": self._jwts.run()}),
-                **self._upkeep.loops(),
-                **self._load_keeper.loops(),
-                **self._watching.loops(),
+                **self.upkeep.loops(),
+                **self.load_keeper.loops(),
+                **self.watching.loops(),
                 **deliveries,
             }
             await run_beside(loops, main)
@@ -263,8 +248,8 @@ class Composition:
             self.hub.known.lost.clear()
             try:
                 await self._make_sets()
-                tokens = await self._stores.tokens.all()
-                subscriptions = await self._stores.subscriptions.all()
+                tokens = await self.stores.tokens.all()
+                subscriptions = await self.stores.subscriptions.all()
                 names = ", ".join(self._set_names) or "none"
                 log.error(LOSS_MESSAGE, len(tokens), len(subscriptions), names)
             except TryAgain as error:
@@ -276,18 +261,18 @@ class Composition:
 
     @asynccontextmanager
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
-        settings = self._settings
+        settings = self.settings
         async with websub(
             self.hub,
-            self._stores.subscriptions,
-            self._stores.tokens,
-            self._stores.bell(keys.SUBSCRIPTIONS_BELL),
+            self.stores.subscriptions,
+            self.stores.tokens,
+            self.stores.bell(keys.SUBSCRIPTIONS_BELL),
             Dialler(private=settings.callback_private == "allow", proxy=settings.proxy),
             deliveries=settings.deliveries,
             deliveries_per_host=settings.deliveries_per_host,
             algorithm=settings.signature,
         ) as ownership:
-            self._watching.process.ownership = ownership
+            self.watching.process.ownership = ownership
             self.hub.repairing.recover.append(ownership.redis_went_back)
             yield ownership.loops()
 
