@@ -1,4 +1,4 @@
-"""The command line: a module for each command, with its options and what it does.
+"""The command line: a module for each command or a few alike, with options and what they do.
 
 To add a command, write its module and a line in `root.COMMANDS`; its docstring is its help.
 

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 import rsnotify_client
 from rsnotify import errors, redis_client
-from rsnotify.cli import app, sets
+from rsnotify.cli import administer, app
 from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import set_options
 from rsnotify.openapi import schemas
@@ -195,7 +195,7 @@ def test_the_service_and_the_cron_line_of_a_mirror_are_commands_that_exist() -> 
 
 
 def test_every_address_of_a_set_can_be_edited() -> None:
-    assert {*sets.ADDRESSES} == {*set_options.ADDRESSES}
+    assert {*administer.ADDRESSES} == {*set_options.ADDRESSES}
 
 
 def options(command: Any) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rsnotify.cli import output, sets, tokens, validate
+from rsnotify.cli import administer, output, validate
 from rsnotify.cli.audit import SHOWN, print_audit
 from rsnotify.cli.mirror import map_of
 from rsnotify.cli.publish import PublishBody, of_file, of_locs
@@ -194,21 +194,21 @@ def test_documents_that_were_validated_are_named_whole(
     assert all(each in table for each in documents)
 
 
-@pytest.mark.parametrize("show", [output.print_fields, sets.print_snapshot])
+@pytest.mark.parametrize("show", [output.print_fields, administer.print_snapshot])
 def test_json_is_what_the_hub_said(capsys: pytest.CaptureFixture[str], show: Any) -> None:
     show(ROW, json=True)
     assert json.loads(capsys.readouterr().out) == ROW
 
 
 def test_a_snapshot_that_takes_long_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    sets.print_snapshot({"set": "a"}, json=False)
-    sets.print_snapshot({"resources": 3, "at": "now"}, json=False)
+    administer.print_snapshot({"set": "a"}, json=False)
+    administer.print_snapshot({"resources": 3, "at": "now"}, json=False)
     out, err = capsys.readouterr()
     assert out == "3 resources at now\n"
     assert err.startswith("The snapshot is being taken")
 
 
 def test_a_secret_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    tokens.print_secret({"token": "rsn_x", "id": "1"}, json=False)
+    administer.print_secret({"token": "rsn_x", "id": "1"}, json=False)
     out, err = capsys.readouterr()
     assert (out, err) == ("rsn_x\n", "Keep it: it is not shown again.\n")
