@@ -30,6 +30,8 @@ from tests.support.sources import CAPABILITIES, Source, rendered
 
 SECONDS = 300.0
 RESOURCES = 200
+SIZES = (*(9, 900) * 20, 2**21)  # few are long: what is kept must fit on a disk
+KEEP = 50  # more than there are dumps between two rests
 LONGEST_SECONDS = 0.3
 OF_DUMPS = "/dumps/capabilitylist.xml"
 State = dict[str, bytes]
@@ -67,7 +69,7 @@ class Story(NamedTuple):
 
     def dump(self) -> None:
         options = DumpOptions(
-            f"{self.url}/dumps/", Limits(300_000, 60), tells_changes=True, keep=1_000
+            f"{self.url}/dumps/", Limits(300_000, 60), tells_changes=True, keep=KEEP
         )
         with DumpFolder(self.out) as folder:
             make(self.folder / "copy", folder, options)
@@ -112,7 +114,7 @@ def main() -> None:
 
 def proven(seconds: float, seed: str, resources: int) -> str:
     """What was found."""
-    running, chance = Running(resources), random.Random(seed)
+    running, chance = Running(resources, SIZES), random.Random(seed)
     source = DumpingSource()
     running.source = source
     with tempfile.TemporaryDirectory() as name:

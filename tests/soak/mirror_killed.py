@@ -7,6 +7,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rsnotify_client.web import SMALL_BYTES
@@ -18,14 +19,16 @@ from tests.support.sources import CAPABILITIES, Source
 KILLS = 100
 RESOURCES = 300
 LONGEST_SECONDS = 0.8
+SIZES = (9, 900, 2**21)
 
 
 class Running(threading.Thread):
     """A Source in a thread of its own, so that the mirror can be forked and killed."""
 
-    def __init__(self, resources: int) -> None:
+    def __init__(self, resources: int, sizes: Sequence[int] = SIZES) -> None:
         super().__init__(daemon=True)
         self.resources = resources
+        self.sizes = sizes
         self.source = Source()
         self.ready = threading.Event()
         self.loop = asyncio.new_event_loop()
@@ -45,7 +48,7 @@ class Running(threading.Thread):
     def change(self, chance: random.Random) -> None:
         for _ in range(chance.randint(1, 20)):
             name = f"{chance.randint(0, 6)}/r{chance.randint(0, 2 * self.resources)}"
-            content = None if chance.random() < 0.2 else os.urandom(chance.choice((9, 900, 2**21)))
+            content = None if chance.random() < 0.2 else os.urandom(chance.choice(self.sizes))
             self.loop.call_soon_threadsafe(self.source.change, name, content)
 
 
