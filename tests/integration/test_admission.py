@@ -15,19 +15,14 @@ from rsnotify.channels.event_stream import Sse
 from rsnotify.channels.reader import Keepalive, ReaderInput, SocketReader
 from rsnotify.errors import NoSuchSet
 from rsnotify.http.bounds import HAND_OVER
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.hub import Hub
-from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
-from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Token, Tokens
-from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.subscribe_endpoint import Topic
+from tests.support.hubs import hub_on, submission
 from tests.support.raw import SECONDS, Raw, close
 
 ADMIN, READS = "the-admin-token", "a-token-that-reads"
@@ -38,15 +33,13 @@ class Door:
     """The channels of a hub, where a peer can be held between its admission and its joining."""
 
     def __init__(self, client: Client) -> None:
-        journal = Journal(client, window_changes=100)
-        self.hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://h")
+        self.hub = hub_on(client)
         self.tokens = Tokens(client)
         self.access = Access(self.tokens, ADMIN)
         self.channels = Channels(self.hub, self.access, Keepalive(send_timeout_seconds=60))
 
     async def publish(self, name: str, loc: str) -> None:
-        submission = Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
-        await self.hub.publish(ChannelName(name, "change"), submission)
+        await self.hub.publish(ChannelName(name, "change"), submission(loc))
         await self.hub.following.read_on()
 
 

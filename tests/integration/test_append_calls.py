@@ -25,10 +25,10 @@ from rsnotify.journal.appends import (
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
-from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.journal.submission import Submission
 from rsnotify.redis_client import Client
-from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
+from tests.support.hubs import submission
 
 CHANNEL = ChannelName("a", "change")
 WRITER = "process-1"
@@ -38,11 +38,6 @@ REMEMBERED = "rsnotify:{a}:change:key:"
 @pytest.fixture(autouse=True)
 async def of_a_set(client: Client) -> None:
     await Sets(client).add("a", SetOptions())
-
-
-def submission(*names: str, key: str | None = None, at: str | None = None) -> Submission:
-    changes = [Change(f"http://example.com/{name}", "updated", datetime=at) for name in names]
-    return Submission([fragment_of(each) for each in changes], key, "fingerprint" if key else "")
 
 
 async def called(
@@ -70,7 +65,7 @@ MIXED = (
     submission("1", "2"),
     submission("3", key="k"),
     submission("4"),
-    submission("5", at="2020-01-01T00:00:00Z"),  # long past, so it gets another position
+    submission("5", datetime="2020-01-01T00:00:00Z"),  # long past, so it gets another position
     submission("6", key="l"),
     submission("7"),
 )

@@ -9,16 +9,14 @@ from rsnotify.documents.announcements import AnnouncedDocuments
 from rsnotify.documents.chores import AGAIN_SECONDS, MOST, SOME, STEP_SECONDS, DueSets, InTurn
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.window import DAY
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from tests.integration.test_many_sets import commands, submission
+from tests.integration.test_many_sets import commands
 from tests.support.clock import Clock
 from tests.support.faults import OwnRedis
+from tests.support.hubs import started, submission
 from tests.support.pulling import CHANGES, FRAMEWORK, SET, Pulling
 from tests.support.running import until
 
@@ -52,9 +50,7 @@ class Chore:
 
 @pytest.fixture
 async def hub(client: Client) -> Hub:
-    journal = Journal(client, window_changes=10)
-    hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
-    await hub.start()
+    hub = await started(client)
     for name in "abc":
         await hub.add_set(name)
     return hub

@@ -15,15 +15,12 @@ from rsnotify.channels.handshake import EARLY_BYTES, Handshake
 from rsnotify.channels.reader import Keepalive
 from rsnotify.http.bounds import WEBSOCKET
 from rsnotify.http.endpoints import Application, WebSocketRoute
-from rsnotify.journal.bell import Bell
-from rsnotify.journal.hub import Hub
-from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from tests.protocol.test_channels import in_seconds
 from tests.support.faults import SlowWay
+from tests.support.hubs import hub_on
 from tests.support.raw import BINARY, KEY, PING, frame
 from tests.support.running import until
 
@@ -32,8 +29,7 @@ class Entrance:
     """A hub whose connections are all handshakes."""
 
     def __init__(self, client: Client) -> None:
-        journal = Journal(client, window_changes=100)
-        self.hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://h")
+        self.hub = hub_on(client)
         access = Access(Tokens(client), "the-admin-token")
         self.channels = Channels(self.hub, access, Keepalive(send_timeout_seconds=60))
         self.state = ServerState()

@@ -6,27 +6,14 @@ from rsnotify.channels.admission import Channels
 from rsnotify.channels.reader import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
-from rsnotify.journal.hub import Hub
-from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
-from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
+from tests.support.hubs import hub_on, started, submission
 
 CHANNEL = ChannelName("dataset1", "change")
-
-
-def hub_on(client: Client) -> Hub:
-    journal = Journal(client, window_changes=10)
-    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
-
-
-def submission(loc: str) -> Submission:
-    return Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
 
 
 async def lose_what_followed(client: Client, position: Position) -> None:
@@ -43,13 +30,9 @@ async def test_changes_that_redis_has_lost_are_not_told_from_memory(client: Clie
     await hub.add_set(CHANNEL.set_name)
     kept = await hub.publish(CHANNEL, submission("kept"))
     await hub.publish(CHANNEL, submission("lost"))
-    late = Hub(
-        Journal(client, window_changes=10),
-        Sets(client),
-        Bell(connect("redis://none")),
-        base_url="u:",
-    )
-    await late.start()  # its tail begins at the head: what is older comes from the journal
+    late = await started(
+        client
+    )  # its tail begins at the head: what is older comes from the journal
     feed = late.feed(CHANNEL)
     before = await late.reading.after(feed, kept.from_)
     assert before is not None

@@ -16,6 +16,7 @@ from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import LOC_END, ChannelName, render_rows, spell_out
+from tests.support.hubs import submission
 
 CHANNEL = ChannelName("a", "change")
 FRAMEWORK = ChannelName("a", "framework")
@@ -27,14 +28,6 @@ async def journal(client: Client) -> Journal:
     """A journal with one empty set."""
     await Sets(client).add("a", SetOptions())
     return Journal(client, window_changes=10_000)
-
-
-def submission(
-    *locs: str, key: str | None = None, change: str = "updated", at: Position | None = None
-) -> Submission:
-    datetime = None if at is None else str(at)
-    changes = [Change(f"http://example.com/{loc}", change, datetime=datetime) for loc in locs]
-    return Submission([fragment_of(each) for each in changes], key, "fingerprint" if key else "")
 
 
 async def positions(journal: Journal) -> list[Position]:
@@ -135,7 +128,7 @@ async def test_a_sources_own_datetime_counts_within_its_rule(
     before = await redis_now(client)
     last = Position(before - 3600 * SECOND)
     await set_last(client, last)
-    interval = await journal.append(CHANNEL, submission("1", at=Position(last + own)))
+    interval = await journal.append(CHANNEL, submission("1", datetime=str(Position(last + own))))
     if expected == "now":
         assert before < interval.until <= await redis_now(client)
     else:
@@ -145,7 +138,7 @@ async def test_a_sources_own_datetime_counts_within_its_rule(
 async def test_a_history_of_whole_seconds_keeps_its_order(journal: Journal, client: Client) -> None:
     noon = Position((await redis_now(client) // SECOND - 600) * SECOND)
     await set_last(client, noon - SECOND)
-    interval = await journal.append(CHANNEL, submission("1", "2", "3", at=noon))
+    interval = await journal.append(CHANNEL, submission("1", "2", "3", datetime=str(noon)))
     assert await positions_after(journal, interval.from_) == [noon, noon + 1, noon + 2]
 
 

@@ -13,9 +13,7 @@ from rsnotify.journal.appends import Appended
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
-from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client, connect
-from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.faults import (
     OwnRedis,
@@ -26,6 +24,7 @@ from tests.support.faults import (
     out_of_memory,
     too_few_replicas,
 )
+from tests.support.hubs import submission
 from tests.support.running import until
 
 CHANNEL = ChannelName("a", "change")
@@ -45,11 +44,6 @@ def journal(client: Client) -> Journal:
     return Journal(client, window_changes=10_000)
 
 
-def submission(name: str = "1", key: str | None = None) -> Submission:
-    change = Change(f"http://example.com/{name}", "updated")
-    return Submission([fragment_of(change)], key, "fingerprint" if key else "")
-
-
 async def stored(redis: OwnRedis) -> int:
     return int(await redis.client.xlen(keys.stream(CHANNEL)))
 
@@ -57,9 +51,9 @@ async def stored(redis: OwnRedis) -> int:
 async def test_a_change_whose_answer_was_lost_is_stored_once_and_answered(
     journal: Journal, way: SlowWay, own_redis: OwnRedis
 ) -> None:
-    await journal.append(CHANNEL, submission())
+    await journal.append(CHANNEL, submission("1"))
     way.lose_next_answer("EVALSHA")
-    interval = await journal.append(CHANNEL, submission())
+    interval = await journal.append(CHANNEL, submission("1"))
     assert way.lost == 1
     assert await stored(own_redis) == 2
     assert [interval.until] == [
@@ -85,7 +79,7 @@ async def test_a_change_whose_answer_was_lost_waits_for_whoever_repairs_the_jour
         return found
 
     monkeypatch.setattr(client, "once", lost_and_then_held)
-    appending = asyncio.create_task(journal.append(CHANNEL, submission()))
+    appending = asyncio.create_task(journal.append(CHANNEL, submission("1")))
     async with asyncio.timeout(20):
         await asked_again.wait()
     assert not appending.done()
@@ -100,7 +94,7 @@ async def test_of_several_sets_in_one_round_whose_answer_was_lost_none_is_stored
     await Sets(client).add("b", SetOptions())
     way.lose_next_answer("EVALSHA")
     channels = [CHANNEL, ChannelName("b", "change"), CHANNEL, ChannelName("a", "framework")]
-    answers = await asyncio.gather(*(journal.append(each, submission()) for each in channels))
+    answers = await asyncio.gather(*(journal.append(each, submission("1")) for each in channels))
     assert len(set(answers)) == 4
     assert [await own_redis.client.xlen(keys.stream(each)) for each in channels] == [2, 1, 2, 1]
 
@@ -110,7 +104,7 @@ async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(
 ) -> None:
     """It has long stored what it was asked; the patience of a Source with a key is over."""
     monkeypatch.setattr(module, "APPEND_SECONDS", 0.2)
-    await journal.append(CHANNEL, submission())
+    await journal.append(CHANNEL, submission("1"))
     way.freeze()
     keyless = asyncio.create_task(journal.append(CHANNEL, submission("2")))
     await until(lambda: is_true(stored(own_redis), 2))
@@ -133,9 +127,9 @@ async def killed_while_asked(
     journal: Journal, way: SlowWay, own_redis: OwnRedis
 ) -> asyncio.Task[Appended]:
     """Redis has stored a second change, told nobody, and was killed."""
-    await journal.append(CHANNEL, submission())
+    await journal.append(CHANNEL, submission("1"))
     way.freeze()  # else the second time of asking may be answered before the kill
-    asking = asyncio.create_task(journal.append(CHANNEL, submission()))
+    asking = asyncio.create_task(journal.append(CHANNEL, submission("1")))
     await until(lambda: is_true(stored(own_redis), 2))
     await own_redis.kill()
     way.cut()
@@ -153,7 +147,7 @@ async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
     ):
         await asking
     await own_redis.start()
-    await journal.append(CHANNEL, submission())
+    await journal.append(CHANNEL, submission("1"))
 
 
 async def test_a_redis_that_was_killed_and_is_back_answers_what_it_was_asked_before(
@@ -168,11 +162,11 @@ async def test_a_redis_that_was_killed_and_is_back_answers_what_it_was_asked_bef
 async def test_what_a_busy_redis_refuses_is_not_stored(
     journal: Journal, own_redis: OwnRedis
 ) -> None:
-    await journal.append(CHANNEL, submission())
+    await journal.append(CHANNEL, submission("1"))
     async with busy(own_redis.client):
         with pytest.raises(TryAgain, match="a script keeps Redis busy"):
-            await journal.append(CHANNEL, submission())
-    await journal.append(CHANNEL, submission())
+            await journal.append(CHANNEL, submission("1"))
+    await journal.append(CHANNEL, submission("1"))
     assert await stored(own_redis) == 2
 
 
@@ -180,7 +174,7 @@ async def test_what_a_busy_redis_refuses_is_not_stored(
 async def test_an_append_to_a_damaged_set_stores_nothing_at_all(
     journal: Journal, own_redis: OwnRedis, key: str
 ) -> None:
-    await journal.append(CHANNEL, submission())
+    await journal.append(CHANNEL, submission("1"))
     damaged = {
         "record": keys.record(CHANNEL),
         "stream": keys.stream(CHANNEL),
@@ -191,7 +185,7 @@ async def test_an_append_to_a_damaged_set_stores_nothing_at_all(
         await own_redis.client.set(each, "something else")
     before = await everything(own_redis)
     with pytest.raises(Exception, match="WRONGTYPE"):
-        await journal.append(CHANNEL, submission())
+        await journal.append(CHANNEL, submission("1"))
     assert await everything(own_redis) == before
 
 

@@ -4,7 +4,6 @@ import pytest
 
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.redis_client import Client
@@ -13,19 +12,14 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.websub.ownership import put_subscriptions_back
 from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import Stored, Subscriptions
-from tests.integration.test_repairs import CHANNEL, hub_on, names, submission
+from tests.integration.test_repairs import CHANNEL, names
 from tests.support.faults import Losing
+from tests.support.hubs import started, submission
 
 
 @pytest.fixture
 def losing(client: Client) -> Losing:
     return Losing(client)
-
-
-async def started(client: Client) -> Hub:
-    hub = hub_on(client)
-    await hub.start()
-    return hub
 
 
 async def stored(client: Client) -> dict[str, bool]:

@@ -18,32 +18,24 @@ from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets, Version
-from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import HOUR, DocumentSchedule
 from rsnotify.journal.windows import Windows
-from rsnotify.redis_client import Client, connect
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.redis_client import Client
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
+from tests.support.hubs import hub_on, started, submission
 from tests.support.running import until
 
 PRIVATE = SetOptions(private=True)
 
 
-def hub_on(client: Client) -> Hub:
-    journal = Journal(client, window_changes=10)
-    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
-
-
 @pytest.fixture
 async def hub(client: Client) -> Hub:
-    hub = hub_on(client)
-    await hub.start()
-    return hub
+    return await started(client)
 
 
 # --- making them ---------------------------------------------------------------------------------
@@ -177,10 +169,6 @@ async def test_a_removal_that_is_seen_late_does_not_hide_a_set_made_anew(
 
 
 # --- what nobody reads ---------------------------------------------------------------------------
-
-
-def submission(loc: str) -> Submission:
-    return Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
 
 
 async def reads(client: Client) -> int:

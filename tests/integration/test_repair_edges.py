@@ -6,29 +6,18 @@ import pytest
 
 from rsnotify.errors import HistoryDeleted, TryAgain
 from rsnotify.journal import repairing
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
-from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client, connect
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.xml_reader import parse_document
 from tests.support.faults import Losing, OwnRedis, SlowWay
+from tests.support.hubs import hub_on, submission
 from tests.support.pulling import CHANGES, SET, Pulling
 from tests.support.running import until
 
 OPEN, INDEX = f"/{SET}/changelist.xml", f"/{SET}/changelist-index.xml"
-
-
-def submission(name: str) -> Submission:
-    return Submission([fragment_of(Change(f"http://example.com/{name}", "updated"))])
-
-
-def hub_on(client: Client) -> Hub:
-    journal = Journal(client, window_changes=10_000)
-    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
 async def names(client: Client) -> list[str]:

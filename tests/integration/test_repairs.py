@@ -6,27 +6,21 @@ import pytest
 
 from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
 from rsnotify.journal import keys, repairing
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.clock_watch import redis_now
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.healing import loc_of
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import following_from, stretch_after
 from rsnotify.journal.windows import Windows
-from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.faults import Losing
+from tests.support.hubs import hub_on, started, submission
 
 CHANNEL = ChannelName("a", "change")
-
-
-def hub_on(client: Client) -> Hub:
-    journal = Journal(client, window_changes=10_000)
-    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
 @pytest.fixture
@@ -35,23 +29,6 @@ async def hub(client: Client) -> Hub:
     await hub.add_set("a")
     await hub.start()
     return hub
-
-
-async def started(client: Client) -> Hub:
-    hub = hub_on(client)
-    await hub.start()
-    return hub
-
-
-def submission(name: str, *, key: str | None = None, kind: str = "updated") -> Submission:
-    change = Change(f"http://example.com/{name}", kind)
-    return Submission([fragment_of(change)], key, "fingerprint" if key else "")
-
-
-def request(changes: int) -> Submission:
-    """Of several changes, with a key."""
-    locs = (f"http://example.com/{number}" for number in range(changes))
-    return Submission([fragment_of(Change(loc, "updated")) for loc in locs], "k", "fingerprint")
 
 
 async def stored(client: Client) -> list[tuple[Position, str]]:
@@ -103,7 +80,7 @@ async def test_lost_changes_are_put_back_although_nothing_is_published(hub, clie
 async def test_a_lost_deletion_is_put_back(hub, client, losing):
     await hub.publish(CHANNEL, submission("1"))
     async with losing:
-        await hub.publish(CHANNEL, submission("1", kind="deleted"))
+        await hub.publish(CHANNEL, submission("1", change="deleted"))
     await hub.publish(CHANNEL, submission("2"))
     assert await state(client) == {"2"}
 
@@ -128,9 +105,9 @@ async def test_what_a_hub_without_memory_has_appended_since_stays(hub, client, l
 
 async def test_the_newest_change_of_a_resource_stays_the_newest(hub, client, losing):
     async with losing:
-        await hub.publish(CHANNEL, submission("1", kind="created"))
+        await hub.publish(CHANNEL, submission("1", change="created"))
     other = await started(client)
-    await other.publish(CHANNEL, submission("1", kind="deleted"))
+    await other.publish(CHANNEL, submission("1", change="deleted"))
     await hub.start()
     await hub.publish(CHANNEL, submission("2"))
     assert await names(client) == ["1", "1", "2"]
@@ -286,8 +263,7 @@ async def test_a_key_of_the_hub_itself_needs_no_fingerprint(hub, client, losing,
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_request_that_is_stored_again_is_one_under_its_key(hub, client, losing, count):
     """At its new positions, also when it is lost once more."""
-    changes = [fragment_of(Change(f"http://example.com/{n}", "updated")) for n in range(count)]
-    request = Submission(changes, "k", "fingerprint")
+    request = submission(*map(str, range(count)), key="k")
     new = await started(client)
     async with losing:
         before = await hub.publish(CHANNEL, request)
@@ -310,10 +286,8 @@ async def test_a_key_is_known_for_a_mistake_after_a_repair(hub, client, losing):
 
 async def test_what_is_removed_from_a_closed_list_is_in_another(client, losing):
     """Readers of one hub are past a change that another has appended below: it moves to the end."""
-    journal = Journal(client, window_changes=2)
-    hub = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
+    hub = await started(client, window_changes=2)
     await hub.add_set("a")
-    await hub.start()
     feed = hub.feed(CHANNEL)
     feed.watch(Silent())
     async with losing:
@@ -321,8 +295,7 @@ async def test_what_is_removed_from_a_closed_list_is_in_another(client, losing):
         await client.hset(keys.record(CHANNEL), "last", clock_ahead)
         await hub.publish(CHANNEL, submission("ahead", key="ahead"))
         await hub.start()
-    other = Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
-    await other.start()
+    other = await started(client, window_changes=2)
     for name in ("1", "2", "3"):
         await other.publish(CHANNEL, submission(name, key=name))
     windows = Windows(client)
@@ -412,7 +385,7 @@ async def test_what_is_not_remembered_here_is_left_to_others_for_a_while(hub, cl
 
 async def test_who_knows_only_the_end_of_a_request_lets_others_put_it_back(hub, client, losing):
     """…with its key, so its Source, who had no answer and repeats it, stores it once."""
-    very_long = request(1001)
+    very_long = submission(*map(str, range(1001)), key="k")
     other = await started(client)
     await other.publish(CHANNEL, submission("kept"))
     async with losing:
@@ -470,7 +443,7 @@ async def test_an_append_tells_the_whole_request_before_it_unless_that_is_very_l
     hub, client, changes: int, told: int
 ):
     await hub.publish(CHANNEL, submission("earlier"))
-    newest = await hub.publish(CHANNEL, request(changes))
+    newest = await hub.publish(CHANNEL, submission(*map(str, range(changes)), key="k"))
     journal = Journal(client, window_changes=10_000)
     seen = Position(newest.until - 1)
     found = await journal.append(CHANNEL, submission("next"), seen=seen)
@@ -482,9 +455,9 @@ async def test_the_end_of_a_request_comes_though_others_rows_lie_within_it(hub, 
     """They were stored by the new primary, before the request was put back."""
     kept = await hub.publish(CHANNEL, submission("kept"))
     async with losing:
-        newest = await hub.publish(CHANNEL, request(1000))
-    early = Change("http://example.com/early", "updated", datetime=str(Position(kept.until + 1)))
-    await Journal(client, window_changes=10_000).append(CHANNEL, Submission([fragment_of(early)]))
+        newest = await hub.publish(CHANNEL, submission(*map(str, range(1000)), key="k"))
+    early = submission("early", datetime=str(Position(kept.until + 1)))
+    await Journal(client, window_changes=10_000).append(CHANNEL, early)
     await hub.start()
     assert [at for at, name in await stored(client) if name == "early"] == [kept.until + 1]
     journal = Journal(client, window_changes=10_000)
@@ -499,11 +472,11 @@ async def test_a_request_that_was_seen_only_as_the_one_before_keeps_its_key(
     other = await started(client)
     await hub.publish(CHANNEL, submission("kept"))
     async with losing:
-        first = await other.publish(CHANNEL, request(3))  # and `other` dies
+        first = await other.publish(CHANNEL, submission("0", "1", "2", key="k"))  # and `other` dies
         await hub.publish(CHANNEL, submission("mine"))
         before = await stored(client)
     await hub.start()
-    assert await hub.publish(CHANNEL, request(3)) == first
+    assert await hub.publish(CHANNEL, submission("0", "1", "2", key="k")) == first
     assert await stored(client) == before
 
 

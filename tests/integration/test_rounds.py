@@ -22,20 +22,16 @@ from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
-from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.loops import end
 from rsnotify.redis_client import Client, connect
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.faults import OwnRedis
+from tests.support.hubs import submission
 from tests.support.running import until
 
 AT_ONCE = 10
 SETS = LEAST_CHANNELS  # two channels each: more than are compared each second
-
-
-def submission(loc: str = "a") -> Submission:
-    return Submission([fragment_of(Change(f"http://example.com/{loc}", "updated"))])
 
 
 async def make(client: Client, count: int = SETS) -> list[ChannelName]:
@@ -74,7 +70,7 @@ async def append_unheard(
     """As another process appends, whose stroke of the bell is lost."""
     with monkeypatch.context() as patch:
         patch.setattr(keys, "BELL", "rsnotify:nobody")
-        return (await Journal(client, window_changes=10).append(channel, submission())).until
+        return (await Journal(client, window_changes=10).append(channel, submission("a"))).until
 
 
 async def ticks_until_known(hub: Hub, heads: dict[ChannelName, Position], most: int) -> int:
@@ -257,7 +253,7 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(
     async def is_due() -> bool:
         return monotonic() >= hub.checking.next_at
 
-    head = (await Journal(other, window_changes=10).append(channel, submission())).until
+    head = (await Journal(other, window_changes=10).append(channel, submission("a"))).until
     await until(has_rung)
     if command == "mget":
         await until(is_due)
@@ -396,7 +392,7 @@ async def test_journals_that_end_where_they_did_need_no_look(own_redis: OwnRedis
     await own_redis.start()
     await deaf.start()
     assert await ranges(client) == 0
-    await deaf.publish(ChannelName("set7", "change"), submission())
+    await deaf.publish(ChannelName("set7", "change"), submission("a"))
     await own_redis.kill()
     await own_redis.start()
     await deaf.start()

@@ -6,15 +6,13 @@ from typing import Any
 import pytest
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
 from rsnotify.publishing.bodies import read_submissions
 from rsnotify.publishing.intake import answer_of
-from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval
+from tests.support.hubs import hub_on
 from tests.support.running import RunningHub
 
 A, B = "a", "b"
@@ -146,13 +144,8 @@ def submissions(key: str | None) -> Any:
     return {ChannelName(name, "change"): each for name, each in found.items()}
 
 
-async def hub_on(client: Client) -> Hub:
-    hub = Hub(
-        Journal(client, window_changes=10),
-        Sets(client),
-        Bell(connect("redis://none")),
-        base_url="u:",
-    )
+async def with_both(client: Client) -> Hub:
+    hub = hub_on(client)
     for name in (A, B):
         await hub.add_set(name)
     return hub
@@ -161,12 +154,12 @@ async def hub_on(client: Client) -> Hub:
 async def test_a_repetition_completes_what_a_crash_left_and_doubles_nothing(
     client: Client,
 ) -> None:
-    hub, all_of_it = await hub_on(client), submissions("k")
+    hub, all_of_it = await with_both(client), submissions("k")
     channel = ChannelName(A, "change")
     stored = await hub.publish(channel, all_of_it[channel])  # and then the process was killed
     completed = await hub.publish_each(all_of_it)
     assert completed[channel] == stored
-    again = await (await hub_on(client)).publish_each(all_of_it)
+    again = await (await with_both(client)).publish_each(all_of_it)
     assert again == completed
     assert (await hub.head(channel)) == stored.until
 

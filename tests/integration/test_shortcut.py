@@ -9,16 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.following import FEW_READERS
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import Sets
-from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.redis_client import Client, connect
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.journal.submission import Submission
+from rsnotify.redis_client import Client
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
+from tests.support.hubs import hub_on, submission
 from tests.support.running import until
 
 CHANNEL = ChannelName("dataset1", "change")
@@ -48,11 +46,6 @@ class Reader:
         return [(each.from_, each.until) for each in self.told]
 
 
-def hub_on(client: Client) -> Hub:
-    journal = Journal(client, window_changes=10)
-    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
-
-
 async def hubs_on(client: Client) -> tuple[Hub, Hub]:
     """Two processes that know the same sets."""
     await client.flushall()
@@ -60,11 +53,6 @@ async def hubs_on(client: Client) -> tuple[Hub, Hub]:
     await one.add_set(CHANNEL.set_name)
     await other.start()
     return one, other
-
-
-def submission(*locs: str, key: str | None = None, **fields: str) -> Submission:
-    changes = [Change(f"http://example.com/{loc}", "updated", **fields) for loc in locs]
-    return Submission([fragment_of(change) for change in changes], key, key or "")
 
 
 def stroke(caller: str, head: Position) -> str:

@@ -7,6 +7,7 @@
 `faults`             What can go wrong with a Redis, for any test
 `forks`              Processes of the command line that begin with everything imported already
 `forward_proxy`      A forward proxy as institutions have them
+`hubs`               Hubs on a real Redis without a process around them
 `jsonform`           The JSON Schema that the documents promise
 `loading`            Loads of a set's whole state, without a process around them
 `lossy_failover`     A failover to a replica that has not received the last changes

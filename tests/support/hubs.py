@@ -1,0 +1,28 @@
+"""Hubs on a real Redis without a process around them, and what is published to them."""
+
+from rsnotify.journal.bell import Bell
+from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
+from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.redis_client import Client, connect
+from rsnotify.resourcesync.change import Change
+
+
+def hub_on(client: Client, *, window_changes: int = 10_000) -> Hub:
+    """It has read nothing yet, and hears no bell."""
+    journal = Journal(client, window_changes=window_changes)
+    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
+
+
+async def started(client: Client, *, window_changes: int = 10_000) -> Hub:
+    hub = hub_on(client, window_changes=window_changes)
+    await hub.start()
+    return hub
+
+
+def submission(
+    *names: str, key: str | None = None, change: str = "updated", **fields: str
+) -> Submission:
+    changes = [Change(f"http://example.com/{name}", change, **fields) for name in names]
+    return Submission([fragment_of(each) for each in changes], key, "fingerprint" if key else "")
