@@ -63,17 +63,13 @@ class ReaderLimits:
 
     def __init__(self, *, per_channel: int = 50_000, per_address: int = 20_000) -> None:
         self._channels = Held[ChannelName](per_channel)
-        self._addresses = Held[str](per_address)
+        self.addresses = Held[str](per_address)
         self.audiences = Held[Audience]()
-
-    def __len__(self) -> int:
-        """How many readers there are."""
-        return len(self._addresses)
 
     def check(self, address: str, channels: Iterable[ChannelName]) -> None:
         """Refuse who would be one too many."""
-        if self._addresses.is_full(address):
-            detail = f"your address has {self._addresses.limit} channels open: close some"
+        if self.addresses.is_full(address):
+            detail = f"your address has {self.addresses.limit} channels open: close some"
             raise TooMany(detail, retry_after_seconds=RETRY_SECONDS)
         for channel in channels:
             if self._channels.is_full(channel):
@@ -84,7 +80,7 @@ class ReaderLimits:
         """Count a reader; others may have come since it was checked."""
         self.check(address, channels)
         reader.counted_for = sys.intern(address)  # one text for all who come from there
-        self._addresses.take(reader.counted_for)
+        self.addresses.take(reader.counted_for)
         for channel in channels:
             self._channels.take(channel)
             self.audiences.take(Audience(*channel, reader.wire_format.name))
@@ -94,7 +90,7 @@ class ReaderLimits:
         address, reader.counted_for = reader.counted_for, None
         if address is None:
             return
-        self._addresses.give_back(address)
+        self.addresses.give_back(address)
         for channel in channels:
             self._channels.give_back(channel)
             self.audiences.give_back(Audience(*channel, reader.wire_format.name))

@@ -130,7 +130,7 @@ class Composition:
 
     @cached_property
     def connections(self) -> ConnectionLimits:
-        settings, readers = self.settings, self.channels.limits
+        settings, readers = self.settings, self.channels.limits.addresses
         total = total_connections(
             settings.connections, is_chosen=settings.connections != Settings.connections
         )

@@ -143,7 +143,7 @@ async def test_who_was_admitted_to_a_public_set_does_not_follow_it_when_it_is_pr
         code, reason = await end_of(peer, enter)
     if enter is by_websocket:
         assert (code, reason) == (1013, "set 'a' has become private: reconnect with a token")
-    assert len(door.channels.limits) == 0
+    assert len(door.channels.limits.addresses) == 0
 
 
 @WAYS

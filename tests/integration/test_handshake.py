@@ -105,7 +105,7 @@ def test_a_handshake_that_ends_while_redis_is_asked_is_no_error(
                 await until(entrance.is_left)
                 way.thaw()
                 await until(entrance.has_answered)
-                assert len(entrance.channels.limits) == 0
+                assert len(entrance.channels.limits.addresses) == 0
                 writer.close()
 
     with asyncio.Runner(loop_factory=loop) as runner:

@@ -46,7 +46,7 @@ def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves() -> None:
     limits.enter(Peer(), "b", [ONE])
     with pytest.raises(TryAgain, match="one/change has 2 readers"):
         limits.enter(refused, "c", [TWO, ONE])
-    assert len(limits) == 2
+    assert len(limits.addresses) == 2
     limits.leave(first, [ONE, TWO])
     limits.enter(refused, "c", [TWO, ONE])
 
@@ -65,7 +65,7 @@ def test_readers_are_counted_as_they_come_and_go_each_once() -> None:
 
     def counts() -> tuple[int, dict[str, int]]:
         audiences = {audience.set_name: number for audience, number in limits.audiences.items()}
-        return len(limits), audiences
+        return len(limits.addresses), audiences
 
     of_one, of_both, other = Peer(), Peer(), Peer()
     limits.enter(of_one, "a", [ONE])
@@ -89,7 +89,7 @@ def test_a_reader_that_was_refused_is_not_counted_and_leaves_nothing() -> None:
     with pytest.raises(TryAgain):
         limits.enter(refused, "b", [TWO, ONE])
     limits.leave(refused, [TWO, ONE])
-    assert (len(limits), len(limits.audiences)) == (1, 1)
+    assert (len(limits.addresses), len(limits.audiences)) == (1, 1)
 
 
 def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> ConnectionLimits:
