@@ -22,7 +22,7 @@ import resource
 import socket
 import struct
 import termios
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, ItemsView, Mapping, Sized
 from contextlib import suppress
@@ -369,14 +369,31 @@ class ReceivedCounts:
         log.warning("closing a connection (%s) of %s: it sends too much", transport, address)
 
 
-class InputTurns:
+class ByTurns(ABC):
+    """Does something once in a turn of the event loop, as long as it is asked to."""
+
+    _is_asked = False
+
+    def _come_back(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_asked = False
+        self._turn()
+
+    @abstractmethod
+    def _turn(self) -> None: ...
+
+
+class InputTurns(ByTurns):
     """How much is read of each connection in this turn of the event loop."""
 
     def __init__(self, *, turn_bytes: int, least_bytes: int) -> None:
         self._turn_bytes = turn_bytes  # of all together, but for what is free
         self._least_bytes = least_bytes  # of each, and free: most peers never say more
         self._left = turn_bytes
-        self._is_turning = False
         self._line: dict[BoundedInput, None] = {}
 
     @property
@@ -394,13 +411,8 @@ class InputTurns:
         self._left -= count
         self._come_back()
 
-    def _come_back(self) -> None:
-        if not self._is_turning:
-            self._is_turning = True
-            asyncio.get_running_loop().call_soon(self._turn)
-
     def _turn(self) -> None:
-        self._is_turning, self._left = False, self._turn_bytes
+        self._left = self._turn_bytes
         for connection in list(islice(self._line, RESUMED)):
             del self._line[connection]
             connection.turn_came()

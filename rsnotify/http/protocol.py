@@ -22,6 +22,7 @@ from rsnotify.http.bounds import (
     TCP_CLOSE_WAIT,
     TCP_CLOSED,
     BoundedInput,
+    ByTurns,
     ConnectionLimits,
     Deadlines,
     InputTurns,
@@ -47,7 +48,7 @@ TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
 LEAST_BYTES = 512  # many a request
 
 
-class StartQueue:
+class StartQueue(ByTurns):
     """Starts so many requests or handshakes in a turn of the event loop: a peer that asks once does
     not wait for hundreds of others. Those whose peers leave while they wait are never started, and
     take nobody's turn: thousands a second may come and leave."""
@@ -55,7 +56,6 @@ class StartQueue:
     def __init__(self, most: int) -> None:
         self._most = self._left = most
         self._line: deque[Callable[[], bool]] = deque()
-        self._is_turning = False
 
     def start(self, run: Callable[[], bool]) -> None:
         """Now, or when its turn comes; `run` returns whether it began."""
@@ -65,13 +65,8 @@ class StartQueue:
             self._line.append(run)
         self._come_back()
 
-    def _come_back(self) -> None:
-        if not self._is_turning:
-            self._is_turning = True
-            asyncio.get_running_loop().call_soon(self._turn)
-
     def _turn(self) -> None:
-        self._is_turning, self._left = False, self._most
+        self._left = self._most
         looks = self._most + LEFT_A_TURN
         while self._line and self._left and looks:
             looks -= 1
