@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
 from rsnotify.journal.bell import Bell
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed, Feeds
@@ -81,7 +81,11 @@ class Hub:
         if others:
             await self._publish_to_others(others, submission)
         feed = self.feed(channel)
-        stored = await self.repairing.append(feed, submission)
+        try:
+            stored = await self._journal.append(channel, submission, seen=feed.memory.newest)
+        except (JournalIsBehind, KeysMoving):
+            stored = await self.repairing.append(feed, submission)
+        self.feeds.remember_append(feed, submission, stored)
         self._shortcut.appended(feed, stored)
         return stored.interval
 
@@ -122,7 +126,10 @@ class Hub:
         return sorted(found, key=lambda record: record.name)
 
     def record(self, set_name: str) -> SetRecord:
-        return self.known.record(set_name)
+        record = self.known.records.get(set_name)
+        if record is None:
+            raise NoSuchSet(set_name)
+        return record
 
     async def add_set(
         self, name: str, options: SetOptions = DEFAULT_OPTIONS

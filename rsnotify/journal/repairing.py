@@ -290,14 +290,9 @@ class Repairing:
         self._running: SingleFlight[Feed, None] = SingleFlight("repair of a journal")
 
     async def append(self, feed: Feed, submission: Submission) -> Appended:
-        """Append, and remember what was acknowledged; repair the journal first if it is behind, and
-        wait a little if a Cluster moves it."""
-        try:
-            stored = await self._append(feed, submission)
-        except (JournalIsBehind, KeysMoving):
-            stored = await when_moved(lambda: self._append_repaired(feed, submission))
-        self._feeds.remember_append(feed, submission, stored)
-        return stored
+        """Append where that failed: a journal that is behind is repaired first, and one that a
+        Cluster moves is waited for a little."""
+        return await when_moved(lambda: self._append_repaired(feed, submission))
 
     def _append(self, feed: Feed, submission: Submission) -> Awaitable[Appended]:
         return self._journal.append(feed.channel, submission, seen=feed.memory.newest)

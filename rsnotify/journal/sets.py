@@ -248,6 +248,7 @@ class KnownSets:
         self.records: dict[str, SetRecord] = {}
         self.former: dict[str, str] = {}  # when the first set of a removed one's name began
         self.version: Version | None = None  # None before the first read
+        self.number = -1  # of the version
         self.revision = 0  # rises with every record that is known anew, and only here
         self._ahead: dict[int, tuple[Version, str]] = {}  # changes whose version is not the next
         self.removed: Recent[SetRecord] = Recent()
@@ -258,11 +259,6 @@ class KnownSets:
         """When a set was changed last."""
         return Position(0) if self.version is None else self.version.changed
 
-    @property
-    def number(self) -> int:
-        """Rises with every change of a set; -1 before the first read."""
-        return -1 if self.version is None else self.version.number
-
     def is_former(self, name: str, position: Position) -> bool:
         """Whether it may be a position of another set that had this name before."""
         former = self.former.get(name)
@@ -271,16 +267,10 @@ class KnownSets:
             return False
         return Position.parse(former) < position < Position.parse(record.created)
 
-    def record(self, name: str) -> SetRecord:
-        record = self.records.get(name)
-        if record is None:
-            raise NoSuchSet(name)
-        return record
-
     def replace(self, records: dict[str, SetRecord], version: Version) -> list[str]:
         """Know what the registry has now; the names of the sets that have become private."""
         before, known = self.records, self.version
-        self.records, self.version = records, version
+        self.records, self.version, self.number = records, version, version.number
         self._ahead.clear()
         if known is not None and version.is_behind(known):
             self._report_loss(before)
@@ -326,7 +316,7 @@ class KnownSets:
             version, _ = self._ahead.pop(self.version.number + 1)
             if not version.follows(self.version):
                 return
-            self.version = version
+            self.version, self.number = version, version.number
 
     def _note_removed(self, before: Mapping[str, SetRecord]) -> None:
         for name, record in before.items():

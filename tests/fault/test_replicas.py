@@ -88,7 +88,7 @@ async def test_a_publish_after_which_nobody_may_ask_for_replicas_may_be_stored(
 async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_have_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rsnotify.redis_client.round_trip.WAIT_MILLISECONDS", 200)
+    monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 200)
     body = b'[{"loc": "http://example.com/1", "change": "updated"}]'
     change = read_submission(body, "application/json", "change", "k")
     for number, binary in enumerate(await installed_binaries()):

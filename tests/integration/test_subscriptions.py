@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 
 from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
 from rsnotify.journal import keys
-from rsnotify.redis_client import Client, connect, round_trip
+from rsnotify.redis_client import Client, connect
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import (
     CLAIM_SECONDS,
@@ -264,7 +264,7 @@ async def test_a_request_that_may_have_been_stored_counts_for_its_asker(
 async def test_a_request_that_too_few_replicas_have_counts_for_its_asker(
     client: Client, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_trip, "WAIT_MILLISECONDS", 1)
+    monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 1)
     async with connect(redis_url, replicas=1) as careful:
         store = subscriptions(careful, per_asker=1)
         with pytest.raises(TooFewReplicas):

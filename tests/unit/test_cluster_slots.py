@@ -4,6 +4,7 @@ import pytest
 
 from rsnotify.journal import keys
 from rsnotify.journal.appends import channel_keys
+from rsnotify.redis_client.client import WAITED
 from rsnotify.redis_client.cluster import (
     REGISTRY_SLOT,
     SLOTS,
@@ -12,7 +13,6 @@ from rsnotify.redis_client.cluster import (
     tagged,
     waited_in,
 )
-from rsnotify.redis_client.round_trip import WAITED
 from rsnotify.resourcesync.notification import KINDS, RESERVED, ChannelName
 
 REGISTRY = (

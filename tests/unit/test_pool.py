@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 
 from rsnotify.errors import TryAgain
+from rsnotify.redis_client.client import exchange
 from rsnotify.redis_client.pool import DirectConnection, Pool
-from rsnotify.redis_client.round_trip import exchange
 from tests.support.redis_server import free_port
 
 

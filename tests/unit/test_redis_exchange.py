@@ -10,10 +10,9 @@ import pytest
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain, Unanswered
-from rsnotify.redis_client import round_trip as exchanges
-from rsnotify.redis_client.client import RedisClient
+from rsnotify.redis_client import client as exchanges
+from rsnotify.redis_client.client import AskCommands, RedisClient, Script, exchange
 from rsnotify.redis_client.pool import Pool
-from rsnotify.redis_client.round_trip import AskCommands, Script, exchange
 from tests.support.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 5.0

@@ -13,8 +13,8 @@ from redis.exceptions import (
 )
 
 from rsnotify.errors import TooFewReplicas
+from rsnotify.redis_client.client import WAIT_MILLISECONDS, WAITS_FOR_FILES, Replicas
 from rsnotify.redis_client.pool import Command
-from rsnotify.redis_client.round_trip import WAIT_MILLISECONDS, WAITS_FOR_FILES, Replicas
 
 WRITTEN = [1, ResponseError("WRONGTYPE"), b"OK"]
 

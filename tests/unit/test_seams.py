@@ -34,7 +34,7 @@ from rsnotify.process.app import build_app
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.redis_client import connect
-from rsnotify.redis_client.round_trip import exchange
+from rsnotify.redis_client.client import exchange
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 from tests.support import raw
