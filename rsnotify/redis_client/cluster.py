@@ -40,30 +40,28 @@ from redis.exceptions import (
 from rsnotify.errors import KeysMoving, PartAway, RedisRefuses, TryAgain, Unanswered
 from rsnotify.redis_client.address import Address, Host
 from rsnotify.redis_client.client import (
+    WAITED,
+    Confirm,
     MoreCommands,
     Pipeline,
     RedisClient,
+    Replicas,
+    Script,
     Servers,
     answer_raw,
     as_transaction,
     durably,
+    exchange,
     executed,
+    in_words,
     is_connection_lost,
+    judge_answers,
+    parsed_as,
     pool_options,
     repeatable,
 )
 from rsnotify.redis_client.failures import judge
 from rsnotify.redis_client.pool import Command, Pool
-from rsnotify.redis_client.round_trip import (
-    WAITED,
-    Confirm,
-    Replicas,
-    Script,
-    exchange,
-    in_words,
-    judge_answers,
-    parsed_as,
-)
 from rsnotify.single_flight import SingleFlight
 
 # --- nodes ---------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ as well, by `look_for_newer`.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from redis import asyncio as redis
 from redis.asyncio.connection import Connection, SSLConnection
@@ -24,13 +24,12 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from rsnotify.errors import PartAway, RedisRefuses, TryAgain
+from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.redis_client.address import Address, Host
-from rsnotify.redis_client.client import RedisClient, answer_raw, pool_options
+from rsnotify.redis_client.client import RedisClient, Replicas, answer_raw, pool_options
 from rsnotify.redis_client.cluster import ClusterClient, ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.redis_client.failures import judge
 from rsnotify.redis_client.pool import DirectConnection, Pool
-from rsnotify.redis_client.round_trip import Replicas
 from rsnotify.single_flight import SingleFlight
 
 ASK_SECONDS = 0.5  # for a Sentinel to be connected with, and again to answer
@@ -147,7 +146,6 @@ def sentinels_at(url: str) -> Sentinels:
 
 
 Client = Any  # redis-py's stubs give every command a type that is both sync and async
-Parsed = TypeVar("Parsed")
 
 
 def connect(url: str, *, replicas: int = 0) -> Client:
@@ -185,22 +183,3 @@ def _dialled(url: str) -> dict[str, Any]:
         return address.options
     kind = ToPrimaryWithTLS if address.has_tls else ToPrimary
     return address.options | {"connection_class": kind, "sentinels": sentinels_at(url)}
-
-
-def each(answers: Iterable[Any], parse: Callable[[Any], Parsed]) -> list[Parsed | Exception]:
-    """The answers, parsed; an error of one is returned in its place.
-
-    If Redis itself fails, that is raised; not if it is one node of a Cluster.
-    """
-    return [_parsed(answer, parse) for answer in answers]
-
-
-def _parsed(answer: Any, parse: Callable[[Any], Parsed]) -> Parsed | Exception:
-    if isinstance(answer, TryAgain) and not isinstance(answer, PartAway):
-        raise answer
-    if isinstance(answer, Exception):
-        return answer
-    try:
-        return parse(answer)
-    except Exception as error:  # data that the hub has not written
-        return error
