@@ -1,7 +1,7 @@
 """HTTP as a hub needs it: an ASGI server protocol with deadlines and bounds, a router, answers.
 
-Bytes reach `protocol`, which has `request_parser` read them; `exchange` runs the ASGI application
-for each request; `endpoints` finds its endpoint, reads its body and makes its answer.
+Bytes reach `protocol`, which has `exchange` read the requests and run the ASGI application for
+each; `endpoints` finds its endpoint, reads its body and makes its answer.
 `bounds` says what peers may take: connections, bytes and time. Nothing here knows sets, channels or
 Redis. `README.md` says why it exists.
 """

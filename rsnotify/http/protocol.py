@@ -30,8 +30,18 @@ from rsnotify.http.bounds import (
     UnreadOutput,
     tcp_state,
 )
-from rsnotify.http.exchange import Exchange, Headers, Taking, plain_head, render_head
-from rsnotify.http.request_parser import BODY, CLOSED, HEAD, IDLE, RequestReader
+from rsnotify.http.exchange import (
+    BODY,
+    CLOSED,
+    HEAD,
+    IDLE,
+    Exchange,
+    Headers,
+    RequestReader,
+    Taking,
+    plain_head,
+    render_head,
+)
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content

@@ -18,8 +18,7 @@ import uvloop
 
 from rsnotify.channels.frames import TEXT
 from rsnotify.http.endpoints import JsonResponse
-from rsnotify.http.exchange import Exchange, render_head
-from rsnotify.http.request_parser import RequestReader
+from rsnotify.http.exchange import Exchange, RequestReader, render_head
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feeds

@@ -63,7 +63,7 @@ ROOMS_OF = {
     ),
     "prometheus_client": ("rsnotify/operation/",),
     "isal": ("rsnotify/journal/gzip_parts.py", "rsnotify/documents/responses.py"),
-    "httptools": ("rsnotify/http/request_parser.py",),
+    "httptools": ("rsnotify/http/exchange.py",),
     "jwt": ("rsnotify/registry/jwt_rules.py",),
     "typer": ("rsnotify/cli/",),
     "rich": ("rsnotify/cli/",),

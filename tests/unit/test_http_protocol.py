@@ -16,6 +16,13 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from rsnotify.http.bounds import HAND_OVER, IDLE_SECONDS, Deadlines, idle_limit
+from rsnotify.http.exchange import (
+    FRAMING_BYTES,
+    HEAD_BYTES,
+    HEAD_FIELDS,
+    LINE_BYTES,
+    QUERY_FIELDS,
+)
 from rsnotify.http.protocol import (
     BODY_SECONDS,
     FIRST_A_TURN,
@@ -30,13 +37,6 @@ from rsnotify.http.protocol import (
     STARTED_A_TURN,
     HttpInput,
     HttpProtocol,
-)
-from rsnotify.http.request_parser import (
-    FRAMING_BYTES,
-    HEAD_BYTES,
-    HEAD_FIELDS,
-    LINE_BYTES,
-    QUERY_FIELDS,
 )
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"

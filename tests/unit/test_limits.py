@@ -19,8 +19,8 @@ from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.http import bounds
+from rsnotify.http import exchange as http_requests
 from rsnotify.http import protocol as http_protocol
-from rsnotify.http import request_parser as http_requests
 from rsnotify.journal import (
     appends,
     cache,
