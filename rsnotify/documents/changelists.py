@@ -42,11 +42,10 @@ from rsnotify.documents.responses import (
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.journal import query
-from rsnotify.journal.cache import Cache
+from rsnotify.journal.cache import Cache, Tail
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.query import check_not_future, parse_start
-from rsnotify.journal.tail import Tail
 from rsnotify.journal.window import (
     DAY,
     JournalRecord,

@@ -13,11 +13,10 @@ from typing import Protocol
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.appends import Appended
-from rsnotify.journal.cache import Cache
+from rsnotify.journal.cache import Cache, RecentNotifications, Tail
 from rsnotify.journal.healing import Memory, UsedKey
 from rsnotify.journal.journal import Standing
 from rsnotify.journal.submission import Submission
-from rsnotify.journal.tail import RecentNotifications, Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     KINDS,

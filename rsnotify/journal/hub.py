@@ -6,6 +6,7 @@ Publishing never waits for a reader.
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from time import monotonic
 
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
 from rsnotify.journal.bell import Bell
@@ -41,7 +42,7 @@ class Hub:
         cache: Cache | None = None,
     ) -> None:
         self.base_url = base_url
-        self.cache = Cache(CACHE_MIB) if cache is None else cache
+        self.cache = Cache(CACHE_MIB, monotonic) if cache is None else cache
         self._journal = journal
         self._registry = sets
         self.known = KnownSets()

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from socket import gethostname
-from time import time
+from time import monotonic, time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -152,7 +152,7 @@ class Composition:
             stores.bell(),
             stores.windows,
             base_url=self._own_url,
-            cache=Cache(self.settings.cache_mb),
+            cache=Cache(self.settings.cache_mb, monotonic),
         )
         lost = partial(put_subscriptions_back, stores.subscriptions)
         hub.following.hear_of_token = stores.tokens.hear

@@ -1,11 +1,12 @@
 """What is kept in memory: everything is counted, and what is let go of is not missed."""
 
+from time import monotonic
+
 import pytest
 
 from rsnotify.channels.frames import DEFLATED, EVENT, TEXT, WireFormat
-from rsnotify.journal.cache import IDLE_SECONDS, MIB, Cache
+from rsnotify.journal.cache import IDLE_SECONDS, MIB, Cache, RecentNotifications, Tail
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.tail import RecentNotifications, Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
 
@@ -73,7 +74,7 @@ def test_what_was_let_go_of_grows_for_nobody() -> None:
 def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(
     more: int, is_kept: bool
 ) -> None:
-    cache = Cache(1)
+    cache = Cache(1, monotonic)
     first = feed("first", 1_000)
     second = feed("second", MIB - first.size - HELD_BYTES + more)
     cache.use(first)
@@ -84,7 +85,7 @@ def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(
 
 
 def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> None:
-    cache, read, ear = Cache(0), feed("read"), Ear()
+    cache, read, ear = Cache(0, monotonic), feed("read"), Ear()
     read.watch(ear)
     for number in range(5):
         read.push(notification(number, number + 1))

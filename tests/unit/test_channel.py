@@ -11,8 +11,8 @@ from rsnotify.channels.frames import TEXT, WireFormat
 from rsnotify.channels.reader import Keepalive, Reader
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import Rejected
+from rsnotify.journal.cache import Tail
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.tail import Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
 

@@ -1,6 +1,7 @@
 """Which channels have changes to read, and how far."""
 
 import asyncio
+from time import monotonic
 
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed, Feeds
@@ -13,7 +14,7 @@ CREATED = "2026-11-22T00:00:00.000000Z"
 
 def feeds_of_one_set() -> tuple[Feeds, Feed, asyncio.Event]:
     woken = asyncio.Event()
-    feeds = Feeds(Cache(1), woken)
+    feeds = Feeds(Cache(1, monotonic), woken)
     feeds.add_set("dataset1", CREATED)
     feed = feeds.get(CHANNEL)
     assert feed is not None

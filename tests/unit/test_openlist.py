@@ -1,5 +1,7 @@
 """Open Change Lists in memory: counted, let go of, made anew."""
 
+from time import monotonic
+
 import pytest
 
 from rsnotify.documents.changelists import OpenList, OpenLists
@@ -27,7 +29,7 @@ async def grown(lists: OpenLists, set_name: str, size: int) -> OpenList:
 async def test_at_the_budget_both_lists_stay_and_one_past_it_the_older_is_made_anew(
     more: int, is_kept: bool
 ) -> None:
-    lists = OpenLists(Cache(1))
+    lists = OpenLists(Cache(1, monotonic))
     older = await grown(lists, "older", MIB // 2)
     newer = await grown(lists, "newer", MIB // 2 + more)
     assert (lists.of("older", RECORD) is older) == is_kept
@@ -36,7 +38,7 @@ async def test_at_the_budget_both_lists_stay_and_one_past_it_the_older_is_made_a
 
 
 async def test_a_list_that_was_let_go_of_while_it_grew_does_not_count() -> None:
-    cache = Cache(1)
+    cache = Cache(1, monotonic)
     lists = OpenLists(cache)
     older = await grown(lists, "older", MIB)
     await grown(lists, "newer", 1)
@@ -45,7 +47,7 @@ async def test_a_list_that_was_let_go_of_while_it_grew_does_not_count() -> None:
 
 
 async def test_what_compressing_takes_counts_and_is_taken_for_gzip_only() -> None:
-    lists = OpenLists(Cache(1))
+    lists = OpenLists(Cache(1, monotonic))
     kept = await grown(lists, "set", 1_000)
     assert kept.size == 1_000
     packed, _ = await kept.packed()
