@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from isal import isal_zlib
 from websockets.exceptions import NegotiationError
 from websockets.extensions import Extension
 from websockets.extensions.permessage_deflate import (
@@ -31,7 +32,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
 from websockets.utils import apply_mask
 
-from rsnotify.journal.gzip_parts import flushed, stored
+from rsnotify.journal.gzip_parts import LEVEL, stored
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import render_notification_json
@@ -67,6 +68,12 @@ def _xml(notification: Notification) -> bytes:
 
 def _json(notification: Notification) -> bytes:
     return notification.derived(JSON.name, render_notification_json)
+
+
+def flushed(data: bytes) -> bytes:
+    """Deflate that ends at a whole byte and refers to nothing before it: a part of any stream."""
+    deflate = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, -15)
+    return deflate.compress(data) + deflate.flush(isal_zlib.Z_FULL_FLUSH)
 
 
 def _text_frame(payload: bytes) -> bytes:

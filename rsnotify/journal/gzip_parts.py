@@ -173,12 +173,6 @@ def _newest(entries: bytes) -> Position:
     return Position.parse(found[1].decode())
 
 
-def flushed(data: bytes) -> bytes:
-    """Deflate that ends at a whole byte and refers to nothing before it: a part of any stream."""
-    deflate = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, -15)
-    return deflate.compress(data) + deflate.flush(isal_zlib.Z_FULL_FLUSH)
-
-
 def stored(data: bytes, *, last: bool = False) -> bytes:
     """An uncompressed deflate block, of 64 KiB at most."""
     return _STORED.pack(last, len(data), len(data) ^ 0xFFFF) + data

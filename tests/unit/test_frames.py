@@ -6,7 +6,8 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from rsnotify.channels import frames
-from rsnotify.journal.gzip_parts import GZIP_HEAD, flushed
+from rsnotify.channels.frames import flushed
+from rsnotify.journal.gzip_parts import GZIP_HEAD
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.forms import JSON, XML
 from rsnotify.resourcesync.notification import (

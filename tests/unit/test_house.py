@@ -62,7 +62,11 @@ ROOMS_OF = {
         "rsnotify/channels/handshake.py",
     ),
     "prometheus_client": ("rsnotify/operation/",),
-    "isal": ("rsnotify/journal/gzip_parts.py", "rsnotify/documents/responses.py"),
+    "isal": (
+        "rsnotify/channels/frames.py",
+        "rsnotify/documents/responses.py",
+        "rsnotify/journal/gzip_parts.py",
+    ),
     "httptools": ("rsnotify/http/exchange.py",),
     "jwt": ("rsnotify/registry/jwt_rules.py",),
     "typer": ("rsnotify/cli/",),
