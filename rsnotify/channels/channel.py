@@ -7,12 +7,14 @@ between history and live delivery. Nothing here knows whether a reader is a WebS
 
 import asyncio
 import logging
+import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import repeat
 from typing import Protocol
 
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
-from rsnotify.channels.reader import Keepalive, Reader, write_to_all
+from rsnotify.channels.reader import Keepalive, Reader
 from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, NoSuchSet, Rejected, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
@@ -97,6 +99,23 @@ def close_for_a_bug(followers: Sequence[ChannelFollower]) -> None:
     log.exception("internal error while %d readers are served: %r", len(followers), followers[0])
     for follower in followers:
         follower.close(1011, INTERNAL_ERROR)
+
+
+def write_to_all(readers: Collection[Reader], data: bytes) -> None:
+    """Write to each; none of them may be paused. Most sockets take all of it, and nothing of Python
+    runs between two of these. What a socket did not take, its reader writes itself."""
+    writing = map(os.write, [reader.descriptor for reader in readers], repeat(data))
+    written: list[int] = []
+    while len(written) < len(readers):
+        try:
+            written.extend(writing)  # up to an error; then it goes on behind that
+        except OSError:
+            written.append(0)
+    if written.count(len(data)) == len(readers):
+        return
+    for reader, count in zip(readers, written, strict=True):
+        if count != len(data):
+            reader.write(data[count:])
 
 
 class ChannelReaders:

@@ -11,8 +11,7 @@ only if its unread bytes stop falling.
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from itertools import repeat
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Protocol
 
@@ -93,23 +92,6 @@ class ReaderChannel(Protocol):
     def pause(self, reader: Reader) -> None: ...
     def resume(self, reader: Reader) -> None: ...
     def leave(self, reader: Reader) -> None: ...
-
-
-def write_to_all(readers: Collection[Reader], data: bytes) -> None:
-    """Write to each; none of them may be paused. Most sockets take all of it, and nothing of Python
-    runs between two of these. What a socket did not take, its reader writes itself."""
-    writing = map(os.write, [reader.descriptor for reader in readers], repeat(data))
-    written: list[int] = []
-    while len(written) < len(readers):
-        try:
-            written.extend(writing)  # up to an error; then it goes on behind that
-        except OSError:
-            written.append(0)
-    if written.count(len(data)) == len(readers):
-        return
-    for reader, count in zip(readers, written, strict=True):
-        if count != len(data):
-            reader.write(data[count:])
 
 
 TURN_BYTES = 4 * 1024  # of all readers, in a turn of the event loop

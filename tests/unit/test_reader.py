@@ -6,8 +6,9 @@ from contextlib import suppress
 
 import pytest
 
+from rsnotify.channels.channel import write_to_all
 from rsnotify.channels.frames import TEXT
-from rsnotify.channels.reader import NOWHERE, Reader, write_to_all
+from rsnotify.channels.reader import NOWHERE, Reader
 
 FRAME = b"0123456789" * 100_000  # more than a socket takes at once
 SHORT = b"0123456789"
