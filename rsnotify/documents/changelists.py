@@ -223,7 +223,7 @@ class ChangeListEndpoints:
         requested = await self._admission.admit(request, LIST_FORMS)
         if after is not None and self._hub.known.is_former(requested.name, after):
             raise gone(requested)
-        if self._pages.are_wanted(asked):
+        if _asks_for_page(asked) or (after is not None and self._pages.are_short):
             bounds = bounds_of(await self._windows.span(requested.name))
             path = open_list(requested.name)
             return await self._pages.respond(request, requested, bounds, path, asked)
@@ -237,7 +237,7 @@ class ChangeListEndpoints:
         requested = await self._admission.admit(request, LIST_FORMS)
         from_ = _beginning(request.path_params["from_"])
         found = await self._window(requested, from_)
-        if self._pages.are_wanted(asked) or parse_start(asked) is not None:
+        if _asks_for_page(asked) or parse_start(asked) is not None:
             path, bounds = change_list(requested.name, from_), bounds_within(found)
             return await self._pages.respond(request, requested, bounds, path, asked)
         if isinstance(found, Window):
@@ -407,6 +407,10 @@ class ChangeListEndpoints:
         if span.record.created <= from_ < kept_from(span):
             return gone(requested)
         return Rejected(f"no Change List begins at {from_}", status=404)
+
+
+def _asks_for_page(asked: query.Query) -> bool:
+    return "limit" in asked or "until" in asked
 
 
 def _is_cold(kept: OpenList, record: JournalRecord) -> bool:

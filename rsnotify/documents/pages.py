@@ -107,14 +107,10 @@ class Pages:
     def __init__(self, history: History, most: int) -> None:
         self._history = history
         self._most = most
+        self.are_short = most < STRETCH_CHANGES
+        """Whether the operator wants shorter answers to `?from=` than a stretch may be."""
         self._made = AtOnce(PAGES_AT_ONCE, FULL)
         self._reads = ReadTurns()
-
-    def are_wanted(self, asked: Query) -> bool:
-        """Whether a page is asked for, or the operator wants shorter answers to `?from=`."""
-        is_short = self._most < STRETCH_CHANGES
-        after = is_short and parse_start(asked) is not None
-        return after or "limit" in asked or "until" in asked
 
     async def respond(
         self, request: Request, requested: RequestedSet, bounds: PageBounds, path: str, asked: Query
