@@ -13,7 +13,7 @@ from rsnotify.channels.plain_asgi import SendingTransport
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
 from rsnotify.http.bounds import EVENT_STREAM, HAND_OVER
 from rsnotify.journal.gzip_parts import GZIP_HEAD
-from rsnotify.registry.cors import CREDENTIALS
+from rsnotify.registry.access import CREDENTIALS
 from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify.resourcesync.notification import FROM_HEADER
 

@@ -36,7 +36,7 @@ from rsnotify.publishing.intake import SeveralSets
 from rsnotify.publishing.loads.load_endpoint import Resources
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import connect
-from rsnotify.registry.cors import Cors
+from rsnotify.registry.access import Cors
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.page import ForBrowsers, FrontPage

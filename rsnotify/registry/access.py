@@ -11,21 +11,32 @@ that was right from an address always passes there, and repeating the same wrong
 as a forgotten client does that. Memory is bounded: what was not seen for longest is forgotten
 first. Right tokens are in memory anyway; wrong ones are kept as hashes, as they may be of any
 length, or open something else.
+
+`Cors` lets web pages of other origins read what is public, errors included. The rule is that of the
+channels: all pages may read public sets and none private ones, unless the operator has named
+origins. A page that may not read gets the same answer, but its browser keeps the answer from it.
+Preflights are answered here. They and errors are opened as for a public set, so that neither says
+whether there is a private one.
 """
 
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 from time import monotonic
 from typing import Protocol, TypeVar
 
 import msgspec
-from starlette.requests import HTTPConnection
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
+from rsnotify.http.endpoints import Route, Routes
+from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.requests import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
 from rsnotify.registry.tokens import Right, Token, Tokens, token_key
@@ -162,13 +173,6 @@ def address_of(connection: HTTPConnection) -> str:
 
 def no_origin(_: HTTPConnection) -> str:
     return ""
-
-
-def origins_that_read(allowed: tuple[str, ...] | None, *, is_private: bool) -> tuple[str, ...]:
-    """The origins whose pages may read a set: as the operator says, else all for a public one."""
-    if allowed is None:
-        return () if is_private else ("*",)
-    return allowed
 
 
 class Access:
@@ -421,3 +425,96 @@ class Access:
 
 def _no_right(right: Right, set_name: str) -> Rejected:
     return Rejected(f"the token has no right to {right} {set_name!r}", status=403)
+
+
+# --- pages of other origins ----------------------------------------------------------------------
+
+EXPOSED = "ETag, Link, Retry-After, Rsnotify-At, Rsnotify-From, Rsnotify-Until"
+ALLOWED = "Accept, Authorization, If-Modified-Since, If-None-Match, Last-Event-ID"
+METHODS = "GET, HEAD, OPTIONS"
+PREFLIGHT_SECONDS = 86_400
+
+ORIGIN = "access-control-allow-origin"
+CREDENTIALS = "access-control-allow-credentials"
+
+
+def origins_that_read(allowed: tuple[str, ...] | None, *, is_private: bool) -> tuple[str, ...]:
+    """The origins whose pages may read a set: as the operator says, else all for a public one."""
+    if allowed is None:
+        return () if is_private else ("*",)
+    return allowed
+
+
+class Cors:
+    """Opens routes to the pages of other origins."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        allowed_origins: tuple[str, ...] | None,
+        cookie_origins: Collection[str] = (),
+    ) -> None:
+        self._hub = hub
+        self._cookie_origins = cookie_origins
+        self._allowed_origins = allowed_origins
+
+    def opened(self, routes: Routes) -> Routes:
+        """The same routes; those that are read by GET answer preflights too."""
+        for route in routes:
+            if isinstance(route, Route) and "GET" in route.methods:
+                route.methods = {*METHODS.split(", ")}
+                route.app = self.around(route.app)
+        return routes
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """The same application, opened."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope)
+
+            async def tell(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    is_content = scope["method"] != "OPTIONS" and message["status"] < 400
+                    is_private = is_content and self._is_private(request)
+                    _add(MutableHeaders(scope=message), self._told(request, is_private=is_private))
+                await send(message)
+
+            await (_preflight if scope["method"] == "OPTIONS" else app)(scope, receive, tell)
+
+        return answer
+
+    def _is_private(self, request: Request) -> bool:
+        record = self._hub.sets.get(request.path_params.get("set", ""))
+        return record is not None and record.private
+
+    def _told(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
+        """What says who may read. An answer that depends on who asks varies with it."""
+        allowed = origins_that_read(self._allowed_origins, is_private=is_private)
+        if "*" in allowed:
+            return {ORIGIN: "*", "access-control-expose-headers": EXPOSED}
+        origin = request.headers.get("origin")
+        if origin in allowed:
+            told = {ORIGIN: origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
+            return told | ({CREDENTIALS: "true"} if origin in self._cookie_origins else {})
+        return {"vary": "origin"} if allowed else {}
+
+
+def _add(headers: MutableHeaders, told: Mapping[str, str]) -> None:
+    """Event streams say it themselves."""
+    if ORIGIN in headers:
+        return
+    for name, value in told.items():
+        if name == "vary":
+            headers.add_vary_header(value)
+        else:
+            headers[name] = value
+
+
+async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
+    headers = {
+        "allow": METHODS,
+        "access-control-allow-methods": METHODS,
+        "access-control-allow-headers": ALLOWED,
+        "access-control-max-age": str(PREFLIGHT_SECONDS),
+    }
+    await Response(status_code=204, headers=headers)(scope, receive, send)
