@@ -29,7 +29,6 @@ from rsnotify.journal import (
     repairing,
     sets,
     submission,
-    tail,
     window,
 )
 from rsnotify.operation import administration, status
@@ -152,7 +151,7 @@ LIMITS: dict[str, float] = {
     "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
-    "a channel's latest notifications in memory, with their frames": tail.TAIL_BYTES,
+    "a channel's latest notifications in memory, with their frames": cache.TAIL_BYTES,
     "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
