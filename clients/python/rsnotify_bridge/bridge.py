@@ -51,15 +51,12 @@ class Bridge:
         find: Callable[[], Awaitable[SourceAdapter]],
         target: HubTarget,
         memory: BridgeStore,
-        *,
-        on_look: Callable[["Bridge"], object] = lambda _: None,
     ) -> None:
         self.name = f"{options.name} to {options.set_name}"
         self.state = memory.bridge(options.name, target.url, options.set_name)
         self._options = options
         self._memory, self._target = memory, target
         self._find = find
-        self._on_look = on_look
         self._adapter: SourceAdapter | None = None
         self._homes: frozenset[str] = frozenset()
         self._publishing = asyncio.Lock()
@@ -109,7 +106,6 @@ class Bridge:
             self.state.save()
         except sqlite3.Error as error:  # of a disk that is full, which may have room again
             self._fail(self._memory.problem(error))
-        self._on_look(self)
         is_live = self._adapter is not None and self._adapter.is_live
         return pause if is_live and not facts.failures else max(facts.interval, pause)
 
@@ -338,7 +334,6 @@ class Bridge:
             elif adapter.trouble != facts.error:
                 self._fail(adapter.trouble)
             self.state.save()
-            self._on_look(self)
             await asyncio.sleep(BEAT_SECONDS)
             self._take_release()
             await self._publish()

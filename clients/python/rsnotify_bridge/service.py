@@ -4,7 +4,7 @@ Rules that hold here: the trouble of one bridge is its own.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rsnotify_bridge.bridge import Bridge
@@ -48,11 +48,11 @@ class Webs(NamedTuple):
         await self.channel.close()
 
 
-async def find_source(webs: Webs, url: str, rule: LocRule | None = None) -> SourceAdapter:
+async def find_source(webs: Webs, url: str, rule: LocRule) -> SourceAdapter:
     """Raises `Refused` where nothing that can be followed answers."""
     web = webs.polite
     if url.startswith(PREFIX):
-        return await OaiSource.find(web, url, rule or LocRule())
+        return await OaiSource.find(web, url, rule)
     page = None if url.startswith(SOCKETS) else await web.page(url)
     body = page.body if page is not None and page.status == 200 else b""
     for kind in (FEED, ACTIVITIES):
@@ -95,14 +95,12 @@ class Bridges:
         network: Network,
         *,
         token: str | None = None,
-        on_look: Callable[[], object] = lambda: None,
     ) -> None:
         self._hosts = {robots: Hosts(obeys_robots=robots) for robots in (True, False)}
         self._network = network
         self._webs: list[Webs] = []
         self._targets: dict[str, HubTarget] = {}
         self._hub, self._memory, self._token = hub, memory, token
-        self._on_look = on_look
         self.bridges = [self._bridge(each) for each in options]
 
     def _bridge(self, options: BridgeOptions) -> Bridge:
@@ -117,7 +115,6 @@ class Bridges:
             lambda: find_source(webs, options.source, options.rule),
             self._targets[name],
             self._memory,
-            on_look=lambda _: self._on_look(),
         )
 
     async def check(self) -> None:

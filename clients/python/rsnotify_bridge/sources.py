@@ -49,7 +49,7 @@ Parts = dict[str, tuple[int, Tag]]
 class SourceGap(Exception):
     """The Source no longer says what followed the cursor: its whole state is to be compared."""
 
-    def __init__(self, why: str, cursor: str | None = None) -> None:
+    def __init__(self, why: str, cursor: str) -> None:
         super().__init__(why)
         self.cursor = cursor  # from which on it says everything
 

@@ -157,7 +157,7 @@ def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> A
     """The decoded content of an answer that grants; the others are raised."""
     if status < 300:
         return _decoded(url, status, body)
-    problem = _problem(body)
+    problem = problem_in(body)
     detail = problem.get("detail", f"the hub answered {status} {_phrase(status)}".rstrip())
     if status in AGAIN:
         raise TryAgain(detail, retry_after_seconds=_whole(retry_after))
@@ -173,7 +173,8 @@ def _decoded(url: str, status: int, body: bytes) -> Any:
         raise NotAHub(url, f"answered {status} with something else than JSON", status) from None
 
 
-def _problem(body: bytes) -> dict[str, Any]:
+def problem_in(body: bytes) -> dict[str, Any]:
+    """What a problem document says (RFC 9457); nothing where it is none."""
     try:
         problem = msgspec.json.decode(body)
     except msgspec.DecodeError:

@@ -68,7 +68,6 @@ class OaiIdentity(NamedTuple):
     name: str
     granularity: str
     deleted: str
-    response_date: str | None
 
 
 class OaiRequest(NamedTuple):
@@ -121,7 +120,6 @@ def identity_of(url: str, data: bytes) -> OaiIdentity:
         (found.text_of("repositoryName") or "")[:200],
         SECOND if "ss" in granularity.lower() else DAY,
         (found.text_of("deletedRecord") or "no").lower(),
-        root.text_of("responseDate"),
     )
 
 

@@ -84,12 +84,9 @@ class PoliteWeb(Web):
 
     @asynccontextmanager
     async def ask(
-        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
+        self, url: str, *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Reply]:
-        async with (
-            self._hosts.turn(self, url),
-            super().ask(url, method=method, headers=headers) as answer,
-        ):
+        async with self._hosts.turn(self, url), super().ask(url, headers=headers) as answer:
             self.ahead_seconds = ahead_seconds(answer.headers, time())
             yield answer
 

@@ -20,7 +20,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.address import joined, origin, without_tokens
-from rsnotify_client.answer import AGAIN, capped_seconds, cause_of, untrusted
+from rsnotify_client.answer import AGAIN, capped_seconds, cause_of, problem_in, untrusted
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.network import Credentials, Network, OutOfReach, Reach, without_login
@@ -223,20 +223,20 @@ class Web:
 
     @asynccontextmanager
     async def ask(
-        self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
+        self, url: str, *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Reply]:
         """One answer of any status, with its body still to come."""
-        answer = await self.threads.run(self.answer, url, headers or {}, method)
+        answer = await self.threads.run(self.answer, url, headers or {})
         try:
             yield Reply(answer, self.threads)
         finally:
             answer.close()
 
-    def answer(self, url: str, headers: Mapping[str, str], method: str = "GET") -> Answer:
+    def answer(self, url: str, headers: Mapping[str, str]) -> Answer:
         """The same for a thread, which closes it."""
         try:
             common = HEADERS | {"User-Agent": self.network.agent}
-            return self._redirected(url, common | dict(headers), method)
+            return self._redirected(url, common | dict(headers))
         except OutOfReach as error:
             raise Refused(f"{url}: {error}") from None
         except OSError as error:  # first: a certificate's error is a ValueError, too
@@ -246,7 +246,7 @@ class Web:
         except (ValueError, RecursionError):
             raise Refused(f"{url} leads to no address that can be fetched") from None
 
-    def _redirected(self, url: str, headers: dict[str, str], method: str) -> Answer:
+    def _redirected(self, url: str, headers: dict[str, str]) -> Answer:
         asked = url
         for _ in range(REDIRECTS + 1):
             if not _can_be_fetched(asked):
@@ -255,7 +255,7 @@ class Web:
                 raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
             is_same = asked is url or origin_of(asked) == origin_of(url)
             shown = self._credentials.headers(asked, is_asked_for=is_same)
-            answer = self._transport.ask(method, without_login(asked), headers | shown)
+            answer = self._transport.ask("GET", without_login(asked), headers | shown)
             to = answer.headers.get("location")
             if answer.status not in MOVED or to is None:
                 return answer
@@ -264,10 +264,10 @@ class Web:
         raise Refused(f"{url} is redirected more than {REDIRECTS} times")
 
     async def page(
-        self, url: str, *, accept: str = XML_FIRST, method: str = "GET", cap: int = PAGE_BYTES
+        self, url: str, *, accept: str = XML_FIRST, cap: int = PAGE_BYTES
     ) -> FetchedPage:
         """The answer of any status, its body up to `cap` bytes."""
-        async with self.ask(url, method=method, headers={"Accept": accept}) as answer:
+        async with self.ask(url, headers={"Accept": accept}) as answer:
             if answer.status in AGAIN:
                 raise again(url, answer)
             body = bytearray()
@@ -330,10 +330,7 @@ def _wanted(challenge: str | None) -> str:
 
 def detail_of(body: bytes) -> str | None:
     """What a server says of its refusal in a problem document (RFC 9457)."""
-    try:
-        detail = msgspec.json.decode(body, type=dict[str, object]).get("detail")
-    except msgspec.DecodeError:
-        return None
+    detail = problem_in(body).get("detail")
     return detail if isinstance(detail, str) else None
 
 
