@@ -8,17 +8,16 @@ may use this.
 
 import logging
 import ssl
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
 from http.client import IncompleteRead as Incomplete
-from threading import Condition, Lock
+from threading import Lock, Semaphore
 from time import monotonic, sleep
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from urllib3 import HTTPResponse, PoolManager, ProxyManager, Timeout
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -185,35 +184,6 @@ class Answer:
             self._ends.pop()()
 
 
-class Room:
-    """So many answers of one server that may be open at once; the next request waits."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._open: Counter[Origin] = Counter()
-        self._changed = Condition()
-        self._is_closed = False
-
-    def enter(self, server: Origin) -> None:
-        with self._changed:
-            while self._open[server] >= self._size and not self._is_closed:
-                self._changed.wait()
-            self._open[server] += 1
-
-    def leave(self, server: Origin) -> None:
-        with self._changed:
-            self._open[server] -= 1
-            if not self._open[server]:
-                del self._open[server]
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        """Nobody waits any more."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-
-
 class Pace:
     """So many requests a second, and no more, however many threads ask."""
 
@@ -259,7 +229,8 @@ class Transport:
         self._pools: dict[Origin, HTTPConnectionPool] = {}
         self._open: WeakSet[BoundedResponse] = WeakSet()
         self._lock = Lock()
-        self._room = None if per_server is None else Room(per_server)
+        self._per_server = per_server
+        self._places: WeakValueDictionary[Origin, Semaphore] = WeakValueDictionary()
         self._is_closed = False
 
     @property
@@ -282,15 +253,17 @@ class Transport:
         """
         target = target_of(url)
         sent = {name: _as_sent(value) for name, value in headers.items()}
-        if self._room is None:
+        if self._per_server is None:
             return self._asked(target, method, url, sent, body)
-        self._room.enter(target.origin)
+        with self._lock:
+            places = self._places.setdefault(target.origin, Semaphore(self._per_server))
+        places.acquire()
         try:
             answer = self._asked(target, method, url, sent, body)
         except BaseException:
-            self._room.leave(target.origin)
+            places.release()
             raise
-        answer.when_closed(partial(self._room.leave, target.origin))
+        answer.when_closed(places.release)
         return answer
 
     def _asked(
@@ -398,9 +371,9 @@ class Transport:
         """A thread that still reads an answer gets an error at once."""
         with self._lock:
             self._is_closed = True
-            busy = list(self._open)
-        if self._room is not None:
-            self._room.close()
+            busy, places = list(self._open), list(self._places.values())
+        for each in places:
+            each.release()  # whoever waits is refused, and lets the next one in
         for http in busy:
             http.abort()
         self.release()
