@@ -57,12 +57,8 @@ class ReadTo(NamedTuple):
 # Deciding ---------------------------------------------------------------------------------------
 
 
-def named_lists(url: str, entries: Iterable[Entry]) -> list[ListRef]:
-    """The lists that an index or an archive names, in its order."""
-    return [_ref(url, entry) for entry in entries]
-
-
-def _ref(url: str, entry: Entry) -> ListRef:
+def list_ref(url: str, entry: Entry) -> ListRef:
+    """The list that an entry of an index or an archive at this address names."""
     md = entry.md or Md()
     times = (position_of(md.from_), position_of(md.until), position_of(entry.lastmod))
     return ListRef(joined(url, entry.loc), *times)
@@ -198,7 +194,8 @@ class ChangeLists:
         refs = await self._named()
         begins = beginning(refs)
         if cursor is not None and begins is not None and cursor < begins and self._archive:
-            refs = [*await self._archived(self._archive), *refs]
+            archived = await self._listed(self._archive)
+            refs = [*(list_ref(*each) for each in archived), *refs]
         return lists_after(refs, cursor)
 
     async def _named(self) -> list[ListRef]:
@@ -218,7 +215,7 @@ class ChangeLists:
             return refs
         if document.head.root == "urlset":
             return await self._around(document.head)
-        refs = named_lists(self._url, found)
+        refs = [list_ref(self._url, entry) for entry in found]
         self._index = document.tag, refs
         return refs
 
@@ -232,14 +229,16 @@ class ChangeLists:
         self._url = joined(self._url, index)
         return await self._named()
 
-    async def _archived(self, url: str, depth: int = 0) -> list[ListRef]:
+    async def _listed(self, url: str, depth: int = 0) -> list[tuple[str, Entry]]:
+        """What a document lists, or those that it is an index of; each with where it stands."""
         document = RemoteDocument(self._web, url)
-        refs: list[ListRef] = []
-        async for entries in document:
-            refs += named_lists(url, entries)
+        found = [(url, entry) async for entries in document for entry in entries]
+        for skipped in document.skipped:
+            self._skip(f"{url}: {skipped}")
         if document.head.root == "sitemapindex" and depth == 0:
-            return [each for ref in refs for each in await self._archived(ref.loc, 1)]
-        return refs
+            parts = [joined(url, entry.loc) for _, entry in found]
+            return [each for part in parts for each in await self._listed(part, 1)]
+        return found
 
     def _address_of(self, url: str) -> str:
         """Where the list is that an index names by this URL."""

@@ -5,7 +5,7 @@ its address and what is wrong with it. A document in pages is read to the last o
 """
 
 import zlib
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from rsnotify.errors import Rejected
@@ -114,27 +114,22 @@ class RemoteDocument:
 
     async def _entries(self, answer: Reply) -> AsyncGenerator[list[Entry], None]:
         url, total, unpacker = self._asked[-1], 0, Unpacker()
-        async for chunk in answer.pieces():
-            for piece in self._guarded(unpacker.feed(chunk)):
-                total += len(piece)
-                if total > MAX_BYTES:
-                    raise Malformed(f"{url} is longer than {MAX_BYTES} bytes: skipped")
-                if entries := self._read(piece):
-                    yield entries
-        if entries := self._read(None):
-            yield entries
-
-    def _guarded(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         try:
-            yield from pieces
+            async for chunk in answer.pieces():
+                for piece in unpacker.feed(chunk):
+                    total += len(piece)
+                    if total > MAX_BYTES:
+                        raise Malformed(f"{url} is longer than {MAX_BYTES} bytes: skipped")
+                    if entries := self._stream.feed(piece):
+                        yield entries
+            if entries := self._stream.close():
+                yield entries
         except zlib.error as error:
-            raise Malformed(f"{self._asked[-1]} is no whole gzip file: {error}") from None
-
-    def _read(self, piece: bytes | None) -> list[Entry]:
-        try:
-            return self._stream.close() if piece is None else self._stream.feed(piece)
+            raise Malformed(f"{url} is no whole gzip file: {error}") from None
+        except Malformed:
+            raise
         except Rejected as error:
-            raise Malformed(f"{self._asked[-1]}: {error.detail}") from None
+            raise Malformed(f"{url}: {error.detail}") from None
 
 
 def next_after(pages: Sequence[str], url: str, named: str) -> str:

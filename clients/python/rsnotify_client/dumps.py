@@ -31,11 +31,11 @@ from rsnotify_client.changelists import (
     ListRef,
     ReadTo,
     beginning_of,
-    named_lists,
+    list_ref,
     stretches,
 )
 from rsnotify_client.discovery import Source
-from rsnotify_client.documents import Malformed, RemoteDocument
+from rsnotify_client.documents import Malformed
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Refused, Tag, Unpacker, Web, check_status
@@ -383,21 +383,10 @@ class ChangeDumps(ChangeLists):
         self._named_packages: dict[str, tuple[SourceResource, str | None]] = {}
 
     async def _named(self) -> list[ListRef]:
-        self._named_packages.clear()
-        return await self._named_by(self._url)
-
-    async def _named_by(self, url: str, depth: int = 0) -> list[ListRef]:
-        document = RemoteDocument(self._web, url)
-        found = [entry async for entries in document for entry in entries]
-        for skipped in document.skipped:
-            self._skip(f"{url}: {skipped}")
-        if document.head.root == "sitemapindex" and depth == 0:
-            parts = [joined(url, entry.loc) for entry in found]
-            return [each for part in parts for each in await self._named_by(part, 1)]
-        for entry in found:
-            package, contents = package_of(url, entry)
-            self._named_packages[package.loc] = package, contents
-        return named_lists(url, found)
+        found = await self._listed(self._url)
+        packages = [package_of(*each) for each in found]
+        self._named_packages = {each[0].loc: each for each in packages}
+        return [list_ref(*each) for each in found]
 
     def _address_of(self, url: str) -> str:
         return self._named_packages[url][1] or url
