@@ -650,7 +650,7 @@ class Body:
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = deque(pieces)
 
-    def read_into(self, view: memoryview) -> int:
+    def readinto(self, view: memoryview) -> int:
         piece = self._pieces.popleft() if self._pieces else b""
         view[: len(piece)] = piece
         return len(piece)

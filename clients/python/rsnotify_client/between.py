@@ -15,7 +15,7 @@ from contextlib import closing
 from math import ceil
 from os import PathLike, fspath
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -29,7 +29,6 @@ from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
 from rsnotify_client.change import normal_time
 from rsnotify_client.documents import next_after
-from rsnotify_client.transport import Answer
 from rsnotify_client.web import Web
 
 MAX_DELETE = 10.0
@@ -159,26 +158,7 @@ def _open(place: str) -> IO[bytes]:
     if answer.status != 200:
         answer.close()
         raise Unreadable(f"cannot read {place}: it answered {answer.status}")
-    return cast("IO[bytes]", _Fetched(answer))
-
-
-class _Fetched(io.RawIOBase):
-    """An answer as a file."""
-
-    def __init__(self, answer: Answer) -> None:
-        self._answer = answer
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, view: Any) -> int:
-        piece = self._answer.piece(len(view))
-        view[: len(piece)] = piece
-        return len(piece)
-
-    def close(self) -> None:
-        self._answer.close()
-        super().close()
+    return cast("IO[bytes]", answer)
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:

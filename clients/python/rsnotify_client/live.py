@@ -160,24 +160,23 @@ def _header(socket: ClientConnection, name: str) -> str | None:
 
 async def _messages(socket: ClientConnection) -> AsyncGenerator[bytes | str, None]:
     """If nothing comes the peer is asked; and given up, if nothing comes then either."""
-    while True:
-        try:
-            async with asyncio.timeout(QUIET_SECONDS):
-                message = await socket.recv()
-        except TimeoutError:
-            await _ask(socket)
-        except ConnectionClosed as closed:
-            raise _ended(closed) from None
-        else:
-            yield message
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(QUIET_SECONDS):
+                    message = await socket.recv()
+            except TimeoutError:
+                await _ask(socket)
+            else:
+                yield message
+    except ConnectionClosed as closed:
+        raise _ended(closed) from None
 
 
 async def _ask(socket: ClientConnection) -> None:
     try:
         async with asyncio.timeout(PONG_SECONDS):
             await (await socket.ping())
-    except ConnectionClosed as closed:
-        raise _ended(closed) from None
     except TimeoutError:
         raise _silent() from None
 

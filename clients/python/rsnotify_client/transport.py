@@ -6,6 +6,7 @@ closed. Where there is a limit for each server, no more answers are open at any 
 may use this.
 """
 
+import io
 import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -89,8 +90,8 @@ def target_of(url: str) -> Target:
     return Target(parts.scheme, host, port, asked)
 
 
-class Answer:
-    """The head of an answer; its body is read piece by piece; then close it."""
+class Answer(io.RawIOBase):
+    """The head of an answer; its body is read piece by piece, or as a file; then close it."""
 
     def __init__(self, url: str, response: HTTPResponse) -> None:
         self.url = url
@@ -126,7 +127,10 @@ class Answer:
         except (HTTPError, HTTPException, ValueError) as error:
             raise _as_os_error(error) from None
 
-    def read_into(self, view: memoryview) -> int:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
         """What comes next of a long body, as much as there is room for; 0 at its end.
 
         One piece of memory serves for all of it, and what TLS hands over piecemeal fills it.
@@ -149,7 +153,7 @@ class Answer:
             self._response.release_conn()
         return count
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
         """So many bytes, fewer only at the end."""
         try:
             data = self._response.read(size, decode_content=False)
@@ -174,6 +178,7 @@ class Answer:
                 self._response.close()
         finally:
             self._make_room()
+            super().close()
 
     def when_closed(self, act: Callable[[], None]) -> None:
         """Do this once."""

@@ -532,7 +532,7 @@ def _pieces(answer: Answer) -> Iterator[memoryview]:
     """The body; each piece is overwritten by the next."""
     room = memoryview(bytearray(LARGE_READ_BYTES))
     try:
-        while count := answer.read_into(room):
+        while count := answer.readinto(room):
             yield room[:count]
     except OSError as error:
         raise Unreachable(answer.url, cause_of(error)) from None
