@@ -14,8 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PURE = (
     "clients/python/rsnotify_bridge/rules.py",
-    "clients/python/rsnotify_client/feeds.py",
-    "clients/python/rsnotify_client/markup.py",
+    "clients/python/rsnotify_bridge/feeds.py",
+    "clients/python/rsnotify_bridge/markup.py",
     "rsnotify/resourcesync/",
     "rsnotify/documents/documents.py",
     "rsnotify/resourcesync/forms.py",

@@ -32,12 +32,12 @@ from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
 from rsnotify_bridge.memory import BridgeMemory, BridgeStore, Facts
 from rsnotify_bridge.options import BridgeOptions, check_options, read_bridges
+from rsnotify_bridge.polite import Hosts
 from rsnotify_bridge.service import Bridges, HubAddress, Webs, find_source
 from rsnotify_bridge.sources import SourceAdapter
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.network import Network
-from rsnotify_client.polite import Hosts
 from rsnotify_client.textfile import Label, exposition
 from rsnotify_client.textfile import write as write_metrics
 

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify_bridge import polite as polite_module
 from rsnotify_bridge.memory import BridgeStore
-from rsnotify_client import polite as polite_module
+from rsnotify_bridge.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.network import Network
-from rsnotify_client.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.web import Refused
 from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess

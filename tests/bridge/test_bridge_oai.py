@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from rsnotify_bridge import sources
-from rsnotify_client import oaipmh
-from rsnotify_client.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
+from rsnotify_bridge import oaipmh, sources
+from rsnotify_bridge.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
 from tests.bridge.bridging import Bridging
 from tests.client.hubs import HubProcess
 from tests.support.repositories import Record, Repository

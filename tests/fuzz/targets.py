@@ -31,11 +31,11 @@ from rsnotify.resourcesync.document_rules import judge
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
+from rsnotify_bridge.feeds import FeedPage, activity_page, feed_page, notification_page
+from rsnotify_bridge.oaipmh import OaiPage, OaiRequest, early_token, identity_of, page_of
 from rsnotify_bridge.rules import LocRule, changes_of, publishable, with_via
 from rsnotify_client.dumps import FREE_BYTES, RATIO, Package
-from rsnotify_client.feeds import FeedPage, activity_page, feed_page, notification_page
 from rsnotify_client.notification import read_notification
-from rsnotify_client.oaipmh import OaiPage, OaiRequest, early_token, identity_of, page_of
 from tests.unit.test_http_protocol import Peer, Transport
 
 SIZES = (1, 7, 1_000)

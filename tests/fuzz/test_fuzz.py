@@ -20,7 +20,7 @@ from rsnotify.publishing.loads.load_formats import NdjsonReader
 from rsnotify.redis_client.pool import DirectConnection
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.websub import rules as protocol
-from rsnotify_client import feeds, oaipmh
+from rsnotify_bridge import feeds, oaipmh
 from rsnotify_client.dumps import Package
 from tests.fuzz.mutations import mutations
 from tests.fuzz.targets import TARGETS

@@ -7,6 +7,21 @@ import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
+from rsnotify_bridge.feeds import PageReader, activity_page, feed_page, moment, notification_page
+from rsnotify_bridge.markup import ATTRIBUTES, TAGS, read_markup, repaired
+from rsnotify_bridge.oaipmh import (
+    DAY,
+    SECOND,
+    OaiPage,
+    OaiRecord,
+    OaiRequest,
+    cursor_after,
+    early_token,
+    from_of,
+    page_of,
+    stamp_of,
+)
+from rsnotify_bridge.polite import ahead_seconds
 from rsnotify_bridge.rules import (
     CLOCK_SECONDS,
     FEW,
@@ -25,21 +40,6 @@ from rsnotify_bridge.rules import (
     told,
     with_via,
 )
-from rsnotify_client.feeds import PageReader, activity_page, feed_page, moment, notification_page
-from rsnotify_client.markup import ATTRIBUTES, TAGS, read_markup, repaired
-from rsnotify_client.oaipmh import (
-    DAY,
-    SECOND,
-    OaiPage,
-    OaiRecord,
-    OaiRequest,
-    cursor_after,
-    early_token,
-    from_of,
-    page_of,
-    stamp_of,
-)
-from rsnotify_client.polite import ahead_seconds
 
 LIMITS = Intervals(60, 3600)
 MD5 = "md5:" + "0" * 32

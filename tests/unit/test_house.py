@@ -45,7 +45,7 @@ ROOMS_OF = {
         "rsnotify/resourcesync/xml_reader.py",
         "rsnotify/resourcesync/xml_structure.py",
         "rsnotify/resourcesync/stream.py",
-        "clients/python/rsnotify_client/markup.py",
+        "clients/python/rsnotify_bridge/markup.py",
         "clients/python/rsnotify_mirror/patch.py",
     ),
     "aiohttp": (

@@ -13,10 +13,10 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import wrong_name
+from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_bridge.rules import Intervals, LocRule
 from rsnotify_client.address import without_tokens, wrong_address
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.oaipmh import PREFIX
 
 MAX_BRIDGES = 10_000
 ADDRESSES = ("http://", "https://", "ws://", "wss://", PREFIX)

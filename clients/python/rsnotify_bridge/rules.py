@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
+from rsnotify_bridge.oaipmh import OaiPage, OaiRecord, OaiRequest, stamp_of
 from rsnotify_client.between import has_changed, too_many
 from rsnotify_client.notification import position_of
-from rsnotify_client.oaipmh import OaiPage, OaiRecord, OaiRequest, stamp_of
 
 FEW = 10
 """So many resources may go at once from the smallest set, if others are left."""

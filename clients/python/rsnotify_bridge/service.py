@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from rsnotify_bridge.bridge import Bridge
 from rsnotify_bridge.memory import BridgeStore
+from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_bridge.options import BridgeOptions
+from rsnotify_bridge.polite import Hosts, PoliteWeb
 from rsnotify_bridge.rules import LocRule
 from rsnotify_bridge.sources import (
     ACTIVITIES,
@@ -24,8 +26,6 @@ from rsnotify_bridge.sources import (
 from rsnotify_bridge.target import HubTarget
 from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.network import Network
-from rsnotify_client.oaipmh import PREFIX
-from rsnotify_client.polite import Hosts, PoliteWeb
 from rsnotify_client.web import Refused, Web
 
 # --- what answers at an address ------------------------------------------------------------------

@@ -18,13 +18,7 @@ from msgspec.structs import replace
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_bridge.rules import LocRule, changes_of
-from rsnotify_client.address import joined, without_tokens
-from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.discovery import Source
-from rsnotify_client.documents import RemoteDocument, next_after
-from rsnotify_client.dumps import lists_of
-from rsnotify_client.feeds import (
+from rsnotify_bridge.feeds import (
     Entries,
     FeedPage,
     PageReader,
@@ -32,11 +26,17 @@ from rsnotify_client.feeds import (
     feed_page,
     notification_page,
 )
+from rsnotify_bridge.markup import PAGE_BYTES
+from rsnotify_bridge.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
+from rsnotify_bridge.polite import PoliteWeb
+from rsnotify_bridge.rules import LocRule, changes_of
+from rsnotify_client.address import joined, without_tokens
+from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.discovery import Source
+from rsnotify_client.documents import RemoteDocument, next_after
+from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
-from rsnotify_client.markup import PAGE_BYTES
 from rsnotify_client.notification import Received, position_of
-from rsnotify_client.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
-from rsnotify_client.polite import PoliteWeb
 from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
 
 SKIPPED_NAMED = 20

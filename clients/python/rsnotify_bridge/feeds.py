@@ -11,8 +11,8 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import VALUES, Change, Position, is_w3c_datetime
+from rsnotify_bridge.markup import Element, read_markup
 from rsnotify_client.address import joined
-from rsnotify_client.markup import Element, read_markup
 from rsnotify_client.notification import position_of, read_notification
 
 Entries = list[tuple[str, Change]]

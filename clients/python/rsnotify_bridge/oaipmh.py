@@ -18,8 +18,8 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit, urlunsplit
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position, is_w3c_datetime
+from rsnotify_bridge.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_client.answer import AGAIN, DIGITS
-from rsnotify_client.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused
 
