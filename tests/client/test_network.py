@@ -23,6 +23,7 @@ from rsnotify_client.network import Credentials, Network, parse_header
 from rsnotify_client.publisher import Publisher
 from rsnotify_client.transport import Pace
 from rsnotify_client.web import Refused, Unreachable, Web, refused
+from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import Mirror
 from tests.client.hubs import accept, scripted_hub
 from tests.support.forward_proxy import ForwardProxy, forward_proxy
@@ -48,7 +49,9 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForwardProxy]:
         yield proxy
 
 
-async def test_a_source_behind_a_proxy_is_mirrored(proxy: ForwardProxy, tmp_path: Path) -> None:
+async def test_a_source_behind_a_proxy_is_mirrored_and_audited(
+    proxy: ForwardProxy, tmp_path: Path
+) -> None:
     async with Source() as source:
         source.url = only_the_proxy_knows(source.url)
         source.documents[CAPABILITIES] = source.capability_list("resourcelist", "changelist")
@@ -56,6 +59,7 @@ async def test_a_source_behind_a_proxy_is_mirrored(proxy: ForwardProxy, tmp_path
         source.list_resources()
         async with Mirror(source.url + CAPABILITIES, tmp_path / "copy") as mirror:
             assert await mirror.once()
+        assert (await audit(source.url + CAPABILITIES, tmp_path / "copy")).is_in_sync
     assert [path.name for path in (tmp_path / "copy").rglob("*.txt")] == ["a.txt"]
     assert f"GET {source.url}/a.txt HTTP/1.1" in proxy.seen
 

@@ -612,15 +612,6 @@ def test_an_answer_that_breaks_off_is_asked_for_again_on_a_new_connection(broken
     gc.collect()  # a socket that was left open is an error now
 
 
-def test_a_full_queue_refuses_if_that_was_chosen(away: Away) -> None:
-    publisher = away(queue_size=2, when_full="raise")
-    publisher.updated("a", "1")
-    publisher.updated("a", "2")
-    with pytest.raises(QueueFull, match="2 changes wait for the hub"):
-        publisher.updated("a", "3")
-    assert publisher.counters.waiting == 2
-
-
 def test_ten_thousand_changes_wait_in_memory_unless_told_otherwise(away: Away) -> None:
     publisher = away(when_full="raise")
     for number in range(10_000):

@@ -11,39 +11,9 @@ from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
-from tests.support.hubs import hub_on, started, submission
+from tests.support.hubs import hub_on, submission
 
 CHANNEL = ChannelName("dataset1", "change")
-
-
-async def lose_what_followed(client: Client, position: Position) -> None:
-    """As a failover to a replica does that had not heard the last of it."""
-    rows = await client.execute_command("XRANGE", keys.stream(CHANNEL), "-", "+")
-    lost = [row[0] for row in rows if row[0] > position.stream_id.encode()]
-    await client.xdel(keys.stream(CHANNEL), *lost)
-    for field in ("last", "head"):
-        await client.hset(keys.record(CHANNEL), field, int(position))
-
-
-async def test_changes_that_redis_has_lost_are_not_told_from_memory(client: Client) -> None:
-    hub = hub_on(client)
-    await hub.add_set(CHANNEL.set_name)
-    kept = await hub.publish(CHANNEL, submission("kept"))
-    await hub.publish(CHANNEL, submission("lost"))
-    late = await started(
-        client
-    )  # its tail begins at the head: what is older comes from the journal
-    feed = late.feed(CHANNEL)
-    before = await late.reading.after(feed, kept.from_)
-    assert before is not None
-    assert b"example.com/lost" in before.payload
-    feed.memory.release()  # or it would put back what it has told
-    await lose_what_followed(client, kept.until)
-    await late.start()
-    after = await late.reading.after(feed, kept.from_)
-    assert after is not None
-    assert b"example.com/kept" in after.payload
-    assert b"example.com/lost" not in after.payload
 
 
 async def test_sets_that_redis_has_lost_are_named_and_those_that_were_removed_are_not(

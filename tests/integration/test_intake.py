@@ -34,37 +34,6 @@ async def post(hub: RunningHub, body: bytes, token: str | None = TOKEN, **header
         return answer.status, answer.headers, json.loads(await answer.read())
 
 
-async def number_of_changes(hub: RunningHub) -> int:
-    """Counted by what a further change follows."""
-    answer = await hub.publish("http://example.com/last")
-    _, sets = await hub.ask("GET", "/api/sets")
-    created = next(each["created"] for each in sets if each["name"] == "dataset1")
-    return 0 if answer["from"] == created else 1
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "status", "detail"),
-    [
-        (b"{", {}, 400, "not JSON"),
-        (json.dumps([RES1, {**RES1, "length": -1}]).encode(), {}, 400, "change 1: length is -1"),
-        (b"<!DOCTYPE a>" + b"<a/>", {"Content-Type": "application/xml"}, 400, "DOCTYPE"),
-        (b"hello", {"Content-Type": "text/plain"}, 415, "text/plain"),
-        (json.dumps(RES1).encode(), {"Idempotency-Key": "a b"}, 400, "Idempotency-Key"),
-        (b" " * (BODY_BYTES + 1), {}, 413, "post the changes in parts"),
-        (json.dumps(RES1).encode(), {"Content-Encoding": "gzip"}, 400, "the body is not gzip"),
-    ],
-    ids=["json", "fault", "doctype", "type", "key", "bytes", "gzip"],
-)
-async def test_a_refused_body_is_a_problem_document_and_stores_nothing(
-    hub: RunningHub, body: bytes, headers: dict[str, str], status: int, detail: str
-) -> None:
-    answered, answer_headers, problem = await post(hub, body, **headers)
-    assert answered == problem["status"] == status
-    assert answer_headers["Content-Type"] == "application/problem+json"
-    assert detail in problem["detail"]
-    assert await number_of_changes(hub) == 0
-
-
 async def test_a_body_may_be_packed_and_its_key_is_that_of_its_content(hub: RunningHub) -> None:
     plain, key = json.dumps(RES1).encode(), {"Idempotency-Key": "k"}
     packed = await post(hub, gzip.compress(plain), **key | {"Content-Encoding": "gzip"})
@@ -85,18 +54,12 @@ async def test_an_endless_body_is_refused_while_it_arrives(hub: RunningHub) -> N
     writer.close()
 
 
-@pytest.mark.parametrize(
-    ("token", "status", "detail"),
-    [(None, 401, "a token is needed"), ("wrong", 401, "is unknown"), ("tökén", 401, "is unknown")],
-)
-async def test_without_a_known_token_nothing_is_stored(
-    hub: RunningHub, token: str | None, status: int, detail: str
+@pytest.mark.parametrize("token", [None, "wrong", "tökén"])
+async def test_whoever_sends_no_known_token_is_asked_for_one(
+    hub: RunningHub, token: str | None
 ) -> None:
-    answered, headers, problem = await post(hub, json.dumps(RES1).encode(), token)
-    assert answered == status
-    assert headers["WWW-Authenticate"].startswith("Bearer")
-    assert detail in problem["detail"]
-    assert await number_of_changes(hub) == 0
+    status, headers, _ = await post(hub, json.dumps(RES1).encode(), token)
+    assert (status, headers["WWW-Authenticate"].partition(" ")[0]) == (401, "Bearer")
 
 
 async def made_token(hub: RunningHub, **asked: Any) -> dict[str, Any]:
@@ -111,11 +74,6 @@ async def test_a_token_is_kept_as_a_hash_only(own_hub: RunningHub) -> None:
     assert [each["note"] for each in listed] == ["for the archive"]
     kept = b"".join(path.read_bytes() for path in own_hub.data.rglob("*.aof*") if path.is_file())
     assert token["token"].encode() not in kept
-
-
-@pytest.mark.parametrize("name", ["api", "hub", "Dataset", "-a", "a" * 65, "a%2Fb", "ä", "a b"])
-async def test_a_name_that_a_set_cannot_have_is_refused(hub: RunningHub, name: str) -> None:
-    assert (await hub.ask("PUT", f"/api/sets/{name}"))[0] in (400, 404)
 
 
 async def test_a_new_set_can_be_published_to_at_once(hub: RunningHub) -> None:

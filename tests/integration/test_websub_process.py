@@ -19,7 +19,7 @@ from yarl import URL
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.redis_client import Client
-from rsnotify.registry.tokens import Token, Tokens, new_secret, token_key
+from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_slots import Slots
@@ -431,41 +431,6 @@ async def test_whoever_subscribed_with_a_token_goes_on_when_the_set_turns_privat
     process.hub.sets["dataset1"] = SimpleNamespace(private=True)
     await process.rest()
     assert process.callbacks.posts == 1
-
-
-async def test_another_hub_process_knows_that_a_set_is_private_with_the_next_change(
-    client: Client,
-) -> None:
-    async with Pulling(client) as pulling:
-        other = Pulling(client)
-        await other.hub.start()  # and it hears no bell
-        process = HubProcess(client, other.hub)
-        await process.begin(cursor=other.hub.feed(CHANGES).tail.head)
-        await pulling.hub.edit_set(SET, {"private": True})
-        await pulling.update("secret")
-        other.hub.feeds.ring(CHANGES, (await other.hub.reading.standing(CHANGES)).head)
-        await other.hub.following.read_on()
-        assert other.hub.feed(CHANGES).tail.newest is not None
-        await process.rest()
-        assert process.callbacks.posts == 0
-
-
-async def test_a_subscription_ends_with_the_token_that_made_it(
-    process: HubProcess, client: Client
-) -> None:
-    tokens = Tokens(client)
-    secret = new_secret()
-    await tokens.create(secret, Token("id", ("dataset1",), "now", ("read",)))
-    await process.begin(cursor=HEAD, by_token=True, token=token_key(secret))
-    await process.ownership.end_subscriptions()
-    assert (await process.store.requests([SHARE]))[0] == {}
-    await tokens.revoke("id")
-    await process.ownership.end_subscriptions()
-    await process.take_in()
-    (denial,) = process.callbacks.gets
-    assert "hub.mode=denied" in denial
-    assert "revoked" in denial
-    assert await process.store.all() == {}
 
 
 # --- leases and clocks ---------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """Channels in JSON: the same notifications, for those who ask."""
 
 import asyncio
-import json
-from typing import Any
 
 import aiohttp
 import pytest
@@ -16,66 +14,12 @@ from tests.support.receivers import topic
 from tests.support.running import RunningHub
 
 SUBPROTOCOL = "rsnotify.json"
-XML = (
-    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
-    'xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist" '
-    'from="2026-01-01T00:00:00Z"/><url><loc>http://example.com/x?a=1&amp;b=2</loc>'
-    '<rs:md change="updated" length="7"/></url></urlset>'
-)
-IN_JSON = {"loc": "http://example.com/j", "change": "deleted", "lastmod": "2026-01-01"}
-IN_LINES = {"loc": "http://example.com/l", "change": "created", "hash": "md5:" + "a1" * 16}
-OF_XML = {"loc": "http://example.com/x?a=1&b=2", "change": "updated", "length": 7}
 
 
 @pytest.fixture
 async def hub(shared_hub: RunningHub) -> RunningHub:
     """As new, though it is not: no test of this file with it ends it or looks at its files."""
     return shared_hub
-
-
-async def publish_in_all_ways(hub: RunningHub) -> list[dict[str, Any]]:
-    """One change by each way in; what was meant."""
-    bodies = {
-        "application/json": json.dumps(IN_JSON),
-        "application/x-ndjson": json.dumps(IN_LINES),
-        "application/xml": XML,
-    }
-    for content_type, body in bodies.items():
-        headers = {"content-type": content_type}
-        path = "/api/sets/dataset1/changes"
-        status, answer = await hub.ask("POST", path, data=body, headers=headers)
-        assert status == 201, answer
-    return [IN_JSON, IN_LINES, OF_XML]
-
-
-def plain(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the position, and without the `lastmod` that it stands in for."""
-    found = []
-    for change in changes:
-        datetime = change.pop("datetime")
-        if change["lastmod"] == datetime:
-            del change["lastmod"]
-        found.append(change)
-    return found
-
-
-async def test_what_goes_in_by_any_way_comes_out_alike_by_all(hub: RunningHub) -> None:
-    begin = (await hub.publish("http://example.com/0"))["until"]
-    meant = await publish_in_all_ways(hub)
-    by_socket: list[dict[str, Any]] = []
-    async with connect(hub.channel() + f"?from={begin}", subprotocols=[SUBPROTOCOL]) as channel:
-        while len(by_socket) < 3:
-            by_socket += told(await asyncio.wait_for(channel.recv(), 20))["changes"]
-    by_events: list[dict[str, Any]] = []
-    async with stream(hub, query=f"?from={begin}&format=json") as events:
-        while len(by_events) < 3:
-            event = await events.event()
-            by_events += told(event["data"])["changes"]
-    assert event["id"] == by_events[-1]["datetime"]
-    path = f"/dataset1/changelist.xml?from={begin}&format="
-    _, listed = await hub.ask("GET", path + "json")
-    assert by_socket == by_events == listed["changes"]
-    assert plain(by_socket) == meant
 
 
 async def test_a_subprotocol_is_answered_and_joins_like_xml(hub: RunningHub) -> None:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from tests.protocol.test_channels import BEARER, close_of, in_seconds, received, refusal, token_for
+from tests.protocol.test_channels import BEARER, close_of, received, refusal, token_for
 from tests.protocol.test_sse import Stream
 from tests.support.raw import raw_channel
 from tests.support.running import RunningHub
@@ -258,10 +258,6 @@ async def test_an_address_that_cannot_be_read_is_4400_or_400(
     assert (status, says in problem["detail"]) == (400, True)
 
 
-async def test_a_future_position_of_one_set_is_4400(hub: RunningHub) -> None:
-    assert (await close_of(channels(hub, "a", f"b@{in_seconds(60)}")))[0] == 4400
-
-
 async def test_one_unknown_set_or_kind_refuses_all(hub: RunningHub) -> None:
     status, body = await refusal(channels(hub, "a", "nosuchset"))
     assert (status, "nosuchset" in body) == (404, True)
@@ -320,13 +316,6 @@ async def test_a_set_that_becomes_private_ends_it_by_name(hub: RunningHub) -> No
         assert await end_of(channel) == (
             *(1013, "set 'b' has become private: reconnect with a token"),
         )
-
-
-async def test_sigterm_sends_it_away_with_1001(own_hub: RunningHub) -> None:
-    async with connect(channels(own_hub, "a", "b")) as channel:
-        ending = asyncio.create_task(own_hub.stop())
-        assert (await end_of(channel))[0] == 1001
-        assert await ending == 0
 
 
 async def end_of(channel: ClientConnection) -> tuple[int, str]:

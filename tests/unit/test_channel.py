@@ -124,14 +124,6 @@ async def test_readers_of_one_form_get_the_very_same_bytes(
     assert len({id(peer.taken[0]) for peer in peers}) == 1
 
 
-async def test_each_form_is_made_once(hub: OneChannelHub, channel: ChannelReaders) -> None:
-    first, second = Peer(TEXT), Peer(PLAIN)
-    channel.join(first, START)
-    channel.join(second, START)
-    hub.push()
-    assert (first.taken, second.taken) == ([b"\x81\x010"], [b"0"])
-
-
 @pytest.mark.parametrize("is_several", [False, True])
 async def test_a_reader_that_comes_with_a_full_socket_and_reads_nothing_is_let_go(
     hub: OneChannelHub, is_several: bool

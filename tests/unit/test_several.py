@@ -5,17 +5,12 @@ import random
 
 import pytest
 
-from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.reader import Keepalive
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.journal.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
 from tests.unit.test_channel import BROKEN, PLAIN, START, OneChannelHub, Peer
-
-TOLD = WireFormat(
-    "told", lambda notification: notification.payload, b"", lambda cursors: b"<%s>" % cursors
-)
 
 
 class OneSet(OneChannelHub):
@@ -62,35 +57,6 @@ def taken(peer: Peer) -> dict[str, list[int]]:
 async def settled(several: SeveralChannels) -> None:
     while several._serving is not None:
         await asyncio.sleep(0)
-
-
-async def test_a_reader_of_several_sets_gets_the_changes_of_each() -> None:
-    sets, peer = SeveralSets("a", "b", "c"), Peer(PLAIN)
-    sets.read_by(peer)
-    for name in "abacab":
-        sets[name].push()
-    assert peer.taken == [b"a 0\n", b"b 0\n", b"a 1\n", b"c 0\n", b"a 2\n", b"b 1\n"]
-
-
-async def test_it_has_a_cursor_of_its_own_in_each() -> None:
-    sets, peer = SeveralSets("a", "b"), Peer(PLAIN)
-    for _ in range(3):
-        sets["a"].push()
-        sets["b"].push()
-    await settled(sets.read_by(peer, a=Position(START + 1), b=Position(START + 3)))
-    assert taken(peer) == {"a": [1, 2]}
-
-
-async def test_an_event_tells_the_cursors_of_all() -> None:
-    sets, peer = SeveralSets("a", "b"), Peer(TOLD)
-    sets.read_by(peer)
-    sets["b"].push()
-    sets["a"].push()
-    before, after = START, Position(START + 1)
-    assert peer.taken == [
-        f"<a@{before},b@{after}>b 0\n".encode(),
-        f"<a@{after},b@{after}>a 0\n".encode(),
-    ]
 
 
 async def test_a_gap_in_one_of_them_ends_the_connection() -> None:
