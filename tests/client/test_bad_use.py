@@ -29,27 +29,6 @@ def run(*words: str | bytes, **environ: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("place", "problem"),
-    [
-        ("http://[::1/x", "http://[::1/x: Invalid IPv6 URL; must be an address"),
-        ("http://..é/", "cannot be the name of a host"),
-        ("http://a/é", "write http://a/%C3%A9"),
-        ("http://127.0.0.1:9/", "cannot read http://127.0.0.1:9/: connection refused"),
-        ("nowhere.xml", "cannot read nowhere.xml: no such file or directory"),
-        (".", "cannot read .: is a directory"),
-    ],
-)
-def test_a_list_that_cannot_be_opened_is_named(place: str, problem: str) -> None:
-    assert problem in run("publish", "a", "--between", place, "/dev/null")
-
-
-def test_a_list_that_a_server_does_not_have_is_told_by_its_answer() -> None:
-    with no_hub() as url:
-        said = run("publish", "a", "--between", f"{url}/old.xml", "/dev/null")
-    assert said == f"cannot read {url}/old.xml: it answered 404"
-
-
-@pytest.mark.parametrize(
     "words",
     [
         ("publish", b"a\xff", "http://example.com/a"),
@@ -96,19 +75,6 @@ def test_an_output_that_takes_no_more_is_told_in_one_line() -> None:
     assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
 
 
-@pytest.mark.parametrize(
-    ("database", "problem"),
-    [
-        ("mysql://[::1/x", "cannot read the database's URL: Invalid IPv6 URL"),
-        ("mysql://a:x/", "cannot read the database's URL: Port could not be cast"),
-        ("sqlite:///", "names no file: write sqlite:///file.db"),
-        ("sqlite:///a%00", "names no file: write sqlite:///file.db"),
-    ],
-)
-def test_a_database_that_cannot_be_meant_is_refused(database: str, problem: str) -> None:
-    assert problem in run("relay", "--database", database)
-
-
 def test_a_cursor_file_of_another_set_is_refused(real_hub: HubProcess, tmp_path: Path) -> None:
     cursor = tmp_path / "cursor"
     store = FileCursor(cursor)
@@ -117,12 +83,6 @@ def test_a_cursor_file_of_another_set_is_refused(real_hub: HubProcess, tmp_path:
     said = run("subscribe", "dataset2", "--cursor", str(cursor), "--url", real_hub.url)
     known, given = (channel_url(real_hub.url, name) for name in ("dataset1", "dataset2"))
     assert said.startswith(f"cursor {cursor}: it keeps the place in {known}, not in {given}: take")
-
-
-@pytest.mark.parametrize("words", [("publish", "data set", "a"), ("sets", "add", "data set")])
-def test_a_name_that_no_set_can_have_is_told_without_asking_the_hub(words: tuple[str, ...]) -> None:
-    said = run(*words, "--url", "http://127.0.0.1:9")
-    assert said.startswith("'data set' is not a valid name for a set: use 1 to 64 of a-z")
 
 
 def relay(path: Path, *words: str, **environ: str) -> str:
@@ -137,34 +97,6 @@ def test_a_relay_whose_token_is_refused_says_so_at_its_start(
 ) -> None:
     said = relay(tmp_path / "a.db", RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN="wrong")
     assert said == "the token is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)"
-
-
-def test_a_document_that_is_not_there_cannot_be_validated() -> None:
-    with no_hub() as url:
-        said = run("validate", f"{url}/a.xml")
-    why = "there is nothing at this address: look whether it is right"
-    assert said == f"cannot fetch {url}/a.xml: {why}"
-
-
-def test_a_document_of_a_server_that_is_away_cannot_be_validated() -> None:
-    refused = "cannot fetch http://127.0.0.1:9/a.xml: connection refused"
-    assert run("validate", "http://127.0.0.1:9/a.xml") == refused
-
-
-@pytest.mark.parametrize(
-    ("directory", "why"),
-    [
-        ("http://127.0.0.1:9", "the address comes first, then the directory"),
-        ("copy", "give one that begins with http://, https:// or ws://"),
-    ],
-)
-def test_a_mirror_of_no_address_makes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str, why: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    said = run("mirror", "copyx", directory)
-    assert said == f"'copyx' is no address: {why}"
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("is_kept", [False, True])

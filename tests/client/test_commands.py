@@ -17,12 +17,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from rsnotify.cli import app
 from rsnotify.cli.mirror_output import Shown, reporter
 from rsnotify.cli.root import COMMANDS
-from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import CHANNEL_PATH
 from rsnotify_mirror.report import Event
 from tests.integration.test_cli import rsnotify
@@ -250,54 +248,6 @@ async def event_of(process: asyncio.subprocess.Process) -> dict[str, object]:
     async with asyncio.timeout(60):
         found: dict[str, object] = json.loads(await process.stdout.readline())
         return found
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("mirror", "http://127.0.0.1:9/"), "say where the copy shall be"),
-        (("mirror", "http://127.0.0.1:9/", "--stdout", "--json"), "--stdout goes without"),
-    ],
-)
-def test_a_wrong_command_exits_2(words: tuple[str, ...], problem: str) -> None:
-    ended = CliRunner().invoke(app, words)
-    assert ended.exit_code == 2
-    assert problem in " ".join(ended.output.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        (("mirror", "http://127.0.0.1:9/", "{copy}", "--once"), "is the address right?"),
-        (
-            ("mirror", "http://a/", "{copy}", "--map", "http://a/=../b"),
-            "a folder inside the mirror",
-        ),
-        (("mirror", "http://a/", "{copy}", "--map", "http://a/=/b"), "a folder inside the mirror"),
-        (("mirror", "http://a/", "{copy}", "--map", "=b"), "a folder inside the mirror"),
-        (("mirror", "http://a/", "{copy}", "--exec", "'"), "--exec: No closing quotation"),
-        (("mirror", "http://a/", "{copy}", "--exec", ""), "--exec: name a command"),
-        (
-            ("mirror", "http://a/", "{copy}", "--exec", "./no {path}"),
-            "--exec ./no: there is no such",
-        ),
-        (
-            ("mirror", "http://a/", "{copy}", "--exec", "true {file}"),
-            "{file} is unknown; there are",
-        ),
-        (("mirror", "http://a/", "{copy}", "--exec", "true {Path}"), "{Path} is unknown;"),
-        (("mirror", "http://a/", "{copy}", "--exec", "true {path2}"), "{path2} is unknown;"),
-        (("audit", "http://a/", "{copy}"), "is no mirror: make one with rsnotify mirror"),
-    ],
-)
-def test_bad_use_is_told_in_one_sentence_with_the_mend(
-    tmp_path: Path, words: tuple[str, ...], problem: str
-) -> None:
-    copy = str(tmp_path / "copy")
-    ended = CliRunner().invoke(app, [word.replace("{copy}", copy) for word in words])
-    assert isinstance(ended.exception, InvalidSettings), ended.exception
-    assert problem in ended.exception.problems[0]
-    assert len(ended.exception.problems) == 1
 
 
 CERTIFICATE = (

@@ -61,14 +61,9 @@ async def test_a_source_is_found_from_any_of_its_addresses(source: Source) -> No
         [Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))],
     )
 
-    async def page(_: web.Request) -> web.Response:
-        text = f'<html><link rel="resourcesync" href="{CAPABILITIES}">'
-        return web.Response(text=text, content_type="text/html")
-
-    async def headed(_: web.Request) -> web.Response:
-        return web.Response(headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'})
-
-    source.handlers |= {"/page": page, "/headed": headed}
+    html = f'<html><link rel="resourcesync" href="{CAPABILITIES}">'
+    source.answer("/page", html, content_type="text/html")
+    source.answer("/headed", headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'})
     async with Web() as session:
         for name in ("resourcelist.xml", "changelist.xml", CAPABILITIES[1:], "page", "headed"):
             assert (await discover(session, source.loc(name))).url == source.url + CAPABILITIES
@@ -80,10 +75,7 @@ async def test_a_source_is_found_from_any_of_its_addresses(source: Source) -> No
 
 
 async def test_a_document_that_is_not_there_leads_to_no_other_set(source: Source) -> None:
-    async def page(_: web.Request) -> web.Response:
-        return web.Response(headers={"Link": '</gone.xml.gz>; rel="resourcesync"'})
-
-    source.handlers["/page"] = page
+    source.answer("/page", headers={"Link": '</gone.xml.gz>; rel="resourcesync"'})
     source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
     async with Web() as session:
         for name in ("other/capabilitylist.xml", "page"):
@@ -96,13 +88,8 @@ async def test_a_document_that_is_not_there_leads_to_no_other_set(source: Source
 async def test_what_comes_instead_of_a_document_leads_to_no_other_set(
     source: Source, path: str, status: int
 ) -> None:
-    async def instead(_: web.Request) -> web.Response:
-        return web.Response(status=status, headers={"Location": "/login"})
-
-    async def login(_: web.Request) -> web.Response:
-        return web.Response(text="<html>log in</html>", content_type="text/html")
-
-    source.handlers |= {path.partition("?")[0]: instead, "/login": login}
+    source.answer(path.partition("?")[0], status=status, headers={"Location": "/login"})
+    source.answer("/login", "<html>log in</html>", content_type="text/html")
     source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
     said = "there is nothing at this address" if status == 404 else "is no ResourceSync document"
     async with Web() as session:
@@ -111,10 +98,7 @@ async def test_what_comes_instead_of_a_document_leads_to_no_other_set(
 
 
 async def test_what_comes_instead_of_a_document_may_link_to_its_set(source: Source) -> None:
-    async def resource(_: web.Request) -> web.Response:
-        return web.Response(text="<a/>", headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'})
-
-    source.handlers["/a.xml"] = resource
+    source.answer("/a.xml", "<a/>", headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'})
     async with Web() as session:
         found = await discover(session, source.loc("a.xml"))
     assert found.url == source.url + CAPABILITIES
@@ -235,10 +219,7 @@ async def test_what_is_wrong_with_a_token_that_was_sent_is_said(hub: RunningHub)
 async def test_no_token_of_an_address_is_said(
     source: Source, caplog: pytest.LogCaptureFixture, attempts: list[int], path: str
 ) -> None:
-    async def away(_: web.Request) -> web.Response:
-        return web.Response(status=503)
-
-    source.handlers["/away"] = away
+    source.answer("/away", status=503)
     source.documents |= {"/page.xml": b"<a/>", "/x": rendered("resourcelist", [])}
     source.documents["/damaged.xml"] = rendered("changelist", []) + b"<"
     source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()

@@ -55,10 +55,10 @@ class Site(Source):
     def build(self) -> None:
         self.resources |= {f"/{name}": b"first /" + name.encode() for name in "ab"}
         self.resources |= {"/copy": b"first /a", "/about": b"<html>"}
-        self.handlers["/"] = answering(
-            '<link rel="resourcesync" href="/capabilitylist.xml">', content_type="text/html"
+        self.answer(
+            "/", '<link rel="resourcesync" href="/capabilitylist.xml">', content_type="text/html"
         )
-        self.handlers["/robots.txt"] = answering(f"Sitemap: {self.url}/resourcelist.xml\n")
+        self.answer("/robots.txt", f"Sitemap: {self.url}/resourcelist.xml\n")
         self.describe("/capabilitylist.xml")
         self.offer("/resourcelist.xml", "/changelist-index.xml")
         self.index_resources("/part1.xml", "/part2.xml.gz")
@@ -72,8 +72,7 @@ class Site(Source):
         self.changed("/2.xml", T1, None)
         self.dump()
         self.dump_changes()
-        links = f'<{self.url}/topic>; rel="self", <{self.url}/hub>; rel="hub"'
-        self.handlers["/topic"] = answering("", headers={"Link": links})
+        link(self, "/topic", "/hub")
         self.handlers["/socket"] = saying(notification(T0, T1), notification(T1, T2))
 
     def describe(self, *paths: str) -> None:
@@ -179,13 +178,6 @@ class Site(Source):
         self.documents[path] = self.documents[path].replace(old.encode(), new.encode())
 
 
-def answering(text: str, **options: object) -> Handler:
-    async def answer(_: web.Request) -> web.StreamResponse:
-        return web.Response(text=text, **options)  # type: ignore[arg-type]
-
-    return answer
-
-
 def saying(*payloads: str) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse()
@@ -244,7 +236,7 @@ Spoil = Callable[[Site], object]
 
 def nothing_leads_on(site: Site) -> None:
     site.handlers.clear()
-    site.handlers["/"] = answering("Welcome")
+    site.answer("/", "Welcome")
     del site.documents["/.well-known/resourcesync"]
 
 
@@ -282,14 +274,14 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "to a capabilitylist, but this is a changelist",
     ),
     "the HTML link leads to nothing": (
-        lambda site: site.handlers.update(
-            {"/": answering('<link rel="resourcesync" href="/x">', content_type="text/html")}
+        lambda site: site.answer(
+            "/", '<link rel="resourcesync" href="/x">', content_type="text/html"
         ),
         "/x",
         "there is nothing at this address",
     ),
     "robots.txt names a list that is not there": (
-        lambda site: site.handlers.update({"/robots.txt": answering("Sitemap: /y\n")}),
+        lambda site: site.answer("/robots.txt", "Sitemap: /y\n"),
         "/y",
         "there is nothing at this address",
     ),
@@ -380,7 +372,7 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "lies outside the document's from and until",
     ),
     "the server fails": (
-        lambda site: site.handlers.update({"/1.xml": answering("", status=503)}),
+        lambda site: site.answer("/1.xml", status=503),
         "/1.xml",
         "cannot be served now (503)",
     ),
@@ -400,19 +392,17 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "the answer is 404",
     ),
     "a topic is not there": (
-        lambda site: site.handlers.update({"/topic": answering("", status=404)}),
+        lambda site: site.answer("/topic", status=404),
         "/topic",
         "the topic answers 404",
     ),
     "a topic does not name its hub": (
-        lambda site: site.handlers.update(
-            {"/topic": answering("", headers={"Link": '</topic>; rel="self"'})}
-        ),
+        lambda site: site.answer("/topic", headers={"Link": '</topic>; rel="self"'}),
         "/topic",
         'no Link with rel="hub"',
     ),
     "a WebSocket cannot be opened": (
-        lambda site: site.handlers.update({"/socket": answering("", status=404)}),
+        lambda site: site.answer("/socket", status=404),
         "/socket",
         "the answer was 404",
     ),
@@ -491,13 +481,10 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "names a next page at another host",
     ),
     "a next page that the header names is not there": (
-        lambda site: site.handlers.update(
-            {
-                "/part1.xml": answering(
-                    site.documents["/part1.xml"].decode(),
-                    headers={"Link": '</page2.xml>; rel="next"'},
-                )
-            }
+        lambda site: site.answer(
+            "/part1.xml",
+            site.documents["/part1.xml"].decode(),
+            headers={"Link": '</page2.xml>; rel="next"'},
         ),
         "/page2.xml",
         "there is nothing at this address",
@@ -682,12 +669,12 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "/b: its sha-256 is",
     ),
     "a topic names another hub": (
-        lambda site: site.handlers.update({"/topic": linking(site, "/topic", "/hub2")}),
+        lambda site: link(site, "/topic", "/hub2"),
         "/topic",
         "/hub2, the Capability List says",
     ),
     "a topic names another topic": (
-        lambda site: site.handlers.update({"/topic": linking(site, "/other", "/hub")}),
+        lambda site: link(site, "/other", "/hub"),
         "/topic",
         "/other, the Capability List says",
     ),
@@ -702,8 +689,8 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "links to it as duplicate, but the answer is 404",
     ),
     "a document is served as HTML": (
-        lambda site: site.handlers.update(
-            {"/1.xml": answering(site.documents["/1.xml"].decode(), content_type="text/html")}
+        lambda site: site.answer(
+            "/1.xml", site.documents["/1.xml"].decode(), content_type="text/html"
         ),
         "/1.xml",
         "it is served as text/html",
@@ -712,9 +699,10 @@ MORE_FAULTS: dict[str, tuple[Spoil, str, str]] = {
 FAULTS |= MORE_FAULTS
 
 
-def linking(site: Site, topic: str, hub: str) -> Handler:
+def link(site: Site, topic: str, hub: str) -> None:
+    """The topic names this topic, and this hub."""
     links = f'<{site.url}{topic}>; rel="self", <{site.url}{hub}>; rel="hub"'
-    return answering("", headers={"Link": links})
+    site.answer("/topic", headers={"Link": links})
 
 
 async def ending(request: web.Request) -> web.StreamResponse:
@@ -856,7 +844,7 @@ async def test_a_resource_that_changed_meanwhile_is_compared_with_the_newest_cha
 
 async def test_what_needs_a_token_is_named_and_no_violation(site: Site) -> None:
     for path in ("/part1.xml", "/topic", "/socket"):
-        site.handlers[path] = answering("", status=401)
+        site.answer(path, status=401)
     found = await inspect(site.url, bounds=BOUNDS)
     assert told(site, found) == []
     assert not found.is_right

@@ -250,11 +250,7 @@ def test_cookies_go_to_the_hosts_of_their_file(tmp_path: Path) -> None:
 async def test_a_redirect_to_another_host_shows_nothing_of_the_first() -> None:
     async with Source() as source, Source() as other:
         there = other.url.replace("127.0.0.1", "localhost") + "/there"
-
-        async def moved(_: web_server.Request) -> web_server.Response:
-            return web_server.Response(status=302, headers={"Location": there})
-
-        source.handlers["/moved"] = moved
+        source.answer("/moved", status=302, headers={"Location": there})
         other.documents["/there"] = b"found"
         first = source.url.replace("//", "//me:secret@")
         network = Network(headers=(parse_header("X-Key: a"),))

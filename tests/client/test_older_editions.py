@@ -4,7 +4,6 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
@@ -109,10 +108,7 @@ async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
     links = f'<link rel="hub" href="{hub.url}/hub"><link rel=self href="/news">'
     text = "<html>" if is_in_head else links
 
-    async def page(_: web.Request) -> web.StreamResponse:
-        return web.Response(text=text, content_type="text/html", headers=head)
-
-    source.handlers["/news"] = page
+    source.answer("/news", text, content_type="text/html", headers=head)
     named = Entry(
         topic, md=Md(capability="change-notification"), links=(Link("hub", f"{hub.url}/hub"),)
     )

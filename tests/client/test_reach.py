@@ -246,19 +246,14 @@ def test_a_redirect_that_ends_at_something_else_is_refused(name: str) -> None:
 async def test_a_login_page_is_not_stored_in_the_place_of_a_resource(
     source: Source, tmp_path: Path
 ) -> None:
-    async def away(_: web.Request) -> web.StreamResponse:
-        raise web.HTTPFound("/login?next=/a")
-
-    async def login(_: web.Request) -> web.StreamResponse:
-        return web.Response(text="<form>", content_type="text/html")
-
     source.add("a", b"1")
     source.list_resources()
     listed = source.documents["/resourcelist.xml"]
     source.documents["/resourcelist.xml"] = listed.replace(digest(b"1").encode(), b"").replace(
         b' length="1"', b""
     )
-    source.handlers |= {"/a": away, "/login": login}
+    source.answer("/a", status=302, headers={"Location": "/login?next=/a"})
+    source.answer("/login", "<form>", content_type="text/html")
     ran = await once(source, tmp_path)
     assert (ran.is_whole, "looks like a login page" in ran.problems()) == (False, True)
     assert "a" not in files(tmp_path)

@@ -14,7 +14,6 @@ from pathlib import Path
 from time import time
 
 import pytest
-from aiohttp import web
 
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.textfile import exposition
@@ -134,10 +133,7 @@ async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
         await until(lambda: bool(found) and found[-1].in_step)
         assert found[-1].running
 
-        async def away(_: web.Request) -> web.StreamResponse:
-            return web.Response(status=503)
-
-        source.handlers["/changelist.xml"] = away
+        source.answer("/changelist.xml", status=503)
         await until(lambda: not found[-1].in_step)
         del source.handlers["/changelist.xml"]
         await until(lambda: found[-1].in_step)

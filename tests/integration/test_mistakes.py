@@ -1,6 +1,7 @@
 """What is typed wrong at the command line: no traceback, the right status, and the mend named."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,36 @@ MISTAKES = [
     ("status --url HUB/x", USE, "look at --url"),
     ("health --url TLS", NO, "it does not speak TLS: is it an http:// address?"),
     ("health --url http://127.0.0.1:9", NO, "connection refused; is the hub running?"),
+    ("mirror HUB/", USE, "say where the copy shall be"),
+    ("mirror HUB/ --stdout --json", USE, "--stdout goes without"),
+    ("mirror copyx http://127.0.0.1:9", USE, "the address comes first, then the directory"),
+    ("mirror copyx copy", USE, "give one that begins with http://, https:// or ws://"),
+    ("mirror http://127.0.0.1:9/ DIR/copy --once", USE, "is the address right?"),
+    ("mirror http://a/ DIR/copy --map http://a/=../b", USE, "a folder inside the mirror"),
+    ("mirror http://a/ DIR/copy --map http://a/=/b", USE, "a folder inside the mirror"),
+    ("mirror http://a/ DIR/copy --map =b", USE, "a folder inside the mirror"),
+    ("""mirror http://a/ DIR/copy --exec "'\"""", USE, "--exec: No closing quotation"),
+    ("mirror http://a/ DIR/copy --exec ''", USE, "--exec: name a command"),
+    ("mirror http://a/ DIR/copy --exec './no {path}'", USE, "--exec ./no: there is no such"),
+    ("mirror http://a/ DIR/copy --exec 'true {file}'", USE, "{file} is unknown; there are"),
+    ("mirror http://a/ DIR/copy --exec 'true {Path}'", USE, "{Path} is unknown;"),
+    ("mirror http://a/ DIR/copy --exec 'true {path2}'", USE, "{path2} is unknown;"),
+    ("audit http://a/ DIR/nothing", USE, "is no mirror: make one with rsnotify mirror"),
+    ("publish a --between http://[::1/x /dev/null", USE, "http://[::1/x: Invalid IPv6 URL; must"),
+    ("publish a --between http://..é/ /dev/null", USE, "cannot be the name of a host"),
+    ("publish a --between http://a/é /dev/null", USE, "write http://a/%C3%A9"),
+    ("publish a --between http://127.0.0.1:9/ /dev/null", USE, "127.0.0.1:9/: connection refused"),
+    ("publish a --between HUB/none.xml /dev/null", USE, "none.xml: it answered 404"),
+    ("publish a --between none.xml /dev/null", USE, "cannot read none.xml: no such file"),
+    ("publish a --between . /dev/null", USE, "cannot read .: is a directory"),
+    ("relay --database mysql://[::1/x", USE, "cannot read the database's URL: Invalid IPv6 URL"),
+    ("relay --database mysql://a:x/", USE, "cannot read the database's URL: Port could not be"),
+    ("relay --database sqlite:///", USE, "names no file: write sqlite:///file.db"),
+    ("relay --database sqlite:///a%00", USE, "names no file: write sqlite:///file.db"),
+    ("publish 'data set' LOC --url http://127.0.0.1:9", USE, "'data set' is not a valid name"),
+    ("sets add 'data set' --url http://127.0.0.1:9", USE, "'data set' is not a valid name"),
+    ("validate HUB/none.xml", USE, "there is nothing at this address: look whether it is right"),
+    ("validate http://127.0.0.1:9/a.xml", USE, "9/a.xml: connection refused"),
 ]
 
 
@@ -103,7 +134,7 @@ LIST = (
 
 async def typed(line: str, **settings: str) -> forks.Ended:
     """What becomes of a command."""
-    return await forks.run(line.split(), clean_environment() | settings)
+    return await forks.run(shlex.split(line), clean_environment() | settings)
 
 
 async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path: Path) -> None:

@@ -122,10 +122,7 @@ async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_t
 ) -> None:
     await once(source, copy)
 
-    async def gone(_: web.Request) -> web.Response:
-        return web.Response(status=410)
-
-    source.handlers["/a.txt"] = gone
+    source.answer("/a.txt", status=410)
     source.change("a.txt", b"second")
     source.change("b.txt", b"second")
     del source.resources["/b.txt"]
@@ -969,10 +966,7 @@ async def test_another_map_for_the_same_directory_is_refused(
 async def test_a_source_that_refuses_says_how_to_mend_it(
     source: Source, copy: Path, status: int, words: str
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        return web.Response(status=status)
-
-    source.handlers[CAPABILITIES] = refuse
+    source.answer(CAPABILITIES, status=status)
     with pytest.raises(Rejected, match=words):
         await once(source, copy)
 
@@ -980,10 +974,9 @@ async def test_a_source_that_refuses_says_how_to_mend_it(
 async def test_a_site_whose_description_is_not_for_everybody_says_so(
     source: Source, copy: Path
 ) -> None:
-    async def refuse(_: web.Request) -> web.Response:
-        return web.Response(status=401, headers={"WWW-Authenticate": "Basic realm=papers"})
-
-    source.handlers["/.well-known/resourcesync"] = refuse
+    source.answer(
+        "/.well-known/resourcesync", status=401, headers={"WWW-Authenticate": "Basic realm=papers"}
+    )
     async with Mirror(source.url, copy) as mirror:
         with pytest.raises(Rejected, match="well-known/resourcesync: a user and a password"):
             await mirror.once()

@@ -186,12 +186,9 @@ async def test_a_single_run_does_not_wait_long_for_a_host_that_asks_for_time(
     source: Source, copy: Path
 ) -> None:
     """Whichever of its resources was asked for first, the others are not."""
-
-    async def busy(_: web.Request) -> web.Response:
-        return web.Response(status=503, headers={"Retry-After": "3600"})
-
     names = [f"/{name}.txt" for name in "abc"]
-    source.handlers |= dict.fromkeys(names, busy)
+    for name in names:
+        source.answer(name, status=503, headers={"Retry-After": "3600"})
     list_these(source, [source.url + name for name in names])
     options = Options(first_retry_seconds=0.002, jobs=1, per_host=1)
     async with Mirror(source.url + CAPABILITIES, copy, options) as mirror, asyncio.timeout(60):

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from aiohttp import web
 
 from rsnotify.resourcesync.change import Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
@@ -190,11 +189,8 @@ async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(
 async def test_a_broken_change_list_does_not_end_a_baseline(
     many: Source, copy: Path, answer: dict[str, object], said: str
 ) -> None:
-    async def broken(_: web.Request) -> web.Response:
-        return web.Response(**answer)  # type: ignore[arg-type]
-
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
-    many.handlers["/changelist.xml"] = broken
+    many.answer("/changelist.xml", **answer)
     ran = await once(many, copy)
     assert (ran.is_whole, len(files(copy))) == (False, MANY)
     assert said in ran.problems()

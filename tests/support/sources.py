@@ -5,7 +5,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Self
+from typing import Any, Self
 
 from aiohttp import web
 
@@ -110,6 +110,14 @@ class Source:
         return change
 
     # How it answers -----------------------------------------------------------------------------
+
+    def answer(self, path: str, text: str | None = None, **response: Any) -> None:
+        """With this from now on, whatever it has there."""
+
+        async def answer(_: web.Request) -> web.StreamResponse:
+            return web.Response(text=text, **response)
+
+        self.handlers[path] = answer
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         path = request.raw_path.partition("?")[0]
