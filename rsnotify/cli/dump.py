@@ -17,8 +17,9 @@ from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
+from rsnotify_mirror.dumping.changes import make_window
 from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
-from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make, make_window
+from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make
 from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Generation
 from rsnotify_mirror.dumping.generations import SCHEMES, Bucket, DumpFolder
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits

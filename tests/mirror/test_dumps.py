@@ -24,8 +24,9 @@ from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.dumps import Package
+from rsnotify_mirror.dumping.changes import make_window
 from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
-from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make, make_window
+from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.parts import DumpPart as Part
 from rsnotify_mirror.dumping.parts import Limits, Range, planned
@@ -262,6 +263,31 @@ async def test_baseline_and_change_dump_are_the_source(
         for each in source.changes
         if each not in (source.changes[0], source.changes[4])
     ]
+
+
+@pytest.mark.parametrize("at_once", [1, 7])
+async def test_what_stays_is_found_wherever_the_pieces_of_an_index_end(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Each ends before an address that is new, gone or changed; the last one may be empty."""
+    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.AT_ONCE", at_once)
+    out, options, chance = (
+        tmp_path / "out",
+        OPTIONS._replace(limits=Limits(30_000)),
+        Random(at_once),
+    )
+    dump(copied, out, options)
+    for name in ("f0/r0.txt", "f1/r13.txt", "f2/z"):
+        before = state_of(zips(out))
+        for each in (name, f"f1/r{chance.randrange(40)}.txt"):
+            source.change(each, chance.choice([None, chance.randbytes(1_100)]))
+        source.change("a", chance.randbytes(3))
+        await mirrored(source, copied)
+        made = dump(copied, out, options).generation
+        assert made
+        assert state_of(zips(out)) == of_source(source)
+        changed = zips(out, f"generations/{made.name}/changes.xml")
+        assert state_of(changed, before) == of_source(source)
 
 
 @pytest.mark.parametrize("most", [None, 0, 700])

@@ -6,22 +6,23 @@ it for one that he has. What is kept on the way is in an unnamed file, never in 
 """
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Entry, Md, render_entries
 from rsnotify_client.resource import SourceResource
-from rsnotify_mirror.dumping.copy_reader import CopyReader
+from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.package_writer import INDEX, XML, ZIP, MadePackage, PackageWriter
-from rsnotify_mirror.dumping.parts import Limits
-from rsnotify_mirror.dumping.zip_records import ZipMember
+from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
+from rsnotify_mirror.dumping.zip_records import Needed, ZipMember, needed
+from rsnotify_mirror.state import GONE_SECONDS
 
 CACHE_KIB = 8 * 1024
-OPEN_PACKAGES = 64
 _TABLE = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -66,11 +67,6 @@ class Changes:
             (loc, when),
         )
 
-    def told(self, loc: str, wanted: SourceResource) -> None:
-        """It is so now, in the copy."""
-        row = (loc, wanted.position, wanted.change)
-        self._changes.execute("INSERT OR REPLACE INTO change VALUES (?, ?, ?, NULL, NULL)", row)
-
     def gone(self, found: Iterable[tuple[str, Position]]) -> None:
         """Deletions of which it is known when they were."""
         for loc, position in found:
@@ -84,46 +80,62 @@ class Changes:
 
     def packages(self, folder: Path, run: str, up: str, limits: Limits) -> Iterator[MadePackage]:
         """Each with the changes of a time of its own, oldest first."""
-        files: dict[str, BinaryIO] = {}
-        after, time, number = self.after, int(self.after), 1
-        writer = self._writer(folder, run, number, up, limits, after)
+
+        def new(number: int, after: Position) -> PackageWriter:
+            name, md = f"{run}-changes-{number:04}", _manifest(after, self._until)
+            return PackageWriter(folder, name, md, up, limits)
+
+        last, numbers = int(self.after), count(1)
+        writer = new(next(numbers), self.after)
         try:
             for loc, when, change, package, encoded in self._changes.execute(
                 "SELECT * FROM change ORDER BY time, loc"
             ):
                 member = None if encoded is None else _decoder.decode(encoded)
-                entry = _entry(loc, when, change, member)
-                if not writer.has_room(member, entry):
-                    yield writer.close(str(Position(time)))
-                    after, number = Position(time), number + 1
-                    writer = self._writer(folder, run, number, up, limits, after)
+                if member is None:
+                    entry = _deleted(loc, when)
+                    more = Needed(1, data=0, directory=0, manifest=len(entry))
+                else:
+                    member.entry = entry = _told(member.entry, when, change)
+                    more = needed([member])
+                if not writer.has_room(more):
+                    yield writer.close(str(Position(last)))
+                    writer = new(next(numbers), Position(last))
                 if member is None:
                     writer.tell(loc, entry)
                 else:
-                    member.entry = entry
-                    writer.copy(_opened(files, folder, package, writer), member)
-                time = when
+                    writer.copy(package, [member])
+                last = when
             yield writer.close(str(self._until))
         except BaseException:
             writer.abandon()
             raise
-        finally:
-            for file in files.values():
-                file.close()
 
-    def into_one(self, zipped: Path, copy: CopyReader) -> None:
-        """One package, for whoever asks for it; what is in it is read from the copy."""
+
+def make_window(copy: Path, zipped: Path, after: Position) -> int:
+    """What has changed since a moment, as one ZIP with a Change Dump's manifest; how many changes.
+
+    It is made of what the mirror was told, change by change.
+    """
+    with CopyReader(copy) as reader:
+        at = reader.at(without_failed=False)
+        begins = reader.told_from(time.time() - GONE_SECONDS)
+        if after < begins:
+            raise NotWhole(
+                f"{copy} knows single changes from {begins} on: give that or a later time"
+            )
+        if after > at:
+            raise NotWhole(f"{copy} is of {at}: give that or an earlier time")
+        number = sum(1 for _ in reader.changed(after, at))
+        if number > MAX_ENTRIES:
+            raise NotWhole(f"{number} changes since {after} are too many for one package")
         folder, name = zipped.parent, zipped.name.removesuffix(ZIP)
-        times = {"from_": str(self.after), "until": str(self._until)}
-        md = Md(capability="changedump-manifest", **times)  # type: ignore[arg-type]
-        writer = PackageWriter(folder, name, md, copy.source, Limits())
+        writer = PackageWriter(folder, name, _manifest(after, at), reader.source, Limits())
         try:
-            for loc, when, change in self._changes.execute(
-                "SELECT loc, time, change FROM change ORDER BY time, loc"
-            ):
-                content = None if change == "deleted" else copy.read(copy.row(loc))
+            for when, change, loc, row in reader.changed(after, at):
+                content = None if row is None else reader.read(row)
                 if content is None:
-                    writer.tell(loc, _entry(loc, when, "deleted", None))
+                    writer.tell(loc, _deleted(loc, when))
                 else:
                     content.member.entry = _told(content.member.entry, when, change)
                     writer.add(content)
@@ -131,38 +143,21 @@ class Changes:
         except BaseException:
             writer.abandon()
             raise
-        for end in (XML, INDEX):
-            (folder / f"{name}{end}").unlink()
-
-    def _writer(
-        self, folder: Path, run: str, number: int, up: str, limits: Limits, after: Position
-    ) -> PackageWriter:
-        times = {"from_": str(after), "until": str(self._until)}
-        md = Md(capability="changedump-manifest", **times)  # type: ignore[arg-type]
-        return PackageWriter(folder, f"{run}-changes-{number:04}", md, up, limits)
+    for end in (XML, INDEX):
+        (folder / f"{name}{end}").unlink()
+    return number
 
 
-def _entry(loc: str, time: int, change: str, member: ZipMember | None) -> bytes:
-    if member is None:
-        md = Md(change=change, datetime=str(Position(time)))
-        return render_entries("urlset", [Entry(loc, md=md)])
-    return _told(member.entry, time, change)
+def _manifest(after: Position, until: Position) -> Md:
+    return Md(capability="changedump-manifest", from_=str(after), until=str(until))
+
+
+def _deleted(loc: str, time: int) -> bytes:
+    md = Md(change="deleted", datetime=str(Position(time)))
+    return render_entries("urlset", [Entry(loc, md=md)])
 
 
 def _told(entry: bytes, time: int, change: str) -> bytes:
     """What a manifest says of a resource, and that it changed."""
     told = f'<rs:md change="{change}" datetime="{Position(time)}"'
     return entry.replace(b"<rs:md", told.encode(), 1)
-
-
-def _opened(
-    files: dict[str, BinaryIO], folder: Path, package: str, writer: PackageWriter
-) -> BinaryIO:
-    if package not in files:
-        if len(files) >= OPEN_PACKAGES:
-            writer.settle()
-            for file in files.values():
-                file.close()
-            files.clear()
-        files[package] = (folder / f"{package}{ZIP}").open("rb")
-    return files[package]

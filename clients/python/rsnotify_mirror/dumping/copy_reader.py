@@ -35,6 +35,10 @@ READINGS = 10  # of a resource that is not as it is recorded; what a mirror has 
 READING_SECONDS = 0.3
 _ROWS = "SELECT loc, path, wanted, have FROM resource"
 _HELD = "have IS NOT NULL AND path IS NOT NULL"
+_GONE = (
+    "position > ?1 AND position <= ?2 AND NOT EXISTS"
+    " (SELECT 1 FROM resource WHERE resource.loc = gone.loc AND have IS NOT NULL)"
+)
 _wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
 
@@ -166,29 +170,26 @@ class CopyReader:
             raise NotWhole(f"{self.directory} knows no single changes yet: run rsnotify mirror")
         return max(Position.parse(begins), Position(int(kept * MICROSECONDS)))
 
-    def told(self, after: Position, until: Position) -> Iterator[HeldRow]:
-        """What is held and has changed within this time."""
-        found = self._state.database.execute(
-            f"{_ROWS} WHERE {_HELD}"
-            " AND json_extract(wanted, '$.change') IS NOT 'deleted'"
-            " AND json_extract(wanted, '$.position') > ?"
-            " AND json_extract(wanted, '$.position') <= ?",
-            (int(after), int(until)),
+    def changed(
+        self, after: Position, until: Position
+    ) -> Iterator[tuple[int, str, str, HeldRow | None]]:
+        """When and how resources have changed within this time, in this order; and what is held."""
+        query = (
+            "SELECT json_extract(wanted, '$.position') AS time,"  # noqa: S608
+            " coalesce(json_extract(wanted, '$.change'), 'updated') AS change,"
+            " loc, path, wanted, have"
+            f" FROM resource WHERE {_HELD} AND change != 'deleted' AND time > ?1 AND time <= ?2"
+            f" UNION ALL SELECT position, 'deleted', loc, NULL, NULL, NULL FROM gone WHERE {_GONE}"
+            " ORDER BY time, loc"
         )
-        return map(HeldRow._make, found)
-
-    def row(self, loc: str) -> HeldRow:
-        """One that is held."""
-        found = self._state.database.execute(f"{_ROWS} WHERE loc = ?", (loc,)).fetchone()
-        return HeldRow._make(found)
+        found = self._state.database.execute(query, (int(after), int(until)))
+        for when, change, loc, *held in found:
+            yield when, change, loc, HeldRow(loc, *held) if held[0] is not None else None
 
     def gone(self, after: Position, until: Position) -> Iterator[tuple[str, Position]]:
         """What was deleted within this time, as far as its change said when."""
-        found = self._state.database.execute(
-            "SELECT loc, position FROM gone WHERE position > ? AND position <= ? AND NOT EXISTS"
-            " (SELECT 1 FROM resource WHERE resource.loc = gone.loc AND have IS NOT NULL)",
-            (int(after), int(until)),
-        )
+        query = f"SELECT loc, position FROM gone WHERE {_GONE}"  # noqa: S608
+        found = self._state.database.execute(query, (int(after), int(until)))
         return ((loc, Position(position)) for loc, position in found)
 
     def read(self, row: HeldRow) -> Content | None:

@@ -8,12 +8,11 @@ and members are read side by side, by address. A Change Dump tells how the packa
 differ, so that the older ones and it are the newer ones, whatever the mirror was told.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, groupby, pairwise
 from pathlib import Path
 from time import time
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,33 +25,47 @@ from rsnotify_mirror.dumping.copy_reader import (
     CopyReader,
     HeldRow,
     NotAsFetched,
-    NotWhole,
     entry_of,
 )
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.package_writer import (
-    ZIP,
     MadePackage,
     PackageWriter,
     is_readable,
     members,
 )
-from rsnotify_mirror.dumping.parts import MAX_ENTRIES, DumpPart, Limits, Range, planned
-from rsnotify_mirror.dumping.zip_records import ZipMember
-from rsnotify_mirror.state import GONE_SECONDS
-
-# --- packages ------------------------------------------------------------------------------------
+from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
+from rsnotify_mirror.dumping.zip_records import ZipMember, needed
 
 STATED_BYTES = 500  # about so many are said of a resource in headers and manifest
 REPORTED_ROWS = 250
+KEEP = 2  # a Destination that has read the documents of the last one finds what they name
 
 Progress = Callable[[int, int], None]
 """Called with how many resources are done, and how many there are."""
 
 
-Pair = tuple[HeldRow | None, ZipMember | None, MadePackage | None]
-"""A resource as the copy has it now, and as a package of the last dump has it."""
+class DumpOptions(NamedTuple):
+    """How dumps are made."""
+
+    base: str
+    limits: Limits = Limits()
+    tells_changes: bool = False
+    keep: int = KEEP
+    leaves_out: bool = False  # what the mirror could not fetch, or is not as it was fetched
+    up: str | None = None
+
+
+# --- packages ------------------------------------------------------------------------------------
+
+
+class SideBySide(NamedTuple):
+    """What the copy has of some addresses, and what a package of the last dump has of them."""
+
+    rows: Iterator[HeldRow]
+    old: dict[str, ZipMember]
+    package: str
 
 
 class Packing:
@@ -62,45 +75,44 @@ class Packing:
         self,
         copy: CopyReader,
         folder: Path,
-        run: str,
-        at: Position,
-        up: str,
-        limits: Limits,
-        *,
-        old: Sequence[MadePackage] = (),
-        changes: Changes | None = None,
-        leaves_out: bool = False,
-        progress: Progress | None = None,
+        new: Callable[[int], PackageWriter],
+        options: DumpOptions,
+        old: Sequence[MadePackage],
+        changes: Changes | None,
+        progress: Progress | None,
     ) -> None:
         self.problems: list[str] = []
         self._copy = copy
         self._folder = folder
-        self._run = run
-        self._md = Md(capability="resourcedump-manifest", at=str(at))
-        self._up = up
-        self._limits = limits
+        self._new = new
+        self._options = options
         self._old = sorted(
             (each for each in old if is_readable(folder, each)), key=lambda each: each.first
         )
         self._changes = changes
-        self._leaves_out = leaves_out
         self._progress = progress
         self._done = self._total = 0
-        self._numbers = iter(range(1, 1_000_000))
+        self._writer: PackageWriter | None = None
+        self._made: list[MadePackage] = []
+        self._numbers = count(1)
 
-    def packages(self) -> list[MadePackage]:
+    def packages(self) -> tuple[MadePackage, ...]:
         """All that the copy has."""
         ranges = list(self._ranges())
         self._total = sum(each.entries for each in ranges)
         kept = {each.name: each for each in self._old}
-        made: list[MadePackage] = []
-        for part in planned(ranges, self._limits):
-            if part.kept is not None:
-                made.append(kept[part.kept])
-                self._report(part.entries)
-            else:
-                made += self._written(part)
-        return made
+        try:
+            for part in planned(ranges, self._options.limits):
+                if part.kept is not None:
+                    self._made.append(kept[part.kept])
+                    self._report(part.entries)
+                else:
+                    self._write(part)
+        except BaseException:
+            if self._writer is not None:
+                self._writer.abandon()
+            raise
+        return tuple(self._made)
 
     # What has changed ---------------------------------------------------------------------------
 
@@ -112,42 +124,40 @@ class Packing:
 
     def _range(self, first: str, before: str | None, package: MadePackage | None) -> Range:
         old = [package] if package else []
-        if package and all(self._is_as_it_was(*each) for each in self._pairs(first, before, old)):
+        if package and all(map(self._is_as_it_was, self._sides(first, before, old))):
             return Range(first, package.entries, package.length, package.name)
         entries, size = self._copy.extent(first, before)
         if not entries:  # nobody will look at it again
-            for _, member, _ in self._pairs(first, before, old):
-                self._gone(member)
+            for each in self._sides(first, before, old):
+                self._gone(each.old)
         return Range(first, entries, size + entries * STATED_BYTES)
 
-    def _pairs(
+    def _sides(
         self, first: str, before: str | None, packages: Sequence[MadePackage]
-    ) -> Iterator[Pair]:
-        """Both in the order of their addresses."""
-        old = (
-            (member, package)
-            for package in packages
-            for member in members(self._folder, package.name)
+    ) -> Iterator[SideBySide]:
+        """One after another, each with so many members as an index has together."""
+        batches = (
+            (each.name, batch) for each in packages for batch in members(self._folder, each.name)
         )
-        member, package = next(old, (None, None))
-        for row in self._copy.rows(first, before):
-            while member is not None and member.loc < row.loc:
-                yield None, member, package
-                member, package = next(old, (None, None))
-            if member is not None and member.loc == row.loc:
-                yield row, member, package
-                member, package = next(old, (None, None))
-            else:
-                yield row, None, None
-        if member is not None:
-            yield None, member, package
-            yield from ((None, *each) for each in old)
+        package, old = next(batches, ("", []))
+        for following, batch in batches:
+            begin = batch[0].loc
+            yield self._side_by_side(first, begin, package, old)
+            first, package, old = begin, following, batch
+        yield self._side_by_side(first, before, package, old)
 
-    def _is_as_it_was(self, row: HeldRow | None, member: ZipMember | None, _: object) -> bool:
-        if row is None or member is None:
-            return False
-        if row.seen == member.seen:
-            return True
+    def _side_by_side(
+        self, first: str, before: str | None, package: str, old: Sequence[ZipMember]
+    ) -> SideBySide:
+        return SideBySide(self._copy.rows(first, before), {each.loc: each for each in old}, package)
+
+    def _is_as_it_was(self, sides: SideBySide) -> bool:
+        old = sides.old
+        return all(self._is_same(row, old.pop(row.loc, None)) for row in sides.rows) and not old
+
+    def _is_same(self, row: HeldRow, member: ZipMember | None) -> bool:
+        if member is None or row.seen == member.seen:
+            return member is not None
         return not self._was_told(row) and self._has_same_content(row, member)
 
     def _was_told(self, row: HeldRow) -> bool:
@@ -162,65 +172,80 @@ class Packing:
 
     # Writing ------------------------------------------------------------------------------------
 
-    def _written(self, part: DumpPart) -> Iterator[MadePackage]:
+    def _write(self, part: DumpPart) -> None:
         """The packages of one part."""
-        olds = [each for each in self._old if self._is_within(each, part)]
-        with ExitStack() as stack:
-            files: dict[str, BinaryIO] = {
-                each.name: stack.enter_context(
-                    (self._folder / f"{each.name}{ZIP}").open("rb", buffering=0)
-                )
-                for each in olds
-            }
-            writer: PackageWriter | None = None
-            try:
-                for row, old, package in self._pairs(part.first, part.before, olds):
-                    if row is None:
-                        self._gone(old)
-                        continue
-                    self._report(1)
-                    is_known, content = old is not None and old.seen == row.seen, None
-                    if not is_known and (old is None or not self._has_same_content(row, old)):
-                        content = self._read(row)
-                        is_known = content is None  # it stays as it was
-                    member = old if content is None else content.member
-                    if member is None:
-                        continue
-                    if writer is not None and self._is_full(writer, part, member):
-                        yield writer.close()
-                        writer = None
-                    writer = writer or self._writer()
-                    if content is not None:
-                        writer.add(content)
-                    elif package is not None:
-                        member.seen = member.seen if is_known else row.seen
-                        writer.copy(files[package.name], member)
-                    if not is_known:
-                        self._tell(writer, content.row if content else row, old, member)
-                if writer is not None:
-                    yield writer.close()
-            except BaseException:
-                if writer is not None:
-                    writer.abandon()
-                raise
+        packages = [each for each in self._old if self._is_within(each, part)]
+        for rows, old, package in self._sides(part.first, part.before, packages):
+            pairs = ((row, old.pop(row.loc, None)) for row in rows)
+            for is_known, run in groupby(pairs, key=_is_known):
+                if is_known:
+                    self._keep(part, package, [member for _, member in run if member])
+                else:
+                    for row, member in run:
+                        self._put(part, package, row, member)
+            self._gone(old)
+        self._end_package()
 
     def _is_within(self, package: MadePackage, part: DumpPart) -> bool:
         begins = "" if package is self._old[0] else package.first
         return part.first <= begins and (part.before is None or begins < part.before)
 
-    def _writer(self) -> PackageWriter:
-        name = f"{self._run}-{next(self._numbers):04}"
-        return PackageWriter(self._folder, name, self._md, self._up, self._limits)
+    def _keep(self, part: DumpPart, package: str, old: Sequence[ZipMember]) -> PackageWriter:
+        """These stay as they are; where there is no room for all, some go into a new package."""
+        writer = self._writer
+        if len(old) == 1:
+            writer = self._writer_for(part, old[0])
+        elif writer is None or self._is_full(writer, part, old):
+            half = len(old) // 2
+            self._keep(part, package, old[:half])
+            return self._keep(part, package, old[half:])
+        writer.copy(package, old)
+        self._report(len(old))
+        return writer
 
-    def _is_full(self, writer: PackageWriter, part: DumpPart, member: ZipMember) -> bool:
-        is_full = writer.entries >= part.entries or writer.length >= part.bytes
-        return is_full or not writer.has_room(member, member.entry)
+    def _put(self, part: DumpPart, package: str, row: HeldRow, old: ZipMember | None) -> None:
+        """This one is new, or something else is known of it."""
+        if old is not None and self._has_same_content(row, old):
+            old.seen = row.seen
+            self._tell(self._keep(part, package, [old]), row, old, old)
+            return
+        content = self._read(row)
+        if content is not None:
+            writer = self._writer_for(part, content.member)
+            writer.add(content)
+            self._report(1)
+            self._tell(writer, content.row, old, content.member)
+        elif old is not None:  # it stays as it was
+            self._keep(part, package, [old])
+
+    def _writer_for(self, part: DumpPart, member: ZipMember) -> PackageWriter:
+        """The package that it goes into: a new one, if there is no room in the last."""
+        if self._writer is not None and self._is_full(self._writer, part, [member]):
+            self._end_package()
+        if self._writer is None:
+            self._writer = self._new(next(self._numbers))
+        return self._writer
+
+    def _is_full(self, writer: PackageWriter, part: DumpPart, members: Sequence[ZipMember]) -> bool:
+        """The last member may go beyond the size that the packages of the part should have."""
+        more = needed(members)
+        length = writer.length + (more.bytes if len(members) > 1 else 0)
+        return (
+            writer.entries + len(members) > part.entries
+            or length >= part.bytes
+            or not writer.has_room(more)
+        )
+
+    def _end_package(self) -> None:
+        if self._writer is not None:
+            self._made.append(self._writer.close())
+            self._writer = None
 
     def _read(self, row: HeldRow) -> Content | None:
         try:
             return self._copy.read(row)
         except NotAsFetched as error:
-            if not self._leaves_out:
+            if not self._options.leaves_out:
                 raise
             self.problems.append(str(error))
             return None
@@ -233,30 +258,23 @@ class Packing:
             change = "created" if old is None else "updated"
             self._changes.changed(writer.name, member, row.described()[0], change)
 
-    def _gone(self, member: ZipMember | None) -> None:
-        if self._changes is not None and member is not None:
-            self._changes.deleted(member.loc)
+    def _gone(self, locs: Iterable[str]) -> None:
+        if self._changes is not None:
+            for loc in locs:
+                self._changes.deleted(loc)
 
-    def _report(self, count: int) -> None:
-        self._done += count
-        if self._progress is not None and (count > 1 or self._done % REPORTED_ROWS == 0):
+    def _report(self, done: int) -> None:
+        before, self._done = self._done, self._done + done
+        if self._progress is not None and before // REPORTED_ROWS != self._done // REPORTED_ROWS:
             self._progress(self._done, self._total)
 
 
+def _is_known(pair: tuple[HeldRow, ZipMember | None]) -> bool:
+    row, member = pair
+    return member is not None and member.seen == row.seen
+
+
 # --- the dump ------------------------------------------------------------------------------------
-
-KEEP = 2  # a Destination that has read the documents of the last one finds what they name
-
-
-class DumpOptions(NamedTuple):
-    """How dumps are made."""
-
-    base: str
-    limits: Limits = Limits()
-    tells_changes: bool = False
-    keep: int = KEEP
-    leaves_out: bool = False  # what the mirror could not fetch, or is not as it was fetched
-    up: str | None = None
 
 
 class Dumped(NamedTuple):
@@ -292,14 +310,14 @@ def _made(
         if options.tells_changes and last is not None and goes_on:
             changes = Changes(Position.parse(last.at), at)
         run, told = _name(folder), None
-        packing = Packing(
-            *(reader, folder.packages, run, at, up, options.limits),
-            old=last.packages if last is not None and last.up == up else (),
-            changes=changes,
-            leaves_out=options.leaves_out,
-            progress=progress,
-        )
-        packages = tuple(packing.packages())
+        md = Md(capability="resourcedump-manifest", at=str(at))
+
+        def new(number: int) -> PackageWriter:
+            return PackageWriter(folder.packages, f"{run}-{number:04}", md, up, options.limits)
+
+        old = last.packages if last is not None and last.up == up else ()
+        packing = Packing(reader, folder.packages, new, options, old, changes, progress)
+        packages = packing.packages()
         if changes is not None:
             changes.gone(reader.gone(changes.after, at))
             if len(changes):
@@ -332,29 +350,3 @@ def _name(folder: DumpFolder) -> str:
     name = render_datetime(int(time() * MICROSECONDS)).translate({ord("-"): None, ord(":"): None})
     last = folder.kept[-1].name if folder.kept else ""
     return name if name > last else f"{last}a"
-
-
-def make_window(copy: Path, zipped: Path, after: Position) -> int:
-    """What has changed since a moment, as one ZIP with a Change Dump's manifest; how many changes.
-
-    It is made of what the mirror was told, change by change.
-    """
-    with CopyReader(copy) as reader:
-        at = reader.at(without_failed=False)
-        begins = reader.told_from(time() - GONE_SECONDS)
-        if after < begins:
-            raise NotWhole(
-                f"{copy} knows single changes from {begins} on: give that or a later time"
-            )
-        if after > at:
-            raise NotWhole(f"{copy} is of {at}: give that or an earlier time")
-        changes = Changes(after, at)
-        changes.gone(reader.gone(after, at))
-        for row in reader.told(after, at):
-            changes.told(row.loc, row.described()[0])
-        if len(changes) > MAX_ENTRIES:
-            raise NotWhole(f"{len(changes)} changes since {after} are too many for one package")
-        count = len(changes)
-        changes.into_one(zipped, reader)
-        changes.close()
-    return count

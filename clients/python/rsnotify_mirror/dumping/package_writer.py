@@ -9,12 +9,12 @@ The digest is computed beside the writing, of what is in the file.
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 import msgspec
 
@@ -26,6 +26,7 @@ from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, Content
 from rsnotify_mirror.dumping.parts import Limits
 from rsnotify_mirror.dumping.zip_records import (
     END_BYTES,
+    Needed,
     ZipMember,
     central_record,
     end_records,
@@ -34,10 +35,8 @@ from rsnotify_mirror.dumping.zip_records import (
 )
 
 ZIP, XML, INDEX = ".zip", ".xml", ".index"
-FILES = {ZIP: 0, XML: -1, INDEX: -1}  # and how they are buffered
-AT_ONCE = 500
+AT_ONCE = 500  # members in a piece of an index, at least
 HASHED_BYTES = 16 * 1024 * 1024  # by the thread at a time
-COPIED_BYTES = 64 * 1024 * 1024
 ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES  # all that follows the last member
 _decoder = msgspec.msgpack.Decoder(list[ZipMember])
 _encoder = msgspec.msgpack.Encoder()
@@ -65,35 +64,32 @@ class PackageWriter:
         self._md = md
         self._limits = limits
         self._digest = hashlib.sha256()
-        self._buffer, self._entries_buffer, self._central_buffer = (bytearray() for _ in range(3))
         self._offset = self._written = self._hashed = 0
         self._manifest_bytes = self._central_bytes = self._index_crc = 0
         self._first: str | None = None
         self._batch: list[ZipMember] = []
-        self._run: tuple[BinaryIO, int, int] | None = None  # to be copied: up to there, so much
+        self._run: tuple[str, int, int] | None = None  # to be copied: package, from there, to there
         self._zip, self._manifest, self._index = (
-            (folder / f".{name}{end}").open("w+b", buffering) for end, buffering in FILES.items()
+            (folder / f".{name}{end}").open("w+b", PIECE_BYTES) for end in (ZIP, XML, INDEX)
         )
-        self._central = TemporaryFile(dir=folder)  # noqa: SIM115 - until the end
+        self._central = TemporaryFile(buffering=PIECE_BYTES, dir=folder)  # noqa: SIM115 - to the end
         self._hashing = ThreadPoolExecutor(1)  # beside the writing: both leave the interpreter
         self._up = Link("up", up)
-        self._add_entry(open_root("urlset", [self._up], md))
+        self._add_entries(open_root("urlset", [self._up], md))
 
     @property
     def length(self) -> int:
         """Of what is in it so far."""
         return self._offset + self._central_bytes + self._manifest_bytes
 
-    def has_room(self, member: ZipMember | None, entry: bytes) -> bool:
-        """Whether one more keeps the package within its limits; the first always does."""
-        count = self.entries + self.told
-        if not count:
-            return True
-        size, record = (0, 0) if member is None else (member.size, member.record_bytes)
-        manifest, central = self._manifest_bytes + len(entry) + 20, self._central_bytes + record
-        return (
-            count < self._limits.entries
-            and self._offset + size + manifest + central + ENDS <= self._limits.bytes
+    def has_room(self, needed: Needed) -> bool:
+        """Whether so much keeps the package within its limits; the first alone always does."""
+        entries = self.entries + self.told + needed.entries
+        manifest = self._manifest_bytes + needed.manifest + 20
+        central = self._central_bytes + needed.directory
+        return entries == 1 or (
+            entries <= self._limits.entries
+            and self._offset + needed.data + manifest + central + ENDS <= self._limits.bytes
             and manifest <= MAX_BYTES
             and central <= DIRECTORY_BYTES
         )
@@ -108,56 +104,44 @@ class PackageWriter:
         if content.file is not None:
             with content.file as file:
                 self._add_file(file, member)
-        self._listed(member)
+        self._list([member])
 
-    def copy(self, file: BinaryIO, member: ZipMember) -> None:
-        """A member of another package, as it lies there; it is moved to here."""
-        begin, size = member.offset, member.size
-        member.offset = self._offset
-        if self._run is not None and self._run[0] is file and self._run[1] == begin:
-            self._run = file, begin + size, self._run[2] + size
-        else:
-            self.settle()
-            self._run = file, begin + size, size
-        self._offset += size
-        self._listed(member)
+    def copy(self, package: str, members: Sequence[ZipMember]) -> None:
+        """Members of another package, as they lie there; they are moved to here."""
+        for member in members:
+            size, begin = member.size, member.offset
+            end = begin + size
+            if self._run is not None and self._run[0] == package and self._run[2] == begin:
+                self._run = package, self._run[1], end
+            else:
+                self._end_run()
+                self._run = package, begin, end
+            member.offset = self._offset
+            self._offset += size
+        self._list(members)
 
     def tell(self, loc: str, entry: bytes) -> None:
         """Something of a resource that has no content: it is deleted."""
         self._first = loc if self._first is None else self._first
         self.told += 1
-        self._add_entry(entry)
+        self._add_entries(entry)
 
-    def settle(self) -> None:
-        """Copy now what is to be copied, so that the files it lies in may be closed."""
-        if self._run is not None:
-            (file, end, size), self._run = self._run, None
-            self._end_buffer()
-            self._copy(file, end - size, end)
-
-    def _listed(self, member: ZipMember) -> None:
-        self._first = member.loc if self._first is None else self._first
-        self.entries += 1
-        self._add_entry(member.entry)
-        self._add_record(member)
-        self._batch.append(member)
+    def _list(self, members: Sequence[ZipMember]) -> None:
+        self._first = members[0].loc if self._first is None else self._first
+        self.entries += len(members)
+        self._add_entries(b"".join([each.entry for each in members]))
+        self._add_records(b"".join(map(central_record, members)))
+        self._batch += members
         if len(self._batch) >= AT_ONCE:
             self._end_batch()
 
-    def _add_entry(self, piece: bytes) -> None:
-        self._manifest_bytes += len(piece)
-        self._entries_buffer += piece
-        if len(self._entries_buffer) >= PIECE_BYTES:
-            self._manifest.write(self._entries_buffer)
-            self._entries_buffer.clear()
+    def _add_entries(self, entries: bytes) -> None:
+        self._manifest_bytes += len(entries)
+        self._manifest.write(entries)
 
-    def _add_record(self, member: ZipMember) -> None:
-        record = central_record(member)
-        self._central_bytes += len(record)
-        self._central_buffer += record
-        if len(self._central_buffer) >= PIECE_BYTES:
-            self._central.write(self._central_buffer)
-            self._central_buffer.clear()
+    def _add_records(self, records: bytes) -> None:
+        self._central_bytes += len(records)
+        self._central.write(records)
 
     def _end_batch(self) -> None:
         packed = _encoder.encode(self._batch)
@@ -169,39 +153,34 @@ class PackageWriter:
     # The ZIP ------------------------------------------------------------------------------------
 
     def _write(self, piece: bytes) -> None:
-        if self._run is not None:
-            self.settle()
+        self._end_run()
         self._offset += len(piece)
-        self._buffer += piece
-        if len(self._buffer) >= PIECE_BYTES:
-            self._end_buffer()
+        self._zip.write(piece)
+        self._hash_on(len(piece))
 
-    def _end_buffer(self) -> None:
-        with memoryview(self._buffer) as view:
-            begin = 0
-            while begin < len(view):
-                begin += self._zip.write(view[begin:])
-        self._buffer.clear()
-        self._hash_on(begin)
-
-    def _copy(self, file: BinaryIO, begin: int, end: int) -> None:
-        """What lies together; its length is counted already."""
-        with suppress(AttributeError, OSError):  # not every system and file system can
-            while begin < end and (
-                count := os.copy_file_range(
-                    file.fileno(), self._zip.fileno(), min(end - begin, COPIED_BYTES), begin
-                )
-            ):
-                begin += count
-                self._hash_on(count)
-        if begin < end:
+    def _end_run(self) -> None:
+        """Copy now what is to be copied; it is counted already."""
+        if self._run is None:
+            return
+        (package, begin, end), self._run = self._run, None
+        self._zip.flush()
+        with (self._folder / f"{package}{ZIP}").open("rb", buffering=0) as file:
+            with suppress(AttributeError, OSError):  # not every system and file system can
+                while begin < end and (
+                    count := os.copy_file_range(
+                        file.fileno(), self._zip.fileno(), min(end - begin, HASHED_BYTES), begin
+                    )
+                ):
+                    begin += count
+                    self._hash_on(count)
+            self._zip.seek(self._written)
             file.seek(begin)
-        while begin < end:
-            if not (piece := file.read(min(end - begin, PIECE_BYTES))):
-                raise EOFError("a package is shorter than it was")
-            self._buffer += piece
-            self._end_buffer()
-            begin += len(piece)
+            while begin < end:
+                if not (piece := file.read(min(end - begin, PIECE_BYTES))):
+                    raise EOFError("a package is shorter than it was")
+                begin += len(piece)
+                self._zip.write(piece)
+                self._hash_on(len(piece))
 
     def _add_file(self, file: BinaryIO, member: ZipMember) -> None:
         """What was verified before; nobody may have written into it since."""
@@ -216,6 +195,7 @@ class PackageWriter:
     def _hash_on(self, count: int) -> None:
         before, self._written = self._written, self._written + count
         if before // HASHED_BYTES != self._written // HASHED_BYTES:
+            self._zip.flush()
             self._hashing.submit(self._hash, self._written)
 
     def _hash(self, end: int) -> None:
@@ -235,8 +215,7 @@ class PackageWriter:
 
     def close(self, until: str | None = None) -> MadePackage:
         """Complete it, and give it its name; `until` is as long as the text that it replaces."""
-        self._add_entry(close_root("urlset"))
-        self._manifest.write(self._entries_buffer)
+        self._add_entries(close_root("urlset"))
         self._end_batch()
         if until is not None:
             self._md = msgspec.structs.replace(self._md, until=until)
@@ -244,18 +223,16 @@ class PackageWriter:
             self._manifest.write(open_root("urlset", [self._up], self._md))
         crc = _crc(self._manifest)
         member = ZipMember("", b"", MANIFEST.encode(), self._manifest_bytes, crc, stamp_of(None))
-        self.settle()
         member.offset = self._offset
         self._write(local_header(member))
         for piece in _pieces(self._manifest):
             self._write(piece)
-        self._add_record(member)
-        self._central.write(self._central_buffer)
+        self._add_records(central_record(member))
         begin = self._offset
         for piece in _pieces(self._central):
             self._write(piece)
         self._write(end_records(self.entries + 1, self._central_bytes, begin))
-        self._end_buffer()
+        self._zip.flush()
         hashed = self._hashing.submit(self._hash, self._offset)
         self._central.close()
         for file in (self._index, self._manifest):
@@ -274,32 +251,32 @@ class PackageWriter:
     def abandon(self) -> None:
         """Nothing of it stays."""
         self._hashing.shutdown(cancel_futures=True)
-        for file in (self._zip, self._manifest, self._index):
+        for file in (self._zip, self._manifest, self._index, self._central):
             with suppress(OSError):  # of a full disk, which has no room for what is buffered
                 file.close()
-            with suppress(FileNotFoundError):
-                os.unlink(file.name)
-        self._central.close()
+        for end in (ZIP, XML, INDEX):
+            (self._folder / f".{self.name}{end}").unlink(missing_ok=True)
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
     file.seek(0)
     while piece := file.read(PIECE_BYTES):
         yield piece
 
 
-def _crc(file: BinaryIO) -> int:
+def _crc(file: IO[bytes]) -> int:
     crc = 0
     for piece in _pieces(file):
         crc = zlib.crc32(piece, crc)
     return crc
 
 
-def members(folder: Path, name: str) -> Iterator[ZipMember]:
-    """What a package has, in its order."""
+def members(folder: Path, name: str) -> Iterator[list[ZipMember]]:
+    """What a package has, in its order, some hundreds at a time."""
     with (folder / f"{name}{INDEX}").open("rb") as index:
         while head := index.read(4):
-            yield from _decoder.decode(index.read(int.from_bytes(head, "little")))
+            if batch := _decoder.decode(index.read(int.from_bytes(head, "little"))):
+                yield batch
 
 
 def is_readable(folder: Path, made: MadePackage) -> bool:

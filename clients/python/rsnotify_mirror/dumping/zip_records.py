@@ -6,8 +6,10 @@ UTF-8.
 """
 
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 from time import gmtime
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,10 +18,10 @@ PLAIN, ZIP64 = 20, 45  # the version that a reader must understand
 UNIX = 3 << 8
 UTF_8 = 0x0800
 REGULAR_FILE = 0o100644 << 16
-MOST_EXTRA = 28
 _EXTRA = struct.Struct("<2H2Q")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
+MOST_RECORD = _CENTRAL.size + 28  # without the name
 _END_64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR_64 = struct.Struct("<4sIQI")
 _END = struct.Struct("<4s4H2IH")
@@ -39,15 +41,34 @@ class ZipMember(msgspec.Struct, array_like=True, gc=False):
     offset: int = 0
 
     @property
-    def record_bytes(self) -> int:
-        """So long is its record in the directory, at most."""
-        return _CENTRAL.size + len(self.name) + MOST_EXTRA
-
-    @property
     def size(self) -> int:
         """Of header and content together."""
         extra = _EXTRA.size if self.length >= LIMIT_32 else 0
         return _LOCAL.size + len(self.name) + extra + self.length
+
+
+class Needed(NamedTuple):
+    """What takes room in a package: bytes of data with their headers, in directory, in manifest."""
+
+    entries: int
+    data: int
+    directory: int
+    manifest: int
+
+    @property
+    def bytes(self) -> int:
+        return self.data + self.directory + self.manifest
+
+
+def needed(members: Iterable[ZipMember]) -> Needed:
+    """So much at most."""
+    entries = data = directory = manifest = 0
+    for each in members:
+        entries += 1
+        data += each.size
+        directory += MOST_RECORD + len(each.name)
+        manifest += len(each.entry)
+    return Needed(entries, data, directory, manifest)
 
 
 def local_header(member: ZipMember) -> bytes:
