@@ -136,19 +136,6 @@ async def test_its_twin_names_websocket_addresses(pulling: Pulling) -> None:
     assert twin["changelist"] == BASE + INDEX
 
 
-async def test_documents_elsewhere_come_before_the_hubs(pulling: Pulling) -> None:
-    await pulling.update("a")
-    await pulling.upkeep.snapshot(SET)
-    elsewhere = {
-        "resourcelist": "http://example.com/list.xml",
-        "resourcedump": "http://example.com/dump.xml",
-        "changedump": "http://example.com/changes.xml",
-    }
-    await pulling.hub.edit_set(SET, elsewhere)
-    found = await capabilities(pulling)
-    assert {name: found[name] for name in elsewhere} == elsewhere
-
-
 async def test_robots_find_the_resource_lists_of_public_sets(pulling: Pulling) -> None:
     await pulling.hub.add_set("secret", SetOptions(private=True))
     await pulling.hub.add_set("b", SetOptions(resourcelist="http://example.com/list.xml"))

@@ -73,11 +73,19 @@ def sends(
 async def test_the_list_says_whether_it_means_the_gzip_or_what_is_in_it(
     source: Source, copy: Path, told: dict[str, Any], stored: bytes, chunked: bool
 ) -> None:
+    await stores(source, copy, PACKED, told, stored, chunked=chunked)
+
+
+async def stores(
+    source: Source, copy: Path, sent: bytes, told: dict[str, Any], stored: bytes, *, chunked: bool
+) -> None:
+    """What is sent in gzip, and what the list tells of it, leads to this file at once."""
     listed(source, "a.txt", **told)
-    asked = sends(source, "a.txt", PACKED, chunked=chunked)
+    asked = sends(source, "a.txt", sent, chunked=chunked)
     assert (await once(source, copy)).is_whole
     assert files(copy) == {"a.txt": stored}
     assert asked == ["gzip"]
+    assert leavings(copy) == []
 
 
 @pytest.mark.parametrize(
@@ -236,19 +244,9 @@ LONG_PACKED = gzip.compress(LONG, compresslevel=1, mtime=0)
     ids=["digest", "length", "two members", "full to the brim"],
 )
 async def test_long_texts_are_unpacked_on_the_way(
-    source: Source,
-    copy: Path,
-    sent: bytes,
-    told: dict[str, Any],
-    stored: bytes,
-    chunked: bool,
+    source: Source, copy: Path, sent: bytes, told: dict[str, Any], stored: bytes, chunked: bool
 ) -> None:
-    listed(source, "a.txt", **told)
-    asked = sends(source, "a.txt", sent, chunked=chunked)
-    assert (await once(source, copy)).is_whole
-    assert files(copy) == {"a.txt": stored}
-    assert asked == ["gzip"]
-    assert leavings(copy) == []
+    await stores(source, copy, sent, told, stored, chunked=chunked)
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -105,7 +105,7 @@ async def test_binary_data_need_not_be_utf_8(raw: Raw) -> None:
 
 # --- what is not ---------------------------------------------------------------------------------
 
-FAULTS = {
+BREACHES = {
     "an unmasked text": frame(TEXT, b"x", mask=False),
     "an unmasked ping": frame(PING, mask=False),
     "an unmasked pong": frame(PONG, mask=False),
@@ -125,13 +125,11 @@ FAULTS = {
     + frame(CONTINUATION)
     + frame(CONTINUATION),
     "a close of one byte": frame(CLOSE, b"\x03"),
+    **{
+        f"a close with {code}": close(code)
+        for code in (0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000)
+    },
 }
-
-
-@pytest.mark.parametrize("sent", FAULTS.values(), ids=FAULTS.keys())
-async def test_a_breach_of_the_protocol_is_closed_with_1002(raw: Raw, sent: bytes) -> None:
-    await raw.send(sent)
-    assert (await raw.closed_with())[0] == 1002
 
 
 NOT_UTF_8 = {
@@ -143,34 +141,26 @@ NOT_UTF_8 = {
     "broken by its fragments": frame(TEXT, EURO[:1], fin=False) + frame(CONTINUATION, b"x"),
     "ending too soon in fragments": frame(TEXT, b"x", fin=False) + frame(CONTINUATION, EURO[:1]),
     "a close reason": close(1000, b"\xff"),
+    "at once, though the message goes on": frame(TEXT, b"\xff", fin=False),
 }
-
-
-@pytest.mark.parametrize("sent", NOT_UTF_8.values(), ids=NOT_UTF_8.keys())
-async def test_text_that_is_not_utf_8_is_closed_with_1007(raw: Raw, sent: bytes) -> None:
-    await raw.send(sent)
-    assert (await raw.closed_with())[0] == 1007
-
-
-async def test_the_fault_of_a_fragment_is_told_at_once(raw: Raw) -> None:
-    await raw.send(frame(TEXT, b"\xff", fin=False))
-    assert (await raw.closed_with())[0] == 1007
+ABOVE_4_KIB = {
+    "text": frame(TEXT, b"x" * 4097),
+    "binary": frame(BINARY, b"x" * 4097),
+    "fragments": frame(TEXT, b"x" * 4096, fin=False) + frame(CONTINUATION, b"x"),
+    "sent in full": frame(TEXT, b"x" * 2**20),
+    "8 EiB announced": b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0",
+}
+CLOSED_WITH = {1002: BREACHES, 1007: NOT_UTF_8, 1009: ABOVE_4_KIB}
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [
-        frame(TEXT, b"x" * 4097),
-        frame(BINARY, b"x" * 4097),
-        frame(TEXT, b"x" * 4096, fin=False) + frame(CONTINUATION, b"x"),
-        frame(TEXT, b"x" * 2**20),
-        b"\x81\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0",  # of 8 EiB, announced
-    ],
-    ids=["text", "binary", "fragments", "sent in full", "announced"],
+    ("code", "name"), [(code, name) for code, faults in CLOSED_WITH.items() for name in faults]
 )
-async def test_a_message_above_4_kib_is_closed_with_1009(raw: Raw, sent: bytes) -> None:
-    await raw.send(sent)
-    assert (await raw.closed_with())[0] == 1009
+async def test_what_a_reader_may_not_send_is_closed_with_its_code(
+    raw: Raw, code: int, name: str
+) -> None:
+    await raw.send(CLOSED_WITH[code][name])
+    assert (await raw.closed_with())[0] == code
 
 
 # --- closing -------------------------------------------------------------------------------------
@@ -187,12 +177,6 @@ async def test_a_close_is_answered_with_its_code(raw: Raw, code: int) -> None:
 async def test_a_close_without_a_code_is_answered_without_one(raw: Raw) -> None:
     await raw.send(close())
     assert await raw.closed_with() == (None, "")
-
-
-@pytest.mark.parametrize("code", [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000])
-async def test_a_code_that_may_not_be_sent_is_closed_with_1002(raw: Raw, code: int) -> None:
-    await raw.send(close(code))
-    assert (await raw.closed_with())[0] == 1002
 
 
 async def test_a_close_within_a_fragmented_message_is_a_close(raw: Raw) -> None:
