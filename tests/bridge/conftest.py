@@ -1,5 +1,16 @@
-"""The fixtures of the Python client's tests, which those of the bridge use too."""
+"""The fixtures of the Python client's tests, which those of the bridge use too, and bridges."""
 
+from pathlib import Path
+
+import pytest
+
+from tests.bridge.bridging import Bridging
 from tests.client.conftest import _no_processes_left, copy, real_hub, set_name, source
+from tests.client.hubs import HubProcess
 
 __all__ = ["_no_processes_left", "copy", "real_hub", "set_name", "source"]
+
+
+@pytest.fixture
+def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
+    return Bridging(real_hub, set_name, tmp_path / "bridge.db")

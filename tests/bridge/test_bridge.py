@@ -23,11 +23,6 @@ from tests.support.sources import CAPABILITIES, Source, rendered, sitemap_index
 MAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
 
 
-@pytest.fixture
-def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
-    return Bridging(real_hub, set_name, tmp_path / "bridge.db")
-
-
 def sitemap(source: Source, names: str, lastmod: str | None = None) -> bytes:
     when = f"<lastmod>{lastmod}</lastmod>" if lastmod else ""
     entries = "".join(f"<url><loc>{source.loc(name)}</loc>{when}</url>" for name in names)

@@ -2,22 +2,15 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 from feedgen.feed import FeedGenerator
 
 from tests.bridge.bridging import Bridging
-from tests.client.hubs import HubProcess
 from tests.support.sources import Source
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
-
-
-@pytest.fixture
-def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
-    return Bridging(real_hub, set_name, tmp_path / "bridge.db")
 
 
 def feed(source: Source, *entries: tuple[str, int], is_rss: bool = False) -> bytes:

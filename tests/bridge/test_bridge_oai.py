@@ -10,17 +10,11 @@ from aiohttp import web
 from rsnotify_bridge import oaipmh, sources
 from rsnotify_bridge.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
 from tests.bridge.bridging import Bridging
-from tests.client.hubs import HubProcess
 from tests.support.repositories import Record, Repository
 from tests.support.sources import Source
 
 BY_ELEMENT = {"loc-from": "dc:identifier"}
 BY_TEMPLATE = {"loc": "https://repo.example/record/{local}"}
-
-
-@pytest.fixture
-def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
-    return Bridging(real_hub, set_name, tmp_path / "bridge.db")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from tests.bridge.bridging import Bridging
-from tests.client.hubs import HubProcess
 from tests.client.test_world import KINDS, ROUNDS, SEEDS, world_of
 from tests.client.world import FourLists, Kind, ReferenceBuild
 from tests.support.amount import amount
@@ -22,11 +21,6 @@ LISTS = (
     ("resourcelist", "resourcedump", "changelist", "changedump"),
 )
 ENTRIES = amount(3_000, much=200_000)
-
-
-@pytest.fixture
-def bridging(real_hub: HubProcess, set_name: str, tmp_path: Path) -> Bridging:
-    return Bridging(real_hub, set_name, tmp_path / "bridge.db")
 
 
 async def is_bridged(kind: Kind, bridging: Bridging) -> None:

@@ -1,7 +1,5 @@
 """Whoever follows again after a long time: what left the stream is read from the packed windows."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from rsnotify.errors import Rejected
@@ -14,13 +12,6 @@ from rsnotify.resourcesync.notification import (
 )
 from rsnotify_client.notification import Received, read_notification
 from tests.support.pulling import CHANGES, SET, Pulling, loc
-
-
-@pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
-    """A set whose windows close with the third change."""
-    async with Pulling(client, changes=3) as running:
-        yield running
 
 
 async def away(pulling: Pulling, count: int) -> Position:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
@@ -20,13 +19,6 @@ from tests.support.pulling import BASE, SET, Pulling, names, times
 OPEN = f"/{SET}/changelist.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"
 LATER = "9999-01-01T00:00:00Z"
-
-
-@pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
-    """A hub with one empty set, whose windows hold three changes."""
-    async with Pulling(client, changes=3) as found:
-        yield found
 
 
 @pytest.mark.parametrize("over", [0, 1])

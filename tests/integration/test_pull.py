@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import partial
 from itertools import pairwise
@@ -46,13 +46,6 @@ INDEX = f"/{SET}/changelist-index.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"
 ADMIN = {"authorization": f"Bearer {TOKEN}"}
 MILLISECOND = 1 / 3_600_000
-
-
-@pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
-    """A hub with one empty set, whose windows hold three changes."""
-    async with Pulling(client, changes=3) as found:
-        yield found
 
 
 def _said(fragment: bytes) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@ No loop runs: each test takes the one step that it is about.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
 from time import monotonic
@@ -660,12 +660,6 @@ async def test_a_leap_of_the_clock_is_said(
 
 
 # --- whoever was away for long -------------------------------------------------------------------
-
-
-@pytest.fixture
-async def pulling(client: Client) -> AsyncIterator[Pulling]:
-    async with Pulling(client, changes=3) as running:
-        yield running
 
 
 async def away_for_long(pulling: Pulling) -> Position:
