@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import ask, connected
+from rsnotify.cli.hub_request import ask, asked, connected
 from rsnotify.cli.output import counted, print_done, print_fields, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -73,7 +73,7 @@ def add_set(
     """Add a set; a set that is there already stays as it is."""
     chosen = {} if private is None else {"private": private}
     with connected(url, data) as hub:
-        status, record = hub.answer("PUT", path_of_set(name), body=msgspec.json.encode(chosen))
+        status, record = asked(hub, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
     made = status == CREATED
     if not made and private not in (None, record["private"]):
         is_, option = ("private", "--public") if record["private"] else ("public", "--private")

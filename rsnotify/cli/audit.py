@@ -90,8 +90,7 @@ METRICS: Table = {
 def metrics_of(directory: Path, found: Audit) -> str:
     counts = (len(found.findings), len(found.skipped), len(found.repaired))
     numbers = (found.is_in_sync, time(), found.checked, *counts)
-    values = dict(zip(METRICS, map(float, numbers), strict=True))
-    return exposition(METRICS, {("directory", str(directory)): values})
+    return exposition(METRICS, {("directory", str(directory)): numbers})
 
 
 async def _audit(

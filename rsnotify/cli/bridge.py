@@ -111,11 +111,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 def metrics_of(bridges: Iterable[BridgeMemory]) -> str:
     """The text of Prometheus' textfile collector; a label for each bridge."""
-    values: dict[Label, dict[str, float]] = {
-        ("bridge", f"{each.source} to {each.set_name}"): dict(
-            zip(METRICS, _values(each.facts), strict=True)
-        )
-        for each in bridges
+    values: dict[Label, tuple[float, ...]] = {
+        ("bridge", f"{each.source} to {each.set_name}"): _values(each.facts) for each in bridges
     }
     return exposition(METRICS, values)
 
@@ -123,8 +120,8 @@ def metrics_of(bridges: Iterable[BridgeMemory]) -> str:
 def _values(facts: Facts) -> tuple[float, ...]:
     times = (facts.read_at, facts.looked_at, facts.changed_at, facts.lag_seconds)
     counts = (facts.published, facts.refused, facts.looks, facts.failed)
-    first = (float(facts.is_well), *(each or 0.0 for each in times))
-    return (*first, facts.failures, float(facts.held is not None), *counts)
+    first = (facts.is_well, *(each or 0.0 for each in times))
+    return (*first, facts.failures, facts.held is not None, *counts)
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -280,7 +277,6 @@ class Running:
     def __init__(self, memory: BridgeStore, metrics: Path | None) -> None:
         self._memory, self._metrics = memory, metrics
         self._bridges: Bridges | None = None
-        self._is_due = asyncio.Event()
 
     async def run(
         self, options: list[BridgeOptions], hub: HubAddress, network: Network, *, once: bool

@@ -11,7 +11,7 @@ import random
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from email.utils import formatdate
 from functools import partial
 from time import time
@@ -21,13 +21,14 @@ import msgspec
 import typer
 from aiohttp import web
 
-from rsnotify.cli.hub_request import Connection
+from rsnotify.cli.hub_request import asked, hub_at
 from rsnotify.cli.mirror import until_ended
 from rsnotify.cli.target import DATA, HERE, Data, Url, path_of_set, token_for
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.documents import RemoteDocument
+from rsnotify_client.hub import HubClient
 from rsnotify_client.web import Web
 
 commands = typer.Typer()
@@ -193,23 +194,24 @@ class Site:
 
 
 async def _demo(
-    hub: str, token: str | None, set_name: str, host: str, port: int, count: int, rate: float,
+    url: str, token: str | None, set_name: str, host: str, port: int, count: int, rate: float,
     chance: random.Random,
 ) -> int:  # fmt: skip
-    with Connection(hub, token, patience_seconds=PATIENCE_SECONDS) as connection:
-        collection = Collection("", 0, chance)
-        runner = web.AppRunner(Site(collection, hub, set_name).application(), access_log=None)
-        await runner.setup()
+    collection = Collection("", 0, chance)
+    runner = web.AppRunner(Site(collection, url, set_name).application(), access_log=None)
+    await runner.setup()
+    with hub_at(url, token) as hub:
+        kept = SetOfDemo(hub, token, set_name)
         try:
             collection.base = await _listen(runner, host, port)
-            await _begin(connection, collection, set_name, count)
+            await kept.begin(collection, count)
             typer.echo(f"rsnotify demo ready {collection.base}")
             typer.echo(
                 f"{count} resources, {rate:g} changes a second; copy them with: "
                 f"rsnotify mirror {collection.base} copy --lag",
                 err=True,
             )
-            await _go_on(connection, collection, set_name, rate)
+            await kept.go_on(collection, rate)
         finally:
             await runner.cleanup()
     return 0
@@ -228,79 +230,72 @@ async def _listen(runner: web.AppRunner, host: str, port: int) -> str:
     return f"http://{name}:{runner.addresses[0][1]}"
 
 
-async def _begin(connection: Connection, collection: Collection, set_name: str, count: int) -> None:
-    """The set exists and has exactly our resources; a snapshot says so."""
-    try:
-        await _ask(connection, "PUT", path_of_set(set_name), body=b"{}")
-    except Rejected as error:
-        if error.status != 403:
-            raise
-    await _snapshot(connection, set_name)
-    listed = await _listed(connection, set_name)
-    _check_ours(set_name, listed)
-    for _ in range(count):
-        collection.create()
-    now = {collection.loc(name) for name in collection.resources}
-    stale = [Change(loc, "deleted") for loc in listed if loc not in now]
-    await _publish(connection, set_name, stale)
-    await _publish(connection, set_name, list(collection.created()))
-    await _snapshot(connection, set_name)
+class SetOfDemo(NamedTuple):
+    """The set on the hub that names the collection."""
 
+    hub: HubClient
+    token: str | None
+    name: str
 
-async def _snapshot(connection: Connection, set_name: str) -> None:
-    """Without the right to ask for one, the hub's own is waited for."""
-    try:
-        await _ask(connection, "POST", f"{path_of_set(set_name)}/snapshot")
-    except (Rejected, TryAgain):
-        return
-
-
-async def _listed(connection: Connection, set_name: str) -> list[str]:
-    async with Web(connection.token, connection.url) as web:
+    async def begin(self, collection: Collection, count: int) -> None:
+        """The set exists and has exactly our resources; a snapshot says so."""
         try:
-            document = RemoteDocument(web, f"{connection.url}/{set_name}/resourcelist.xml")
-            return [entry.loc async for entries in document for entry in entries]
-        except Rejected:
-            return []  # there is no snapshot yet
+            await self._ask("PUT", "", body=b"{}")
+        except Rejected as error:
+            if error.status != 403:
+                raise
+        await self._snapshot()
+        listed = await self._listed()
+        self._check_ours(listed)
+        for _ in range(count):
+            collection.create()
+        now = {collection.loc(name) for name in collection.resources}
+        await self._publish([Change(loc, "deleted") for loc in listed if loc not in now])
+        await self._publish(list(collection.created()))
+        await self._snapshot()
 
+    async def go_on(self, collection: Collection, rate: float) -> None:
+        if rate <= 0:
+            await asyncio.Event().wait()
+        began, done = time(), 0
+        while True:
+            await asyncio.sleep(max(TICK_SECONDS, (done + 1) / rate - (time() - began)))
+            due = min(int((time() - began) * rate) - done, AT_ONCE)
+            if due > 0:
+                await self._publish([collection.change() for _ in range(due)])
+                done += due
 
-def _check_ours(set_name: str, listed: Sequence[str]) -> None:
-    """Refuse a set with resources of somebody else: the demo would delete them."""
-    foreign = [loc for loc in listed if not OURS.fullmatch(loc)]
-    if foreign:
-        raise InvalidSettings(
-            f"the set {set_name} holds {len(foreign)} resources that are no demo's, such as "
-            f"{foreign[0]}: give the demo a set of its own with --set"
-        )
+    async def _snapshot(self) -> None:
+        """Without the right to ask for one, the hub's own is waited for."""
+        with suppress(Rejected, TryAgain):
+            await self._ask("POST", "/snapshot")
 
+    async def _listed(self) -> list[str]:
+        async with Web(self.token, self.hub.url) as web:
+            try:
+                document = RemoteDocument(web, f"{self.hub.url}/{self.name}/resourcelist.xml")
+                return [entry.loc async for entries in document for entry in entries]
+            except Rejected:
+                return []  # there is no snapshot yet
 
-async def _go_on(
-    connection: Connection, collection: Collection, set_name: str, rate: float
-) -> None:
-    if rate <= 0:
-        await asyncio.Event().wait()
-    began, done = time(), 0
-    while True:
-        await asyncio.sleep(max(TICK_SECONDS, (done + 1) / rate - (time() - began)))
-        due = min(int((time() - began) * rate) - done, AT_ONCE)
-        if due > 0:
-            await _publish(connection, set_name, [collection.change() for _ in range(due)])
-            done += due
+    def _check_ours(self, listed: Sequence[str]) -> None:
+        """Refuse a set with resources of somebody else: the demo would delete them."""
+        foreign = [loc for loc in listed if not OURS.fullmatch(loc)]
+        if foreign:
+            raise InvalidSettings(
+                f"the set {self.name} holds {len(foreign)} resources that are no demo's, such as "
+                f"{foreign[0]}: give the demo a set of its own with --set"
+            )
 
+    async def _publish(self, changes: Sequence[Change]) -> None:
+        for start in range(0, len(changes), AT_ONCE):
+            body = msgspec.json.encode(changes[start : start + AT_ONCE])
+            key = {"Idempotency-Key": secrets.token_hex(16)}
+            headers = {"Content-Type": "application/json"} | key
+            await self._ask("POST", "/changes", body=body, headers=headers)
 
-async def _ask(connection: Connection, method: str, path: str, **sent: Any) -> None:
-    """In a thread that ends with the program, even while the hub is away."""
-    with closing(BlockingThreads(1)) as threads:
-        await threads.run(partial(connection.ask, method, path, **sent))
-
-
-async def _publish(connection: Connection, set_name: str, changes: Sequence[Change]) -> None:
-    for start in range(0, len(changes), AT_ONCE):
-        body = msgspec.json.encode(changes[start : start + AT_ONCE])
-        headers: dict[str, Any] = {
-            "Content-Type": "application/json",
-            "Idempotency-Key": secrets.token_hex(16),
-        }
-        await _ask(
-            connection, "POST", f"{path_of_set(set_name)}/changes", body=body, headers=headers
-        )
+    async def _ask(self, method: str, path: str, **sent: Any) -> None:
+        """In a thread that ends with the program, even while the hub is away."""
+        ask = partial(asked, self.hub, patience_seconds=PATIENCE_SECONDS, **sent)
+        with closing(BlockingThreads(1)) as threads:
+            await threads.run(ask, method, path_of_set(self.name) + path)

@@ -11,12 +11,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import Connection, connected
+from rsnotify.cli.hub_request import asked, connected
 from rsnotify.cli.output import counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
+from rsnotify_client.hub import HubClient
 from rsnotify_mirror.dumping.changes import make_window
 from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
 from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make
@@ -193,14 +194,14 @@ def documents_named(folder: Path, base: str) -> dict[str, str]:
     return {name.removesuffix(".xml"): base + name for name in names if (folder / name).exists()}
 
 
-def _announce(folder: DumpFolder, set_name: str, hub: Connection) -> None:
+def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
     """Let the set name what there is, then say that it is new; once for each generation."""
     newest, note = folder.kept[-1], folder.directory / ANNOUNCED
     told = {"set": set_name, "generation": newest.name}
     if note.exists() and msgspec.json.decode(note.read_bytes()) == told:
         return
     named = documents_named(folder.directory, newest.base)
-    sets = hub.ask("GET", f"/api/sets?name={set_name}")
+    sets = asked(hub, "GET", f"/api/sets?name={set_name}").content
     known: dict[str, str] = next((each for each in sets if each["name"] == set_name), {})
     other = {name: loc for name, loc in named.items() if known.get(name.replace("-", "_")) != loc}
     if other:  # the hub announces what a set names newly
@@ -210,15 +211,15 @@ def _announce(folder: DumpFolder, set_name: str, hub: Connection) -> None:
         key = f"dump-{newest.name}-{capability}"
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         path = f"{path_of_set(set_name)}/framework"
-        hub.ask("POST", path, body=msgspec.json.encode([change]), headers=headers)
+        asked(hub, "POST", path, body=msgspec.json.encode([change]), headers=headers)
     note.write_bytes(msgspec.json.encode(told))
 
 
-def _name_in_set(hub: Connection, set_name: str, named: dict[str, str]) -> None:
+def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str]) -> None:
     options = {name.replace("-", "_"): loc for name, loc in named.items()}
     try:
         body = msgspec.json.encode(options)
-        hub.ask("PATCH", path_of_set(set_name), body=body)
+        asked(hub, "PATCH", path_of_set(set_name), body=body)
     except Rejected as error:
         if error.status != 403:
             raise

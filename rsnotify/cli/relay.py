@@ -167,8 +167,7 @@ def write_metrics(metrics: Path, relay: Relay) -> None:
     status, counters = status_of(relay.table), relay.counters
     since = 0.0 if status.since is None else _seconds(status.since)
     done = (counters.published, counters.refused, counters.requests, counters.retries)
-    numbers = zip(METRICS, (status.waiting, since, time(), *done), strict=True)
-    write(metrics, exposition(METRICS, {None: dict(numbers)}))
+    write(metrics, exposition(METRICS, {None: (status.waiting, since, time(), *done)}))
 
 
 def run(relay: Relay, metrics: Path | None = None) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import Connection, ask
+from rsnotify.cli.hub_request import ask, asked, hub_at
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set, token_for
@@ -238,9 +238,10 @@ def _sent(
 
 def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
     """What became of a load that takes long."""
-    with Connection(url, token, patience_seconds=PATIENCE_SECONDS) as hub:
+    path = path_of_resources(set_name)
+    with hub_at(url, token) as hub:
         while True:
-            standing = hub.ask("GET", path_of_resources(set_name))
+            standing = asked(hub, "GET", path, patience_seconds=PATIENCE_SECONDS).content
             if standing["load"] is None:
                 outcome: dict[str, Any] = standing["last_load"]
                 return outcome

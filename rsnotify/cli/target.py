@@ -140,10 +140,11 @@ def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | N
 
 def sets_of(url: str, token: str | None) -> list[str]:
     """The names of the sets of the hub that this token may see, as far as it says them at once."""
-    from rsnotify.cli.hub_request import Connection
+    from rsnotify.cli.hub_request import asked, hub_at
 
-    with suppress(Rejected, TryAgain), Connection(url, token, patience_seconds=1) as hub:
-        return [each["name"] for each in hub.ask("GET", "/api/sets")]
+    with suppress(Rejected, TryAgain), hub_at(url, token) as hub:
+        sets = asked(hub, "GET", "/api/sets", patience_seconds=1).content
+        return [each["name"] for each in sets]
     return []
 
 

@@ -15,7 +15,6 @@ from rsnotify.operation.reports import (
     EventLoopDelay,
     Identity,
     Peers,
-    Reports,
     ThisProcess,
     Watched,
 )
@@ -40,13 +39,13 @@ class Watching:
         disk: Path | None,
         metrics_token: str | None,
     ) -> None:
-        hub, reports, overview = watched.hub, Reports(client), Overview(client)
+        hub, overview = watched.hub, Overview(client)
         self._delay = EventLoopDelay()
         self.health = Health(
             hub, watched.channels, Writable(client), WritableParts(client), disk=disk
         )
         self.process = ThisProcess(identity, watched, self._delay, self.health)
-        self._peers = Peers(self.process, reports, bell)
+        self._peers = Peers(self.process, client, bell)
         self.status = Status(hub, access, self._peers, overview)
         self.metrics = Metrics(hub, access, self._peers, overview, token=metrics_token)
 

@@ -231,17 +231,6 @@ def _numbers(histogram: Histogram) -> HistogramNumbers:
 # --- its peers -----------------------------------------------------------------------------------
 
 
-class Reports:
-    """Sends the reports of this process; a `Bell` of the same name hears those of all."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def send(self, report: bytes) -> None:
-        """Tell every process. Nothing is stored."""
-        await self._client.publish(keys.REPORTS_BELL, report)
-
-
 REPORT_SECONDS = 2.0
 GONE_SECONDS = 3 * REPORT_SECONDS
 RATE_REPORTS = 6  # rates are measured over ten seconds
@@ -255,17 +244,17 @@ class _Heard(NamedTuple):
 
 
 class Peers:
-    """Every process that was heard lately, this one included."""
+    """Every process that was heard lately, this one included; `bell` is `keys.REPORTS_BELL`."""
 
     def __init__(
         self,
         this: ThisProcess,
-        reports: Reports,
+        client: Client,
         bell: Bell,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._this = this
-        self._reports = reports
+        self._client = client
         self._bell = bell
         self._clock = clock
         self._heard: dict[str, deque[_Heard]] = {}
@@ -320,7 +309,7 @@ class Peers:
         report = self._this.report()
         self.hear(report)
         self._told = msgspec.json.encode(report)
-        await self._reports.send(self._told)
+        await self._client.publish(keys.REPORTS_BELL, self._told)  # nothing is stored
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""

@@ -23,8 +23,9 @@ import msgspec
 from aiohttp import web
 
 from rsnotify.cli.demo import Collection, Site
-from rsnotify.cli.hub_request import Connection
+from rsnotify.cli.hub_request import asked, hub_at
 from rsnotify.resourcesync.change import Change, render_datetime
+from rsnotify_client.hub import HubClient
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.report import Event, percentile
 from tests.support.reference import installed
@@ -317,7 +318,7 @@ async def lag(folder: Path) -> None:
     """From publish to verified file, at a steady rate."""
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(RunningHub(folder / "data"))
-        connection = stack.enter_context(Connection(hub.url, TOKEN))
+        connection = stack.enter_context(hub_at(hub.url, TOKEN))
         collection = Collection("", 0, random.Random(1))
         app = Site(collection, hub.url, "dataset1").application()
         runner = web.AppRunner(app, access_log=None)
@@ -352,10 +353,10 @@ async def lag(folder: Path) -> None:
     )
 
 
-async def publish(connection: Connection, change: Change) -> None:
+async def publish(connection: HubClient, change: Change) -> None:
     headers = {"Content-Type": "application/json"}
     path = "/api/sets/dataset1/changes"
-    ask = partial(connection.ask, body=msgspec.json.encode([change]), headers=headers)
+    ask = partial(asked, connection, body=msgspec.json.encode([change]), headers=headers)
     await asyncio.to_thread(ask, "POST", path)
 
 

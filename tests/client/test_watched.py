@@ -202,7 +202,7 @@ async def test_metrics_that_cannot_be_written_are_named_at_once(
 
 
 def test_a_label_may_have_any_character() -> None:
-    values = {("of", 'a"\\\n'): {"n": 1.5}}
+    values = {("of", 'a"\\\n'): [1.5]}
     assert exposition({"n": ("gauge", "N")}, values).endswith('n{of="a\\"\\\\\\n"} 1.5\n')
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from websockets.sync.client import connect
 
-from rsnotify.cli.hub_request import Connection
+from rsnotify.cli.hub_request import asked, hub_at
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from tests.client.hubs import HubProcess
 from tests.mirror.test_dumps import mirrored
@@ -84,8 +84,8 @@ async def test_a_token_that_may_not_name_them_is_told_who_may(
     source: Source, tmp_path: Path, real_hub: HubProcess, set_name: str
 ) -> None:
     await mirrored(source, tmp_path / "copy")
-    with Connection(real_hub.url, TOKEN) as hub:
+    with hub_at(real_hub.url, TOKEN) as hub:
         body = json.dumps({"sets": [set_name]}).encode()
-        token = hub.ask("POST", "/api/tokens", body=body)["token"]
+        token = asked(hub, "POST", "/api/tokens", body=body).content["token"]
     problem = dump(tmp_path / "copy", tmp_path / "out", real_hub.url, set_name, token)["errors"][0]
     assert f"rsnotify sets edit {set_name} --resource-dump {BASE}resourcedump.xml" in problem

@@ -4,17 +4,16 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect
 
-from rsnotify.cli.hub_request import Connection
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.answer import NO_HOST, HubUnreachable, cause_of, untrusted
 from rsnotify_client.follower import Follower
-from rsnotify_client.hub import NO_HOST_SECONDS, patiently
+from rsnotify_client.hub import NO_HOST_SECONDS, HubClient, patiently
 
 CERTIFICATE = (
     Path(__file__).parents[1] / "support/certificate.pem"
@@ -84,12 +83,9 @@ async def server(*, is_secure: bool) -> AsyncIterator[int]:
 
 
 async def refusal(url: str) -> Exception:
-    """What the client says of a hub there; it does not try again."""
-    with (
-        pytest.raises((Rejected, TryAgain)) as raised,
-        Connection(url, patience_seconds=0) as connection,
-    ):
-        await asyncio.to_thread(connection.ask, "GET", "/api/sets")
+    """What the client says of a hub there; it asks once."""
+    with pytest.raises((Rejected, TryAgain)) as raised, closing(HubClient(url)) as hub:
+        await asyncio.to_thread(hub.ask, "GET", "/api/sets")
     return raised.value
 
 

@@ -1,7 +1,7 @@
 """Numbers for Prometheus in a file, for the textfile collector of its node exporter."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,18 +13,20 @@ Table = Mapping[str, tuple[str, str]]
 Label = tuple[str, str] | None
 
 
-def exposition(table: Table, values: Mapping[Label, Mapping[str, float]]) -> str:
-    """The text of these metrics; `values` are those of each label.
+def exposition(table: Table, values: Mapping[Label, Sequence[float]]) -> str:
+    """The text of these metrics; `values` are those of each label, in the order of the table.
 
-    >>> print(exposition({"n": ("gauge", "Such things")}, {("of", "a"): {"n": 2}}), end="")
+    >>> print(exposition({"n": ("gauge", "Such things")}, {("of", "a"): [2]}), end="")
     # HELP n Such things
     # TYPE n gauge
     n{of="a"} 2
     """
     lines = []
-    for name, (kind, words) in table.items():
+    rows = zip(table.items(), *values.values(), strict=True)
+    for (name, (kind, words)), *numbers in rows:
         lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{_braced(label)} {each[name]:.15g}" for label, each in values.items()]
+        shown = zip(values, numbers, strict=True)
+        lines += [f"{name}{_braced(label)} {number:.15g}" for label, number in shown]
     return "\n".join(lines) + "\n"
 
 

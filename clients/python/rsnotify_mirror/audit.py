@@ -312,12 +312,12 @@ async def _read_changes(
     try:
         try:
             async for received in lists.after(at):
-                record(state, received, selection, state.generation)
+                record(state, received, selection)
         except HistoryGone as error:
             if (gap := baseline.gap_before(error.begins, at)) is not None:
                 baseline.skip(gap)
             async for received in lists.after(error.begins):
-                record(state, received, selection, state.generation)
+                record(state, received, selection)
     except (Rejected, TryAgain) as error:
         baseline.skip(error.detail)
 

@@ -64,23 +64,11 @@ class Mirror:
         self._fetcher = Fetcher(self._web, self._disk, self.state.keep_part, self._progress)
         self._has_hook = hook is not None
         self._store = Store(
-            self.state,
-            self._disk,
-            self._web,
-            self._fetcher,
-            maps=self._options.maps,
+            *(self.state, self._disk, self._web, self._fetcher, self._options),
             kept=self._kept,
             hook=hook,
-            has_files=self._options.has_files,
         )
-        self._workers = Workers(
-            self.state,
-            self._store,
-            self._report,
-            jobs=self._options.jobs,
-            per_host=self._options.per_host,
-            first_seconds=self._options.first_retry_seconds,
-        )
+        self._workers = Workers(self.state, self._store, self._report, self._options)
         self._planner = Planner(
             url,
             self._web,

@@ -209,13 +209,8 @@ class Baseline:
         at: Position | None = None
         try:
             async for received in lists.after(None):
-                record(
-                    self._state,
-                    received,
-                    self._selection,
-                    self._generation,
-                    is_held_back=lists.is_in_package,
-                )
+                is_packed = lists.is_in_package
+                record(self._state, received, self._selection, is_held_back=is_packed)
                 at = received.until
         except (Rejected, TryAgain) as error:
             self.skip(error.detail)
@@ -298,12 +293,7 @@ class Baseline:
 
 
 def record(
-    state: State,
-    received: Received,
-    selection: Selection,
-    generation: int,
-    *,
-    is_held_back: bool = False,
+    state: State, received: Received, selection: Selection, *, is_held_back: bool = False
 ) -> int:
     """Record changes as work; the newest of several to one resource."""
     pairs = zip(received.changes, received.positions, strict=True)
@@ -312,7 +302,7 @@ def record(
         for change, position in pairs
         if selection.takes(change.loc)
     )
-    return state.plan(wanted, generation, time() + HELD_BACK_SECONDS * is_held_back)
+    return state.plan(wanted, state.generation, time() + HELD_BACK_SECONDS * is_held_back)
 
 
 def _joined(index: str, loc: str) -> str:
@@ -539,13 +529,7 @@ class Planner:
     def _record(self, received: Received) -> None:
         """The changes and the cursor, in one transaction; after those of a package, the cursor."""
         is_packed = self._lists is not None and self._lists.is_in_package
-        record(
-            self.state,
-            received,
-            self._options.selection,
-            self.state.generation,
-            is_held_back=is_packed,
-        )
+        record(self.state, received, self._options.selection, is_held_back=is_packed)
         if is_packed:
             self._reached = received.until
         else:

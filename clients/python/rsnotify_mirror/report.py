@@ -226,17 +226,16 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 def metrics_of(found: Mapping[str, tuple[CopyStatus, Sums]]) -> str:
     """The text of Prometheus' textfile collector; a label for each directory."""
-    values: dict[Label, dict[str, float]] = {
+    values: dict[Label, tuple[float, ...]] = {
         ("directory", directory): _values(*each) for directory, each in found.items()
     }
     return exposition(METRICS, values)
 
 
-def _values(status: CopyStatus, sums: Sums) -> dict[str, float]:
+def _values(status: CopyStatus, sums: Sums) -> tuple[float, ...]:
     at = (status.in_step_at, status.looked_at)
     in_step_at, looked_at = (_seconds(each) if each else 0 for each in at)
-    numbers = (
+    return (
         *(status.in_step, in_step_at, looked_at, status.resources, status.to_do, status.failed),
         *(sums.stored, sums.deleted, sums.failed + sums.skipped, sums.fetched_bytes),
     )
-    return dict(zip(METRICS, map(float, numbers), strict=True))

@@ -35,10 +35,11 @@ from rsnotify_client.web import Refused, Web, date_seconds
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_mirror.patch import candidates, xml_candidates
-from rsnotify_mirror.paths import Map, place_of
+from rsnotify_mirror.paths import place_of
 from rsnotify_mirror.plan import (
     XML_PATCH,
     Have,
+    Options,
     cheaper_patch,
     is_current,
     kept_links,
@@ -170,20 +171,18 @@ class Store:
         disk: Disk,
         web: Web,
         fetcher: Fetcher,
+        options: Options,
         *,
-        maps: tuple[Map, ...] = (),
-        kept: Disk | None = None,
-        hook: Hook | None = None,
-        has_files: bool = True,
+        kept: Disk | None,
+        hook: Hook | None,
     ) -> None:
         self._state = state
         self._disk = disk
         self._web = web
         self._fetcher = fetcher
-        self._maps = maps
+        self._maps, self._has_files = options.maps, options.has_files
         self._kept = kept
         self._hook = hook
-        self._has_files = has_files
 
     async def bring_up_to_date(self, row: Row) -> Event | None:
         """Do what the row wants; what happened, if anything did."""

@@ -19,7 +19,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.address import host_of
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror.fetch import Mismatch
-from rsnotify_mirror.plan import FIRST_SECONDS
+from rsnotify_mirror.plan import FIRST_SECONDS, Options
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import START, Row, State
 from rsnotify_mirror.storing import Store
@@ -98,22 +98,12 @@ def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) ->
 class Workers:
     """Works on what is due until `finish`, or until nothing is left."""
 
-    def __init__(
-        self,
-        state: State,
-        store: Store,
-        report: Report,
-        *,
-        jobs: int,
-        per_host: int,
-        first_seconds: float = FIRST_SECONDS,
-    ) -> None:
+    def __init__(self, state: State, store: Store, report: Report, options: Options) -> None:
         self._state = state
         self._store = store
         self._report = report
-        self._jobs = jobs
-        self._per_host = per_host
-        self._first_seconds = first_seconds
+        self._jobs, self._per_host = options.jobs, options.per_host
+        self._first_seconds = options.first_retry_seconds
         self._waiting: dict[str, deque[tuple[int, Row]]] = {}  # by host
         self._waiting_count = 0
         self._known: set[str] = set()  # waiting or being worked on

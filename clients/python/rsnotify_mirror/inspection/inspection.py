@@ -46,7 +46,6 @@ from rsnotify_mirror.inspection.samples import (
     Checked,
     Samples,
     chosen,
-    counted,
 )
 from rsnotify_mirror.inspection.samples import linked as linked_resources
 
@@ -316,6 +315,10 @@ async def _walked(web: Web, url: str, bounds: Bounds, report: Report) -> _Walk:
     return _Walk(ways, documents, checked, packages.unopened)
 
 
+def _counted(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
 def _unchecked(walk: _Walk, checked: Sequence[Checked]) -> list[str]:
     """What could not be judged, and why."""
     found = [
@@ -324,10 +327,10 @@ def _unchecked(walk: _Walk, checked: Sequence[Checked]) -> list[str]:
         if each.error
     ]
     if walk.documents.beyond:
-        count = counted(walk.documents.beyond, "document")
+        count = _counted(walk.documents.beyond, "document")
         found.append(f"{count} beyond the limits: see --documents")
     if walk.unopened:
-        found.append(f"{counted(walk.unopened, 'package')} not opened: see --packages")
+        found.append(f"{_counted(walk.unopened, 'package')} not opened: see --packages")
     return found
 
 

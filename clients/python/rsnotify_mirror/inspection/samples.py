@@ -42,12 +42,6 @@ class Checked(msgspec.Struct):
     error: str | None = None  # why it could not be judged, or not to its end
     note: str | None = None  # what else there is to say
 
-    @property
-    def outcome(self) -> str:
-        if self.violations:
-            return counted(len(self.violations), "violation")
-        return self.error or self.note or "valid"
-
 
 class Bounds(msgspec.Struct, frozen=True):
     """How far an inspection goes."""
@@ -65,11 +59,6 @@ class Bounds(msgspec.Struct, frozen=True):
     listen_seconds: float = 3.0
     payloads: int = 100  # of a channel
     pause_seconds: float = 1.0  # a change may be stated a moment after it has happened
-
-
-def counted(number: int, name: str) -> str:
-    """As it is said: 1 violation, 2 violations."""
-    return f"{number} {name}{'' if number == 1 else 's'}"
 
 
 ROUNDS = 4
