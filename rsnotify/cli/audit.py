@@ -9,19 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rsnotify.cli.mirror import (
-    Cookies,
-    Headers,
-    LogFile,
-    MaxDelete,
-    Rate,
-    Timeout,
-    Verbose,
-    check_address,
-    log_more,
-    network_of,
-    until_ended,
-)
+from rsnotify.cli import mirror
 from rsnotify.cli.output import progress
 from rsnotify.cli.target import Json, Metrics, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
@@ -47,28 +35,28 @@ def audit_copy(
     source: AuditSource,
     directory: AuditDirectory,
     repair: Repair = False,
-    max_delete: MaxDelete = 10,
+    max_delete: mirror.MaxDelete = 10,
     sample: Sample = None,
     json: Json = False,
     metrics: Metrics = None,
-    header: Headers = None,
-    cookies: Cookies = None,
-    rate: Rate = None,
-    timeout: Timeout = None,
-    verbose: Verbose = False,
-    log_file: LogFile = None,
+    header: mirror.Headers = None,
+    cookies: mirror.Cookies = None,
+    rate: mirror.Rate = None,
+    timeout: mirror.Timeout = None,
+    verbose: mirror.Verbose = False,
+    log_file: mirror.LogFile = None,
 ) -> None:
     """Compare a copy with its Source: by length, digest and time.
 
     Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
     """
-    check_address(source, directory)
-    log_more(verbose=verbose, file=log_file)
-    network = network_of(header or [], cookies, rate, timeout)
+    mirror.check_address(source, directory)
+    mirror.log_more(verbose=verbose, file=log_file)
+    network = mirror.network_of(header or [], cookies, rate, timeout)
     if repair:
         check_may_repair(directory)
     auditing = _audit(source, directory, network, sample, max_delete if repair else None, json)
-    found = until_ended(auditing)
+    found = mirror.until_ended(auditing)
     print_audit(found, json=json)
     if metrics is not None:
         write(metrics, metrics_of(directory, found))

@@ -16,15 +16,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from rsnotify.cli.mirror import (
-    Headers,
-    LogFile,
-    Timeout,
-    Verbose,
-    log_more,
-    network_of,
-    until_ended,
-)
+from rsnotify.cli import mirror
 from rsnotify.cli.output import Say, counted, progress
 from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, token_for
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -222,13 +214,13 @@ def bridge(
     loc_by: LocBy = None,
     shared: Shared = False,
     no_robots: NoRobots = False,
-    header: Headers = None,
-    timeout: Timeout = None,
+    header: mirror.Headers = None,
+    timeout: mirror.Timeout = None,
     max_behind: MaxBehind = 7200,
     metrics: Metrics = None,
     json: Json = False,
-    verbose: Verbose = False,
-    log_file: LogFile = None,
+    verbose: mirror.Verbose = False,
+    log_file: mirror.LogFile = None,
     url: Url = HERE,
     data: Data = DATA,
 ) -> None:
@@ -236,14 +228,14 @@ def bridge(
         raise typer.Exit(show_status(state, json=json, max_behind=max_behind))
     if release:
         raise typer.Exit(let_through(state, source, set_name))
-    log_more(verbose=verbose, file=log_file)
-    network = network_of(header or [], None, None, timeout)
+    mirror.log_more(verbose=verbose, file=log_file)
+    network = mirror.network_of(header or [], None, None, timeout)
     given: dict[str, object] = {"interval": interval, "max-interval": max(interval, max_interval)}
     given |= {"shared": shared, "loc-from": loc_from, "loc": loc, "loc-by": loc_by}
     given |= {"compare": compare, "max-delete": max_delete, "robots": not no_robots}
     if show:
         options = _options(source, set_name or "any", given)
-        raise typer.Exit(until_ended(_show(options, network, json=json)))
+        raise typer.Exit(mirror.until_ended(_show(options, network, json=json)))
     if (config is None) == (source is None or set_name is None):
         raise typer.BadParameter("give FROM and SET, or a file of bridges with --config")
     bridges = read_bridges(config) if config else [_options(source, set_name or "", given)]
@@ -257,7 +249,7 @@ def bridge(
             work = running.run(bridges, hub, network, once=once)
         except NotAHub as error:
             raise InvalidSettings(error.detail) from None
-        raise typer.Exit(until_ended(work))
+        raise typer.Exit(mirror.until_ended(work))
 
 
 def _options(source: str | None, set_name: str, given: Mapping[str, object]) -> BridgeOptions:

@@ -15,16 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rsnotify.cli.mirror import (
-    Cookies,
-    Headers,
-    LogFile,
-    Rate,
-    Timeout,
-    Verbose,
-    log_more,
-    network_of,
-)
+from rsnotify.cli import mirror
 from rsnotify.cli.output import counted
 from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -67,12 +58,12 @@ def validate(
     packages: MostPackages = 20,
     listen: Listen = 3,
     json: Json = False,
-    header: Headers = None,
-    cookies: Cookies = None,
-    rate: Rate = None,
-    timeout: Timeout = None,
-    verbose: Verbose = False,
-    log_file: LogFile = None,
+    header: mirror.Headers = None,
+    cookies: mirror.Cookies = None,
+    rate: mirror.Rate = None,
+    timeout: mirror.Timeout = None,
+    verbose: mirror.Verbose = False,
+    log_file: mirror.LogFile = None,
 ) -> None:
     """Validate ResourceSync documents, or a whole Source, against the specifications.
 
@@ -84,8 +75,8 @@ def validate(
     """
     if (site is None) == (not documents):
         raise InvalidSettings("name documents, or one Source with --site")
-    log_more(verbose=verbose, file=log_file)
-    network = network_of(header or [], cookies, rate, timeout)
+    mirror.log_more(verbose=verbose, file=log_file)
+    network = mirror.network_of(header or [], cookies, rate, timeout)
     if site is not None:
         bounds = Bounds(
             documents=most_documents, samples=samples, packages=packages, listen_seconds=listen

@@ -41,8 +41,13 @@ def wanted_form(accept: str, named: str | None, offered: Sequence[Form]) -> Form
     """The form that a peer wants; the first that is offered if it does not say."""
     if named is not None:
         return _named(named, offered)
-    ranges = dict(map(_range, accept[:HEADER_CHARACTERS].lower().split(",")))
+    ranges = qualities_of(accept)
     return max(offered, key=lambda form: _wish(form, ranges))
+
+
+def qualities_of(accept: str) -> dict[str, float]:
+    """Each media range of `Accept`, in lower case, and its quality."""
+    return dict(map(_range, accept[:HEADER_CHARACTERS].lower().split(",")))
 
 
 def _named(name: str, offered: Sequence[Form]) -> Form:

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rsnotify import __version__
 from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import Route, Routes
-from rsnotify.resourcesync.forms import accepts_gzip
+from rsnotify.resourcesync.forms import accepts_gzip, qualities_of
 from rsnotify.resourcesync.notification import CHANNELS_PATH, SOURCE_DESCRIPTION
 
 # --- the frame of every page: header, views, footer ----------------------------------------------
@@ -85,7 +85,6 @@ MEDIA_TYPES = {
 CLONE = Path(__file__).parents[2]
 HTML = ("text/html", "application/xhtml+xml")
 XML = ("application/xml", "text/xml")
-ACCEPT_CHARACTERS = 1024  # that are read of `Accept`; browsers send some hundred
 
 
 @dataclass(frozen=True)
@@ -140,20 +139,6 @@ def prefers_html(accept: str) -> bool:
     qualities = qualities_of(accept)
     html = max(qualities.get(name, 0.0) for name in HTML)
     return html > 0 and html >= max(qualities.get(name, 0.0) for name in XML)
-
-
-def qualities_of(accept: str) -> dict[str, float]:
-    return dict(map(_quality, accept.lower()[:ACCEPT_CHARACTERS].split(",")))
-
-
-def _quality(named: str) -> tuple[str, float]:
-    """A media type and its quality, such as `text/xml;q=0.9`; what is malformed counts nothing."""
-    name, *parameters = (part.strip() for part in named.split(";"))
-    text = next((each[2:] for each in parameters if each.startswith("q=")), "1")
-    try:
-        return name, float(text)
-    except ValueError:
-        return name, 0.0
 
 
 def _front() -> bytes:

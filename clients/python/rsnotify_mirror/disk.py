@@ -35,9 +35,8 @@ class Disk:
         self._folders: OrderedDict[str, int] = OrderedDict()
 
     def close(self) -> None:
-        for folder in (*self._folders.values(), self._root):
-            os.close(folder)
-        self._folders.clear()
+        self._forget_all()
+        os.close(self._root)
 
     # Parts --------------------------------------------------------------------------------------
 

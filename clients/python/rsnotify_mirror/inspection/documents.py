@@ -26,30 +26,16 @@ from rsnotify_client.documents import next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import Check
 from rsnotify_client.web import XML_FIRST, FetchedPage, Unpacker, Web, check_status
+from rsnotify_mirror.inspection import relations
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
 from rsnotify_mirror.inspection.relations import (
-    ARCHIVE,
     NamedDocument,
     NamedPackage,
     Span,
-    archive_apart,
-    before_the_whole,
     capability_of,
     is_index,
-    is_plain_sitemap,
     link_of,
     named_in,
-    names_nothing,
-    not_consecutive,
-    not_in_its_index,
-    packages_in,
-    pages,
-    parts_of,
-    round_in_circles,
-    span_of,
-    unlike,
-    unlike_its_lists,
-    wrong_way_up,
 )
 from rsnotify_mirror.inspection.samples import (
     PACKAGE,
@@ -178,15 +164,19 @@ class Documents:
         except Rejected:
             checked.violations += judge(page.body).violations
             return
-        if is_plain_sitemap(document) and place.named.relation == "begin":
+        if relations.is_plain_sitemap(document) and place.named.relation == "begin":
             checked.kind = "sitemap"
             return
         checked.kind, checked.edition, violations = judge(page.body)
-        checked.violations += [*violations, *names_nothing(document), *served_as(page, document)]
+        checked.violations += [
+            *violations,
+            *relations.names_nothing(document),
+            *served_as(page, document),
+        ]
         elsewhere = list(page_elsewhere(page, document))
         checked.violations += elsewhere
         if place.namer:
-            self._relate(url, unlike(place.named, document, place.namer))
+            self._relate(url, relations.unlike(place.named, document, place.namer))
         self._keep(url, document, checked)
         for named in named_in(url, document) if url in self.read else ():
             is_page = named.relation == "next"
@@ -214,31 +204,27 @@ class Documents:
         """A document that was read already is held against one more that names it."""
         document = self.read.get(place.named.url)
         if document is not None and place.namer:
-            self._relate(place.named.url, unlike(place.named, document, place.namer))
+            self._relate(place.named.url, relations.unlike(place.named, document, place.namer))
 
     # The whole ----------------------------------------------------------------------------------
 
     def look_at_all(self) -> list[Found]:
         """What documents say of each other, and does not fit."""
-        self.relations += round_in_circles(self.read)
+        self.relations += relations.round_in_circles(self.read)
         for url, document in self.read.items():
             up = link_of(url, document, *UP)
             if up is not None and capability_of(document) in BELOW:
-                self._relate(url, wrong_way_up(up, list(self._chain(url)), self.read))
-            self._relate(url, not_in_its_index(url, document, self.read))
+                self._relate(url, relations.wrong_way_up(up, list(self._chain(url)), self.read))
+            self._relate(url, relations.not_in_its_index(url, document, self.read))
             spans = self._spans(url, document)
-            self._relate(url, not_consecutive(document, spans))
-            self._relate(url, unlike_its_lists(document, spans))
-            for named in named_in(url, document):
-                if (
-                    named.relation in ("contained", "contents")
-                    and capability_of(document) in WHOLES
-                ):
+            self._relate(url, relations.not_consecutive(document, spans))
+            self._relate(url, relations.unlike_its_lists(document, spans))
+            is_snapshot = capability_of(document) in WHOLES
+            for named in named_in(url, document) if is_snapshot else ():
+                if named.relation in ("contained", "contents"):
                     part = self.read.get(named.url)
-                    where = url if part is None else named.url
-                    self._relate(
-                        where, before_the_whole(document, named, part.md if part else None)
-                    )
+                    found = relations.before_the_whole(document, named, part.md if part else None)
+                    self._relate(url if part is None else named.url, found)
             if capability_of(document) == "capabilitylist":
                 self._archives_of(url, document)
         sets = {url: self._set_of(url) for url in self.read}
@@ -276,35 +262,35 @@ class Documents:
             return []
         return [
             self._span(named)
-            for page in pages(url, self.read)
+            for page in relations.pages(url, self.read)
             for named in named_in(page, self.read[page])
             if named.relation == "contained"
         ]
 
     def _span(self, named: NamedDocument) -> Span:
         """What its namer says of a list, else what the list says of itself."""
-        stated = span_of(named.entry.md if named.entry else None)
-        own = span_of(self.read[named.url].md if named.url in self.read else None)
+        stated = relations.span_of(named.entry.md if named.entry else None)
+        own = relations.span_of(self.read[named.url].md if named.url in self.read else None)
         return stated[0] or own[0], stated[1] or own[1]
 
     def _archives_of(self, url: str, document: Document) -> None:
         named = {each.capability: each.url for each in named_in(url, document)}
         for capability in ("changelist", "changedump"):
-            begun, archive = named.get(capability), named.get(capability + ARCHIVE)
+            begun, archive = named.get(capability), named.get(capability + relations.ARCHIVE)
             if begun not in self.read or archive not in self.read:
                 continue
             index = link_of(begun, self.read[begun], "index") or begun
             whole = self.read.get(index, self.read[begun])
-            archives = [archive, *parts_of(archive, self.read[archive])]
+            archives = [archive, *relations.parts_of(archive, self.read[archive])]
             spans = [
                 span
                 for each in archives
                 if each in self.read and not is_index(self.read[each])
                 for span in self._spans(each, self.read[each])
             ]
-            own = [span_of(whole.md), *self._spans(index, whole)]
+            own = [relations.span_of(whole.md), *self._spans(index, whole)]
             begins = min((begin for begin, _ in own if begin is not None), default=None)
-            self._relate(index, archive_apart(capability, begins, spans))
+            self._relate(index, relations.archive_apart(capability, begins, spans))
 
 
 def parsed(page: FetchedPage) -> Document:
@@ -379,7 +365,7 @@ class Packages:
         named = [
             each
             for url, document in self._documents.read.items()
-            for each in packages_in(url, document)
+            for each in relations.packages_in(url, document)
         ]
         self.unopened = max(0, len(named) - self._bounds.packages)
         return [await self._checked(each) for each in named[: self._bounds.packages]]
@@ -407,7 +393,7 @@ class Packages:
 
     async def _is_still_named(self, named: NamedPackage) -> bool:
         document = await self._documents.again(named.dump)
-        return document is None or named in packages_in(named.dump, document)
+        return document is None or named in relations.packages_in(named.dump, document)
 
     async def _fetch(self, named: NamedPackage, file: BinaryIO) -> list[Violation]:
         """Into the file; in what it is not as the dump tells."""
@@ -448,7 +434,7 @@ class Packages:
         except Rejected:
             return found
         stated = NamedDocument(named.url, named.capability, "contents", Entry(md=named.md))
-        found += [_inside_of(each) for each in unlike(stated, document, named.dump)]
+        found += [_inside_of(each) for each in relations.unlike(stated, document, named.dump)]
         read = self._documents.read
         self._contents.add(named.url, document.entries)
         if named.contents is None:
