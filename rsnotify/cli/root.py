@@ -160,7 +160,7 @@ def main() -> None:
         _complain(f"{str(error.object)[:200]!r} is not UTF-8: write it so")
         sys.exit(2)
     except OSError as error:  # of this machine: a full disk, no more files
-        _forget_output()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written at the end
         _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(1)
     except KeyboardInterrupt:
@@ -178,11 +178,6 @@ def _with_advice(error: Any) -> str:
         message += f": the commands are {', '.join(error.ctx.command.list_commands(error.ctx))}"
     see = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{see} {path} --help"
-
-
-def _forget_output() -> None:
-    """What could not be written is not tried again when the interpreter ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _is_ours(variable: str) -> bool:

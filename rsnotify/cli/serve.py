@@ -202,29 +202,22 @@ def check(
 def check_settings(environ: Mapping[str, str], **chosen: object) -> Settings:
     """Everything that can be known before a start; `InvalidSettings` has all that is wrong."""
     settings, problems = Settings.judged(environ, **chosen)
-    problems += [*_of_token(settings), *_of_redis(settings), *_of_data(settings)]
+    for check in (_check_token, redis_url_of):
+        try:
+            check(settings)
+        except InvalidSettings as error:
+            problems += error.problems
+    problems += _of_data(settings)
     if problems:
         raise InvalidSettings(*problems)
     return settings
 
 
-def _of_token(settings: Settings) -> list[str]:
-    try:
-        if settings.admin_token:
-            checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
-        else:
-            check_token_file(settings.data)
-    except InvalidSettings as error:
-        return list(error.problems)
-    return []
-
-
-def _of_redis(settings: Settings) -> list[str]:
-    try:
-        redis_url_of(settings)
-    except InvalidSettings as error:
-        return list(error.problems)
-    return []
+def _check_token(settings: Settings) -> None:
+    if settings.admin_token:
+        checked_token(settings.admin_token, "RSNOTIFY_ADMIN_TOKEN")
+    else:
+        check_token_file(settings.data)
 
 
 def _of_data(settings: Settings) -> list[str]:

@@ -121,14 +121,13 @@ async def judged(document: str, network: Network | None = None) -> Judged:
 
 async def all_judged(documents: Iterable[str], network: Network | None = None) -> list[Judged]:
     """Each one's verdict; one that cannot be read stops no other."""
-    return [await _judged_or_named(document, network) for document in documents]
-
-
-async def _judged_or_named(document: str, network: Network | None) -> Judged:
-    try:
-        return await judged(document, network)
-    except InvalidSettings as error:
-        return Judged(document, "", None, [], error.problems[0])
+    found = []
+    for document in documents:
+        try:
+            found.append(await judged(document, network))
+        except InvalidSettings as error:
+            found.append(Judged(document, "", None, [], error.problems[0]))
+    return found
 
 
 def _read(document: str) -> bytes:

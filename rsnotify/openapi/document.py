@@ -101,12 +101,9 @@ def _table(first: str, second: str, rows: Iterator[tuple[str, str]]) -> Iterator
 
 def _pre(content: object) -> str:
     """An example or a schema; scrolled by keyboard, too."""
-    text = content if isinstance(content, str) else _indented(content)
-    return f'<pre tabindex="0">{escape(text)}</pre>'
-
-
-def _indented(content: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+    if not isinstance(content, str):
+        content = msgspec.json.format(msgspec.json.encode(content), indent=2).decode()
+    return f'<pre tabindex="0">{escape(content)}</pre>'
 
 
 VERSION = "3.1.1"

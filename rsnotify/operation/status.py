@@ -147,20 +147,15 @@ def _of_this(report: Report) -> dict[str, Any]:
     """The process that answers, in words."""
     age = report.total("rsnotify_follow_age_seconds")
     trip = report.total("rsnotify_redis_round_trip_seconds")
+    answers = f"Redis answers in {trip * 1000:.1f} ms"
     return {
         "version": __version__,
         "now": str(Position(int(time() * MICROSECONDS))),
         "ready": not report.not_ready,
         "reason": report.not_ready or None,
-        "store": {"round_trip_seconds": round(trip, 6), "text": _store_text(report, trip)},
+        "store": {"round_trip_seconds": round(trip, 6), "text": report.not_ready or answers},
         "following": {"age_seconds": round(age, 3), "text": f"journals seen {age:.1f} s ago"},
     }
-
-
-def _store_text(report: Report, seconds: float) -> str:
-    if report.not_ready:
-        return report.not_ready
-    return f"Redis answers in {seconds * 1000:.1f} ms"
 
 
 def _kept(numbers: SetNumbers | None) -> dict[str, Any]:

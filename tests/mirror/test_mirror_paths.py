@@ -128,9 +128,8 @@ class Places:
         self.folders: set[str] = set()
 
     def add(self, loc: str) -> str:
-        path = settled(
-            place_of(loc), loc, self.files.__contains__, (self.files | self.folders).__contains__
-        )
+        known = dict.fromkeys(self.files, True) | dict.fromkeys(self.folders, False)
+        path = settled(place_of(loc), loc, known.get)
         parts = path.split("/")
         self.folders |= {key_of("/".join(parts[:end])) for end in range(1, len(parts))}
         assert key_of(path) not in self.files | self.folders

@@ -303,10 +303,7 @@ def asks_for_gzip(url: str, row: Row) -> bool:
 def may_be_compressed(url: str, wanted: SourceResource) -> bool:
     """Whether gzip is asked for: texts, and what may be one."""
     path = url.partition("#")[0].partition("?")[0]
-    return _is_text(media_type(wanted.type) or _guessed(path.rpartition("/")[2]))
-
-
-def _is_text(kind: str) -> bool:
+    kind = media_type(wanted.type) or _guessed(path.rpartition("/")[2])
     return kind in UNTYPED or TEXT.fullmatch(kind) is not None
 
 

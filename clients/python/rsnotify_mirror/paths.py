@@ -58,12 +58,10 @@ def key_of(path: str) -> str:
     return normalize("NFKC", normalize("NFKC", path).casefold())
 
 
-def settled(
-    path: str, loc: str, is_file: Callable[[str], bool], is_taken: Callable[[str], bool]
-) -> str:
+def settled(path: str, loc: str, is_file: Callable[[str], bool | None]) -> str:
     """The path that a resource gets, where others may stand in its way already.
 
-    `is_file` and `is_taken` are asked with keys: is it a file; is it a file or a folder.
+    `is_file` is asked with keys: whether a file is there, or else a folder; None for what is free.
     """
     *folders, name = path.split("/")
     here: list[str] = []
@@ -73,11 +71,11 @@ def settled(
             free += "~dir"
         here.append(free)
     found = "/".join([*here, name])
-    if not is_taken(key_of(found)):
+    if is_file(key_of(found)) is None:
         return found
     for length in (8, 64):
         found = "/".join([*here, _marked(name, digest(loc, length))])
-        if not is_taken(key_of(found)):
+        if is_file(key_of(found)) is None:
             break
     return found
 
@@ -171,7 +169,7 @@ class Places:
         """Its key and its path."""
         is_plain = path.isascii() and key.rpartition("/")[0] in self._folders
         if not is_plain or self._found(key) is not None:
-            path = settled(path, loc, self._is_file, self._is_taken)
+            path = settled(path, loc, self._found)
             key = key_of(path)
             self._record_folders(path.split("/")[:-1])
         self._known[key] = True
@@ -193,12 +191,6 @@ class Places:
         if key not in self._known:
             self._look([key])
         return self._known[key]
-
-    def _is_file(self, key: str) -> bool:
-        return bool(self._found(key))
-
-    def _is_taken(self, key: str) -> bool:
-        return self._found(key) is not None
 
     def _record_folders(self, names: list[str]) -> None:
         folders = list(accumulate(names, "{}/{}".format))

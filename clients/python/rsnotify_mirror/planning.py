@@ -467,7 +467,10 @@ class Planner:
         self.state.set_fact("baseline", None if at is None else str(at))
         self._note_whole(PENDING if baseline.is_complete and self._is_whole else "1")
         if lists is not None and at is not None:
-            await self._finish(lists, baseline, at)
+            if not await self._join(lists, baseline, at):
+                self.state.set_fact("incomplete", "1")
+            elif self._is_whole:
+                baseline.plan_deletions()  # the changes since are recorded
         is_whole = baseline.is_complete and self._is_whole
         self._note_whole(None if is_whole else "1")
         return is_whole
@@ -476,13 +479,6 @@ class Planner:
         self.state.set_fact("incomplete", incomplete)
         self.state.commit()
         self._wake()
-
-    async def _finish(self, lists: ChangeLists, baseline: Baseline, at: Position) -> None:
-        """Record the changes since, and then what is left out."""
-        if not await self._join(lists, baseline, at):
-            self.state.set_fact("incomplete", "1")
-        elif self._is_whole:
-            baseline.plan_deletions()
 
     async def _join(self, lists: ChangeLists, baseline: Baseline, at: Position) -> bool:
         """From the baseline on."""

@@ -236,7 +236,8 @@ class Resources:
         return _answered(known[1])
 
     async def _load(self, request: Request, name: str, options: LoadOptions, key: str) -> Response:
-        reader = _reader(request)
+        headers = request.headers
+        reader = LoadReader(headers.get("content-type", ""), headers.get("content-encoding", ""))
         async with AsyncExitStack() as held:
             if not await held.enter_async_context(self._keeper.alone(name)):
                 raise await self._busy(name, key)
@@ -250,7 +251,10 @@ class Resources:
                     named = await self._readable(request, named)
                     return JsonResponse(_compared(load, named, options.max_delete))
                 check_deletions(found, options.max_delete)
-                await self._decide(load)
+                if is_told:
+                    await self._loads.decide(load)
+                else:
+                    await self._loads.replace(load)
             return await self._answer(load, self._keeper.finish(load, held.pop_all()))
 
     async def _busy(self, name: str, key: str) -> Exception:
@@ -292,22 +296,11 @@ class Resources:
             shard, found, named = part.next_shard, found.plus(part.found), named + part.named
         return found, named
 
-    async def _decide(self, load: Load) -> None:
-        if load.stage == "publishing":
-            await self._loads.decide(load)
-        else:
-            await self._loads.replace(load)
-
     async def _answer(self, load: Load, finishing: asyncio.Task[Outcome]) -> Response:
         done, _ = await asyncio.wait({finishing}, timeout=ANSWER_SECONDS)
         if done and not isinstance(finishing.exception(), TryAgain):
             return _answered(finishing.result())
         return _answered(outcome(load, load.stage))
-
-
-def _reader(request: Request) -> LoadReader:
-    headers = request.headers
-    return LoadReader(headers.get("content-type", ""), headers.get("content-encoding", ""))
 
 
 def _key(request: Request) -> str:
