@@ -232,8 +232,7 @@ def _sent(
             typer.echo(f"{error.detail}; sending it again", err=True)
             sleep(AGAIN_SECONDS)
         else:
-            content: dict[str, Any] = answer.content
-            return content
+            return answer.content
 
 
 def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
@@ -243,8 +242,7 @@ def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any
         while True:
             standing = asked(hub, "GET", path, patience_seconds=PATIENCE_SECONDS).content
             if standing["load"] is None:
-                outcome: dict[str, Any] = standing["last_load"]
-                return outcome
+                return standing["last_load"]
             say(f"the hub is at it: {standing['load']['stage']}")
             sleep(AGAIN_SECONDS)
 

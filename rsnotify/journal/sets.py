@@ -29,8 +29,7 @@ log = logging.getLogger(__name__)
 async def new_data_id(client: Client) -> bytes:
     """Name the data of an empty Redis, unless another process has done it just now."""
     await client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
-    found: bytes = await client.get(keys.DATA_ID)
-    return found
+    return await client.get(keys.DATA_ID)
 
 
 _SETS = Script("journal/set_keys.lua", "journal/sets.lua")

@@ -148,8 +148,7 @@ _NOTHING_UNUSUAL = _unusual(Change("", ""))
 
 def is_usual(change: Change) -> bool:
     """Whether it has none but the usual fields."""
-    found: bool = _unusual(change) == _NOTHING_UNUSUAL
-    return found
+    return _unusual(change) == _NOTHING_UNUSUAL
 
 
 # --- values --------------------------------------------------------------------------------------

@@ -89,8 +89,7 @@ def out_of_place(clause: str, path: str, name: str) -> Violation:
 
 
 def attribute(md: Md | None, name: str) -> str | None:
-    value: str | None = getattr(md, MD_FIELDS[name]) if md is not None else None
-    return value
+    return getattr(md, MD_FIELDS[name]) if md is not None else None
 
 
 def position(text: str | None) -> Position | None:

@@ -304,8 +304,7 @@ class Notification:
     @property
     def entries_size(self) -> int:
         """The bytes of its changes, without what encloses them."""
-        size: int = self.entries.stop - self.entries.start
-        return size
+        return self.entries.stop - self.entries.start
 
     def derived(self, name: str, make: Callable[["Notification"], T]) -> T:
         """The result of `make`: made for the first reader, kept for all others."""

@@ -478,8 +478,7 @@ class Subscriptions:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
             SCRIPT.run(pipeline, share_keys(share, host), *act)
-        replies: list[Any] = await pipeline.execute()
-        return replies
+        return await pipeline.execute()
 
 
 async def release_all_claims(url: str) -> None:

@@ -217,8 +217,7 @@ class BridgeMemory:
         self._has_others = False
 
     def _count(self, what: str) -> int:
-        found: int = self._run(f"SELECT COUNT(*) FROM {what}", (self.id,)).fetchone()[0]  # noqa: S608
-        return found
+        return self._run(f"SELECT COUNT(*) FROM {what}", (self.id,)).fetchone()[0]  # noqa: S608
 
     def save(self, facts: Facts | None = None) -> None:
         encoded = msgspec.json.encode(facts or self.facts)
@@ -233,7 +232,7 @@ class BridgeMemory:
     @property
     def highest(self) -> int:
         """The highest number of an entry."""
-        return self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]  # type: ignore[no-any-return]
+        return self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]
 
     def find(self, keys: Sequence[str]) -> dict[str, Known]:
         """What is known of these."""

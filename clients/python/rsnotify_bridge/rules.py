@@ -225,8 +225,7 @@ def _written(value: str, *, keeps: bool) -> str:
 
 def _function(name: str) -> LocFunction:
     for found in entry_points(group=GROUP, name=name):
-        function: LocFunction = found.load()
-        return function
+        return found.load()
     raise InvalidSettings(f"--loc-by {name}: no package has that entry point of {GROUP}")
 
 

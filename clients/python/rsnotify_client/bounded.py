@@ -193,8 +193,7 @@ class BoundedResponse(HTTPResponse):
         if self._heads > INTERIM_ANSWERS + 1:
             raise BadAnswer(f"more than {INTERIM_ANSWERS} interim answers came")
         self.reader.begin_head()
-        status: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
-        return status
+        return super()._read_status()  # type: ignore[misc]
 
     def begin(self) -> None:
         super().begin()
@@ -254,8 +253,7 @@ class _Bounded:
         if self.socks is None and self.reach is not None:
             return reached(self.reach, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
         if self.socks is None:
-            found: socket.socket = super()._new_conn()  # type: ignore[misc]
-            return found
+            return super()._new_conn()  # type: ignore[misc]
         return connected_by(self.socks, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
 
     def connect(self) -> None:

@@ -210,8 +210,7 @@ class State:
 
     def fact(self, name: str) -> str | None:
         found = self.database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
-        value: str | None = found[0] if found else None
-        return value
+        return found[0] if found else None
 
     def set_fact(self, name: str, value: str | None) -> None:
         self.begin()
@@ -302,8 +301,7 @@ class State:
     def listed(self, generation: int) -> int:
         """How many resources the baseline named."""
         query = "SELECT count(*) FROM resource WHERE generation = ?"
-        count: int = self.database.execute(query, (generation,)).fetchone()[0]
-        return count
+        return self.database.execute(query, (generation,)).fetchone()[0]
 
     def has_held_back(self, now: float) -> bool:
         """Whether something is planned for later than now, for a package may hold it."""
@@ -332,23 +330,20 @@ class State:
 
     def next_due(self) -> float | None:
         found = self.database.execute("SELECT min(due) FROM resource WHERE due IS NOT NULL")
-        value: float | None = found.fetchone()[0]
-        return value
+        return found.fetchone()[0]
 
     def counts(self) -> tuple[int, int, int]:
         """Resources in all; of them with work to do; of them that failed."""
         query = "SELECT count(*), count(due), count(problem) FROM resource"
-        found: tuple[int, int, int] = self.database.execute(query).fetchone()
-        return found
+        return self.database.execute(query).fetchone()
 
     def failing(self, until: float) -> tuple[int, int]:
         """Resources that something is wrong with; how many of them are tried again before then."""
-        found: tuple[int, int] = self.database.execute(
+        return self.database.execute(
             "SELECT count(*), count(*) FILTER (WHERE due < ?) FROM resource"
             " WHERE due IS NOT NULL AND problem IS NOT NULL",
             (until,),
         ).fetchone()
-        return found
 
     def row(self, loc: str) -> Row | None:
         found = self.database.execute(

@@ -73,8 +73,7 @@ class Changes:
             self.deleted(loc, position)
 
     def __len__(self) -> int:
-        count: int = self._changes.execute("SELECT count(*) FROM change").fetchone()[0]
-        return count
+        return self._changes.execute("SELECT count(*) FROM change").fetchone()[0]
 
     # Packages -----------------------------------------------------------------------------------
 

@@ -215,8 +215,7 @@ class _Receivers:
 
     def _before(self, instance: Any, otherwise: str | None) -> str | None:
         """`otherwise` is where it was, if nobody said that it would be written."""
-        address: str | None = vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
-        return address
+        return vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
 
     def _publish_change(self, instance: Any, using: str, was: str | None, now: str | None) -> None:
         for each, kind in steps([was] if was else [], [now] if now else []):
