@@ -19,7 +19,7 @@ UsageError: Any = typer.BadParameter.__base__  # Typer names its subclass only
 
 COMMANDS = {
     "serve": ("serve", "Run the hub until SIGTERM or Ctrl-C."),
-    "status": ("status", "Show the hub at a glance: its sets, readers and Redis."),
+    "status": ("administer", "Show the hub at a glance: its sets, readers and Redis."),
     "health": ("health", "Exit with 0 if the hub can be sent requests, else with 1."),
     "check": ("serve", "Check the settings without starting anything."),
     "publish": ("publish", "Publish changes to a set."),
@@ -37,8 +37,8 @@ COMMANDS = {
     "sets": ("administer", "List, add, edit and remove sets of resources."),
     "subscriptions": ("administer", "Manage WebSub subscriptions."),
     "tokens": ("administer", "Make, list and revoke tokens."),
-    "backup": ("backup", "Write all journals to a file, while the hub runs."),
-    "restore": ("backup", "Make the data directory of a new hub from such a file."),
+    "backup": ("serve", "Write all journals to a file, while the hub runs."),
+    "restore": ("serve", "Make the data directory of a new hub from such a file."),
 }
 """For each command the module of this room that has it, and its line in `rsnotify --help`."""
 

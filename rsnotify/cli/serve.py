@@ -1,4 +1,4 @@
-"""`rsnotify serve`, and what a newcomer reads once the hub runs; `check`, which starts nothing."""
+"""The hub on its own machine: `rsnotify serve`, `check`, `backup`, `restore`."""
 
 import asyncio
 import logging
@@ -17,9 +17,12 @@ from urllib.parse import quote as percent_encoded
 import msgspec
 import typer
 
-from rsnotify.cli.target import ADMIN_FILE, Json, checked_name
+from rsnotify.cli.output import print_done, progress
+from rsnotify.cli.target import ADMIN_FILE, DATA, Json, checked_name
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.admin_token import admin_token, check_token_file, checked_token
+from rsnotify.process.embedded_redis.backup import back_up
+from rsnotify.process.embedded_redis.backup import restore as put_back
 from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.process.engine import require_usable
 from rsnotify.process.hub_process import redis_url_of, run
@@ -316,3 +319,42 @@ async def _try_key_set(settings: Settings) -> list[str]:
     if jwts.failure:
         raise InvalidSettings(f"RSNOTIFY_JWKS={settings.jwks}: {jwts.failure}")
     return [f"the JWKS at {settings.jwks} can be read"]
+
+
+# --- backup ---------------------------------------------------------------------------------------
+
+KeptData = Annotated[
+    Path, typer.Option("--data", envvar="RSNOTIFY_DATA", help="The hub's data directory.")
+]
+BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="Written whole, or not at all.")]
+Backup = Annotated[Path, typer.Argument(metavar="FILE", help="What `rsnotify backup` has written.")]
+
+
+@commands.command()
+def backup(file: BackupFile, json: Json = False, data: KeptData = DATA) -> None:
+    """Write all journals to a file, while the hub runs.
+
+    It needs the Redis that the hub starts. The admin token is not in the file.
+    """
+    with progress("Redis writes its data") as say:
+        try:
+            written = back_up(data, file, say)
+        except FileNotFoundError:
+            raise InvalidSettings(f"{file.parent} is not there: make it first") from None
+    print_done({"file": str(file), "bytes": written}, f"{file}: {written:,} bytes", json=json)
+
+
+@commands.command()
+def restore(file: Backup, json: Json = False, data: KeptData = DATA) -> None:
+    """Make the data directory of a new hub from such a file.
+
+    The next `rsnotify serve` with this directory goes on from there.
+    """
+    if not file.is_file():
+        raise InvalidSettings(f"no file {file}: name one that `rsnotify backup` has written")
+    with progress(f"checking {file}") as say:
+        is_checked = put_back(file, data, say)
+    if not is_checked and not json:
+        typer.echo("not checked for damage: no redis-server or valkey-server is here", err=True)
+    words = f"{data} is restored: start the hub with --data {data}"
+    print_done({"restored": str(data), "checked": is_checked}, words, json=json)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.cli.status import print_status
+from rsnotify.cli.administer import print_status
 from tests.support.forks import run
 from tests.support.running import TOKEN, RunningHub, clean_environment
 
