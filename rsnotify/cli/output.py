@@ -2,10 +2,10 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
@@ -96,10 +96,8 @@ _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?Z")
 AFTER_SECONDS = 2.0
 
 
-class Say(Protocol):
-    """Replaces what is said to be under way."""
-
-    def __call__(self, what: str, /) -> None: ...
+Say = Callable[[str], None]
+"""Replaces what is said to be under way."""
 
 
 @contextmanager

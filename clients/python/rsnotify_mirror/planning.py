@@ -344,7 +344,7 @@ class Planner:
         self._reached: Position | None = None  # by changes whose package is not kept yet
         self._report = report
         self._wake = wake
-        self._source: Source | None = None
+        self._source: Source  # once it is prepared
         self._lists: ChangeLists | None = None
         self._follower: Follower | None = None
         self._trouble: str | None = NOT_READ
@@ -447,7 +447,6 @@ class Planner:
     async def _baseline(self) -> bool:
         self.state.set_fact("cursor", None)
         self.state.set_fact("incomplete", None)
-        assert self._source is not None  # noqa: S101
         baseline = Baseline(
             self._web,
             self._source,
@@ -576,7 +575,6 @@ class Planner:
 
     async def _follow(self) -> None:
         source = self._source
-        assert source is not None  # noqa: S101
         if self.state.cursor is None or not (source.socket or source.topic or self._lists):
             await asyncio.sleep(self._options.relist_seconds)
             self.state.set_fact("cursor", None)

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
@@ -31,7 +31,11 @@ async def refuse_damaged(file: Path) -> bool:
         if await _reads(binary, file):
             return True
     if binaries:
-        raise _unreadable(file, binaries)
+        listed = " nor ".join(map(str, binaries))
+        raise InvalidSettings(
+            f"{file} cannot be read by {listed}: it is damaged, or was written by another engine "
+            "or a later version, which must then be on the PATH"
+        )
     return False
 
 
@@ -50,21 +54,10 @@ async def _reads(binary: Binary, file: Path) -> bool:
         return True
     if _UNREADABLE.search(said):
         return False
-    raise _damaged(file, binary, _FOUND.search(said))
-
-
-def _damaged(file: Path, binary: Binary, found: re.Match[bytes] | None) -> InvalidSettings:
+    found = _FOUND.search(said)
     reason = f" ({found[2].decode()} at byte {int(found[1]):,})" if found else ""
-    return InvalidSettings(
+    raise InvalidSettings(
         f"{file} is damaged, says {binary}{reason}: copy it again, or take an older backup"
-    )
-
-
-def _unreadable(file: Path, binaries: Sequence[Binary]) -> InvalidSettings:
-    listed = " nor ".join(map(str, binaries))
-    return InvalidSettings(
-        f"{file} cannot be read by {listed}: it is damaged, or was written by another engine "
-        "or a later version, which must then be on the PATH"
     )
 
 
@@ -82,11 +75,7 @@ COPIED_BYTES = 1 << 20  # at once
 Say = Callable[[str], None]
 
 
-def _quiet(_: str) -> None:
-    pass
-
-
-def back_up(data_dir: Path, target: Path, say: Say = _quiet) -> int:
+def back_up(data_dir: Path, target: Path, say: Say = lambda _: None) -> int:
     """Write the file, whole or not at all, while the hub runs; its size."""
     data_dir = data_dir.resolve()
     if not (data_dir / SOCKET).exists():
@@ -129,7 +118,7 @@ def _saved(found: dict[str, Any]) -> str:
     return f"Redis writes its data: {done * 100 // total} %" if total else "Redis writes its data"
 
 
-def restore(source: Path, data_dir: Path, say: Say = _quiet) -> bool:
+def restore(source: Path, data_dir: Path, say: Say = lambda _: None) -> bool:
     """Make a data directory from the file; one that has journals already is refused.
 
     Whether the file could be checked.

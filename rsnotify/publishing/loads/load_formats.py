@@ -233,27 +233,25 @@ class XmlReader:
             if not data:
                 return []
             self._document = DocumentStream(is_judged=True)
-        return self._resources(self._document.feed(data))
+        return self._resources(self._document, self._document.feed(data))
 
     def _end(self) -> list[Resource]:
-        assert self._document is not None  # noqa: S101
-        found = self._resources(self._document.close())
-        self._check_head(self._document.head)
-        self._lists += self._document.head.root == "urlset"
-        self._document = None
+        document, self._document = self._document, None
+        assert document is not None  # noqa: S101
+        found = self._resources(document, document.close())
+        self._check_head(document.head)
+        self._lists += document.head.root == "urlset"
         return found
 
-    def _resources(self, entries: list[Entry]) -> list[Resource]:
-        assert self._document is not None  # noqa: S101
-        if self._document.skipped:
-            raise Rejected(f"in document {self._lists + 1}, {self._document.skipped[0]}")
-        if self._document.odd is not None:
-            odd = self._document.odd
+    def _resources(self, document: DocumentStream, entries: list[Entry]) -> list[Resource]:
+        if document.skipped:
+            raise Rejected(f"in document {self._lists + 1}, {document.skipped[0]}")
+        if (odd := document.odd) is not None:
             raise Rejected(f"in document {self._lists + 1}, {odd.path}: {odd.message}")
         if not entries:
             return []
-        self._check_head(self._document.head)
-        if self._document.head.root == "sitemapindex":
+        self._check_head(document.head)
+        if document.head.root == "sitemapindex":
             self._named += len(entries)
             return []
         return [self._resource(entry) for entry in entries]
