@@ -167,8 +167,11 @@ def form_of(**fields: str) -> FormFields:
         ({"hub_callback": CALLBACK + "#here"}, "hub.callback has a fragment"),
         ({"hub_callback": CALLBACK + "x" * URL_CHARACTERS}, "hub.callback is longer than"),
         ({"hub_secret": "s" * 200}, "hub.secret must be shorter than 200 bytes"),
-        ({"hub_lease_seconds": "0"}, "hub.lease_seconds is a positive whole number"),
-        ({"hub_lease_seconds": "-1"}, "hub.lease_seconds is a positive whole number"),
+        *(
+            ({"hub_lease_seconds": wrong}, "hub.lease_seconds is a positive whole number")
+            for wrong in ("0", "-1", "1.5", "ten")
+        ),
+        ({"hub_lease_seconds": ""}, "hub.lease_seconds is missing"),
     ],
 )
 def test_1_to_5_a_field_that_is_not_well_formed_is_named(form: dict[str, str], detail: str) -> None:
@@ -176,6 +179,14 @@ def test_1_to_5_a_field_that_is_not_well_formed_is_named(form: dict[str, str], d
     with pytest.raises(Rejected) as refused:
         parse_subscription_request(fields, parse_mode(fields))  # type: ignore[arg-type]
     assert detail in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("form", "detail"), [(b"", "missing"), (b"hub.mode=a&hub.mode=a", "given more than once")]
+)
+def test_1_a_mode_is_given_once(form: bytes, detail: str) -> None:
+    with pytest.raises(Rejected, match=f"hub.mode is {detail}"):
+        parse_mode(parse_form(form))
 
 
 def test_5_a_secret_has_at_most_199_bytes_and_a_lease_an_end() -> None:
