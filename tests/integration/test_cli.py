@@ -349,15 +349,6 @@ async def test_a_redis_of_no_address_is_refused_before_anything_is_written(tmp_p
     assert "error: --redis 'nonsense': write redis://nonsense" in ended.err
 
 
-async def test_a_document_of_no_address_is_told_why() -> None:
-    ended = await rsnotify("validate", "http://[::1/x")
-    assert (ended.status, ended.err) == (
-        2,
-        "error: cannot fetch http://[::1/x: http://[::1/x is no address that can be fetched: "
-        "http and https can\n",
-    )
-
-
 async def test_a_second_hub_on_the_same_data_exits_2(own_hub: RunningHub) -> None:
     ended = await rsnotify("serve", "--port", "0", "--data", str(own_hub.data))
     assert ended.status == 2
