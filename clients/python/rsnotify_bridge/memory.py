@@ -303,7 +303,8 @@ class BridgeMemory:
             yield from self._told(old, after, self._others(after.loc, known), GONE)
         self._run("DELETE FROM held WHERE bridge = ? AND key = ?", (self.id, key))
         if after is None:
-            self._forget(key, found)
+            self._run("DELETE FROM entry WHERE bridge = ? AND key = ?", (self.id, key))
+            found.pop(key, None)
         elif before is None or is_moved or told(before, after, ()) is not None:
             self._record(key, after, part, found)
 
@@ -343,10 +344,6 @@ class BridgeMemory:
             (self.id, key, loc, part, body),
         ).fetchone()
         found[key] = Known(row[0], key, part, body)
-
-    def _forget(self, key: str, found: dict[str, Known]) -> None:
-        self._run("DELETE FROM entry WHERE bridge = ? AND key = ?", (self.id, key))
-        found.pop(key, None)
 
     def states(self, published: Callable[[Change], Change | None]) -> Generator[Change, None, None]:
         """All that the Source has as it is published, by a connection of its own, in any thread."""

@@ -65,13 +65,9 @@ def wrong_address(url: str) -> str | None:
         return f"{error}; must be an address such as {EXAMPLE}"
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return f"must be an address such as {EXAMPLE}"
-    return _wrong_path(url, url.partition("://")[2].removeprefix(parts.netloc))
-
-
-def _wrong_path(url: str, path: str) -> str | None:
-    if path.isascii():
-        return None
-    return f"write {url.removesuffix(path)}{quote(path, safe='/?#%&=+,;:@!~')}"
+    path = url.partition("://")[2].removeprefix(parts.netloc)
+    wanted = f"write {url.removesuffix(path)}{quote(path, safe='/?#%&=+,;:@!~')}"
+    return None if path.isascii() else wanted
 
 
 def wrong_token(token: str) -> str | None:

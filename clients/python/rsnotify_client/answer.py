@@ -79,8 +79,9 @@ def cause_of(error: BaseException) -> str:
         return untrusted(error) or _of_tls(error)
     if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
         return NO_HOST
-    number = getattr(error, "errno", None) or _first_errno(str(error))
-    if number is not None and number > 0:
+    found = ERRNO.search(str(error))  # of several addresses that were tried, the first one's
+    number = getattr(error, "errno", None) or (found and int(found[1]))
+    if number and number > 0:
         return os.strerror(number).lower()
     words = getattr(error, "strerror", None) or str(error)
     return words[:1].lower() + words[1:] or type(error).__name__
@@ -105,12 +106,6 @@ def _of_tls(error: BaseException) -> str:
     if reason == "WRONG_VERSION_NUMBER":
         return "it does not speak TLS: is it an http:// address?"
     return f"TLS failed: {reason.replace('_', ' ').lower()}"
-
-
-def _first_errno(text: str) -> int | None:
-    """Of several addresses tried, the first one's."""
-    found = ERRNO.search(text)
-    return int(found[1]) if found else None
 
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
@@ -156,21 +151,22 @@ def in_short(error: TryAgain) -> str:
 def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> Any:
     """The decoded content of an answer that grants; the others are raised."""
     if status < 300:
-        return _decoded(url, status, body)
+        try:
+            return msgspec.json.decode(body) if body else None
+        except msgspec.DecodeError:
+            what = f"answered {status} with something else than JSON"
+            raise NotAHub(url, what, status) from None
     problem = problem_in(body)
-    detail = problem.get("detail", f"the hub answered {status} {_phrase(status)}".rstrip())
+    phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
+    answered = f"answered {status} {phrase}".rstrip()
+    detail = problem.get("detail", f"the hub {answered}")
     if status in AGAIN:
-        raise TryAgain(detail, retry_after_seconds=_whole(retry_after))
+        said = retry_after or ""
+        pause = capped_seconds(said, LONGEST_PAUSE_SECONDS) if said.isdecimal() else 0
+        raise TryAgain(detail, retry_after_seconds=pause)
     if "detail" not in problem:
-        raise NotAHub(url, f"answered {status} {_phrase(status)}".rstrip(), status)
+        raise NotAHub(url, answered, status)
     raise Rejected(detail, status=status, faults=problem.get("errors", ()))
-
-
-def _decoded(url: str, status: int, body: bytes) -> Any:
-    try:
-        return msgspec.json.decode(body) if body else None
-    except msgspec.DecodeError:
-        raise NotAHub(url, f"answered {status} with something else than JSON", status) from None
 
 
 def problem_in(body: bytes) -> dict[str, Any]:
@@ -180,14 +176,6 @@ def problem_in(body: bytes) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return problem if isinstance(problem, dict) else {}
-
-
-def _phrase(status: int) -> str:
-    return HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
-
-
-def _whole(text: str | None) -> int:
-    return capped_seconds(text, LONGEST_PAUSE_SECONDS) if text and text.isdecimal() else 0
 
 
 KEY_IS_USED, TOO_LARGE = 409, 413

@@ -58,7 +58,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
     async def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         if not self._publisher.may_wait():
             try:
-                self._publisher._put(set_name, change, kind, _cannot_wait)
+                self._publisher._put(set_name, change, kind, cannot_wait=lambda: True)
             except QueueFull:  # another thread was quicker
                 pass
             else:
@@ -138,10 +138,6 @@ class _Threads:
     def close(self) -> None:
         self.puts.close()
         self.requests.close()
-
-
-def _cannot_wait() -> bool:
-    return True
 
 
 async def _beside(

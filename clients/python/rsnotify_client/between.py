@@ -57,20 +57,15 @@ class Unreadable(Rejected):
     """There is no list at this path or address, or none that may be read."""
 
 
-def entries_of(place: str) -> Iterator[Entry]:
+def entries_of(place: str, *, is_part: bool = False) -> Iterator[Entry]:
     """Every entry of the list at a path or URL, or of all lists that it is an index of."""
     for root, entry in _document(place):
         if root == "urlset":
             yield entry
-        else:
-            yield from _of_part(_part(place, entry.loc))
-
-
-def _of_part(place: str) -> Iterator[Entry]:
-    for root, entry in _document(place):
-        if root != "urlset":
+        elif is_part:
             raise Rejected(f"{place} is an index under an index: name its parts in one")
-        yield entry
+        else:
+            yield from entries_of(_part(place, entry.loc), is_part=True)
 
 
 def _part(index: str, loc: str) -> str:
@@ -139,17 +134,13 @@ def _is_url(place: str) -> bool:
 
 
 def _opened(place: str) -> IO[bytes]:
-    if _is_url(place) and (wrong := wrong_address(place)) is not None:
-        raise Unreadable(f"{place}: {wrong}")
-    try:
-        return _open(place)
-    except (OSError, ValueError) as error:
-        raise Unreadable(f"cannot read {place}: {cause_of(error)}") from None
-
-
-def _open(place: str) -> IO[bytes]:
     if not _is_url(place):
-        return Path(place).open("rb")
+        try:
+            return Path(place).open("rb")
+        except (OSError, ValueError) as error:
+            raise Unreadable(f"cannot read {place}: {cause_of(error)}") from None
+    if (wrong := wrong_address(place)) is not None:
+        raise Unreadable(f"{place}: {wrong}")
     try:
         answer = Web(None, place).answer(place, {"Accept-Encoding": "gzip"})
     except (Rejected, TryAgain) as error:

@@ -28,22 +28,15 @@ class Fields(TypedDict, total=False):
 
 def make_change(loc: str, change: str, fields: Fields) -> Change:
     """The change, its times as text."""
-    if "lastmod" in fields or "datetime" in fields:
-        fields = _with_texts(fields)
-    return Change(loc, change, **fields)  # type: ignore[arg-type]
-
-
-def _with_texts(fields: Fields) -> Fields:
     for name in TIMES:
-        if isinstance(when := fields.get(name), datetime):
-            fields = fields | {name: _text_of(name, when)}  # type: ignore[assignment]
-    return fields
-
-
-def _text_of(name: str, when: datetime) -> str:
-    if when.tzinfo is None:
-        raise ValueError(f"{name} is {when!r}, which has no time zone: give one, such as UTC")
-    return when.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        when = fields.get(name)
+        if not isinstance(when, datetime):
+            continue
+        if when.tzinfo is None:
+            raise ValueError(f"{name} is {when!r}, which has no time zone: give one, such as UTC")
+        text = when.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        fields = fields | {name: text}  # type: ignore[assignment]
+    return Change(loc, change, **fields)  # type: ignore[arg-type]
 
 
 def normal_time(text: str) -> str:

@@ -171,11 +171,7 @@ class ChangeLists:
                 self._skip(error.detail)
                 if number < len(refs) and ref.until is not None:
                     cursor = max(ref.until, cursor or ref.until)
-        self._forget_all_but(refs)
-
-    def _forget_all_but(self, refs: Sequence[ListRef]) -> None:
-        """Lists are closed all the time; those behind the cursor are not asked for again."""
-        if len(self._read) > len(refs):
+        if len(self._read) > len(refs):  # those behind the cursor are not asked for again
             asked = {ref.loc for ref in refs}
             self._read = {url: read for url, read in self._read.items() if url in asked}
 

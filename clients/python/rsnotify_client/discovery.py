@@ -169,11 +169,6 @@ def _sets_of(url: str, lists: Sequence[str]) -> DiscoveryStep:
     return DiscoveryStep(sets=tuple(lists))
 
 
-def _several(url: str, sets: Sequence[str]) -> Refused:
-    names = ", ".join(sets[:NAMED_SETS])
-    return Refused(f"{url} offers {len(sets)} sets of resources: give the address of one: {names}")
-
-
 # Fetching ---------------------------------------------------------------------------------------
 
 
@@ -191,7 +186,9 @@ async def discover(web: Web, url: str) -> Source:
 async def _walk(web: Web, url: str, seen: int = 0) -> Source:
     step = await _last_step(web, url, STEPS - seen)
     if step.source is None:
-        raise _several(url, step.sets)
+        names = ", ".join(step.sets[:NAMED_SETS])
+        count = f"{len(step.sets)} sets of resources"
+        raise Refused(f"{url} offers {count}: give the address of one: {names}")
     if step.missing is not None:
         said = f"{step.missing}; taking {step.source.url}, to which its site leads"
         log.warning("%s", without_tokens(said))
@@ -244,7 +241,7 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
         return found
     if _link_of(page) is None and (source := await _named_by_hub(web, page)) is not None:
         return DiscoveryStep(source=source)
-    if _names_document(url):
+    if urlsplit(url).path.rstrip("/").lower().endswith(DOCUMENTS):
         return _beside_document(url, page)
     if page.status == 200 or urlsplit(url).path in ("", "/", WELL_KNOWN):
         return await _from_its_site(web, url, page)
@@ -264,11 +261,6 @@ def _check_right(web: Web, url: str, page: FetchedPage) -> None:
 def _is_of_hub(page: FetchedPage) -> bool:
     """A hub always says why there is nothing; hardly anybody else does it in this form."""
     return page.headers.get("content-type", "").startswith(PROBLEM)
-
-
-def _names_document(url: str) -> bool:
-    """Whether the address is that of a document, however it is spelled."""
-    return urlsplit(url).path.rstrip("/").lower().endswith(DOCUMENTS)
 
 
 def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:

@@ -96,7 +96,11 @@ class Package:
         """What the manifest describes and the package holds; what it may not is in `refused`."""
         names = self._names()
         for entry in self.entries():
-            yield from self._held(entry, names)
+            path = entry.md.path if entry.md else None
+            if path is not None and (name := names.get(path.lstrip("/"))) is not None:
+                yield Packed(entry, name, path)
+            elif path is not None:
+                self._refuse(f"{self._where} does not hold {path[:200]!r}")
 
     def batches(self) -> Iterator[list[Entry]]:
         """All that the manifest says, so many entries at a time."""
@@ -129,26 +133,20 @@ class Package:
         return {info.filename.lstrip("/"): info.filename for info in self._zip.infolist()}
 
     def _is_inside(self, entry: Entry) -> bool:
-        path = entry.md.path if entry.md else None
-        problem = None if path is None else _wrong_path(path)
-        if path is not None and problem is not None:
-            self._refuse(f"{self._where}: {path[:200]!r} {problem}")
-        return problem is None
+        path = (entry.md.path if entry.md else None) or ""
+        if ".." in path.replace("\\", "/").split("/"):
+            self._refuse(f"{self._where}: {path[:200]!r} leads out of the package")
+        elif "\0" in path or len(path) > 4_096:
+            self._refuse(f"{self._where}: {path[:200]!r} is no path")
+        else:
+            return True
+        return False
 
     def _read(self, stream: DocumentStream, piece: bytes | None) -> list[Entry]:
         try:
             return stream.close() if piece is None else stream.feed(piece)
         except Rejected as error:
             raise Refused(f"{self._where}: {MANIFEST}: {error.detail}") from None
-
-    def _held(self, entry: Entry, names: dict[str, str]) -> Iterator[Packed]:
-        path = entry.md.path if entry.md else None
-        if path is None:
-            return
-        if (name := names.get(path.lstrip("/"))) is None:
-            self._refuse(f"{self._where} does not hold {path[:200]!r}")
-        else:
-            yield Packed(entry, name, path)
 
     def content(self, packed: Packed) -> Iterator[bytes]:
         """A member's bytes; `Refused` where it is more than it may be."""
@@ -205,7 +203,8 @@ def _as_zip(file: BinaryIO, where: str, zipped: BinaryIO) -> None:
     try:
         with TemporaryFile() as plain, zipfile.ZipFile(zipped, "w") as package:
             pieces = iter(partial(file.read, PIECE_BYTES), b"")
-            for piece in _unxz(pieces) if begins.startswith(XZ) else _ungzip(pieces):
+            ungzip = chain.from_iterable(map(Unpacker(layers=1).feed, pieces))
+            for piece in _unxz(pieces) if begins.startswith(XZ) else ungzip:
                 if plain.tell() + len(piece) > most:
                     raise Refused(f"{where} inflates beyond {most} bytes")
                 plain.write(piece)
@@ -242,12 +241,6 @@ def _unxz(pieces: Iterable[bytes]) -> Iterator[bytes]:
             packed = b""
     if not stream.eof:
         raise lzma.LZMAError("it has no end")
-
-
-def _ungzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    unpacker = Unpacker(layers=1)
-    for piece in pieces:
-        yield from unpacker.feed(piece)
 
 
 class _CarefulTar:
@@ -297,14 +290,6 @@ class RemotePackages:
 
     async def keep(self, wanted: SourceResource, package: Package | None) -> None:
         """The same for changes, of which the next package may have newer ones."""
-
-
-def _wrong_path(path: str) -> str | None:
-    if ".." in path.replace("\\", "/").split("/"):
-        return "leads out of the package"
-    if "\0" in path or len(path) > 4_096:
-        return "is no path"
-    return None
 
 
 class _Opening:

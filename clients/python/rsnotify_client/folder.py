@@ -163,7 +163,8 @@ class Folder:
             self._database.execute("DELETE FROM seen")
             self._database.executemany(_SEE, ((path, *each) for path, each in scan.files()))
         found = self._renew_all(scan, is_loaded=is_loaded)
-        gone = self._gone(scan)
+        rows = self._database.execute(_GONE)
+        gone = [path for (path,) in rows if not scan.is_below_unread(path)]
         held_back = self._too_many(len(gone), max_delete)
         if held_back is None:
             found["deleted"] = len(gone)
@@ -202,11 +203,6 @@ class Folder:
                         self._record(path, kind, fields)
                 self._database.execute(_WRITE, (path, *signature, digest, lastmod))
         return found
-
-    def _gone(self, scan: "_Scan") -> list[bytes]:
-        """What is not there any more; of what could not be read nobody knows."""
-        rows = self._database.execute(_GONE)
-        return [path for (path,) in rows if not scan.is_below_unread(path)]
 
     def _too_many(self, gone: int, max_delete: float) -> str | None:
         seen = self._count("SELECT COUNT(*) FROM seen")

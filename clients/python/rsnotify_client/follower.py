@@ -169,14 +169,13 @@ class Timeline:
         )
 
     def _is_new(self, position: Position, change: Change) -> bool:
+        """A channel may say less of a change than a list does: a sign counts if both have it."""
         if self.cursor is None or position > self.cursor:
             return True
-        return position == self.cursor and not self._is_known(change)
-
-    def _is_known(self, change: Change) -> bool:
-        """A channel may say less of a change than a list does: a sign counts if both have it."""
+        if position < self.cursor:
+            return False
         known, signs = self._at_cursor.get((change.loc, change.change), set()), _signs(change)
-        return signs in known or any(_agree(signs, each) for each in known)
+        return not any(_agree(signs, each) for each in known)
 
     def _move(self, until: Position, new: list[tuple[Position, Change]]) -> bool:
         """Whether the cursor is further than it was."""

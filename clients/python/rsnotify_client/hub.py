@@ -190,25 +190,22 @@ class HubClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Any:
-        """As `ask`; a refusal says what to do about it."""
+        """As `ask`; a refusal says what to do about it.
+
+        The hub cannot say it: it does not know the address that we were given.
+        """
         try:
             return self.ask(method, path, headers, body).content
         except NotAHub:
             raise
         except Rejected as refused:
-            raise self._explained(refused, self._path + path) from None
-
-    def _explained(self, refused: Rejected, path: str) -> Rejected:
-        """The refusal with what to do about it.
-
-        The hub cannot say it: it does not know the address that we were given.
-        """
-        if refused.status in (UNAUTHORIZED, FORBIDDEN):
-            return WrongToken(self.url, refused)
-        if self._path and refused.detail.startswith(NOTHING_THERE):
-            advice = f"give the hub's address without {self._path}"
-            return NotAHub(self.url, f"has nothing at {path}", refused.status, advice)
-        return refused
+            if refused.status in (UNAUTHORIZED, FORBIDDEN):
+                raise WrongToken(self.url, refused) from None
+            if self._path and refused.detail.startswith(NOTHING_THERE):
+                what = f"has nothing at {self._path}{path}"
+                advice = f"give the hub's address without {self._path}"
+                raise NotAHub(self.url, what, refused.status, advice) from None
+            raise
 
     def _connections(self) -> Transport:
         """Those of this process."""

@@ -151,7 +151,9 @@ class OutboxFile(SqliteTable):
         try:
             return work()
         except OutboxError as error:
-            if not _is_full(error.__cause__) or not self._reserve.exists():
+            cause = error.__cause__
+            is_full = isinstance(cause, sqlite3.OperationalError) and "full" in str(cause)
+            if not is_full or not self._reserve.exists():
                 raise
         self._reserve.unlink(missing_ok=True)
         with self._transaction(writes=False) as execute:
@@ -192,10 +194,6 @@ def wrong_place(path: str | os.PathLike[str]) -> str | None:
         return "its directory must exist"
     is_writable = all(os.access(each, os.W_OK) for each in (file.parent, file) if each.exists())
     return None if is_writable else UNWRITABLE
-
-
-def _is_full(error: BaseException | None) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and "full" in str(error)
 
 
 def _keep(reserve: Path) -> None:

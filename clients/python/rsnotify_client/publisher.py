@@ -86,7 +86,6 @@ class Publisher(ChangeMethods[None]):
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
         )
-        self._wake = self._sender.wake if enabled else _do_nothing
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -112,7 +111,8 @@ class Publisher(ChangeMethods[None]):
         if self._is_closed and not self._sender.is_own_thread():
             raise PublisherClosed("the publisher is closed: it takes no more changes")
         self._store.put(channel_of(set_name, kind), encode(change), cannot_wait)
-        self._wake()
+        if self._is_enabled:
+            self._sender.wake()
 
     def _cannot_wait(self) -> bool:
         """The sender's thread makes the room; a publisher that is closed makes none, and none is
@@ -210,10 +210,6 @@ def _with_more(error: Rejected, more: str) -> Rejected:
     longer = type(error).__new__(type(error), f"{error.detail}; {more}")
     vars(longer).update(vars(error), detail=str(longer))
     return longer
-
-
-def _do_nothing() -> None:
-    """In place of what is switched off."""
 
 
 def _store(

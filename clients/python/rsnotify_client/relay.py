@@ -95,18 +95,16 @@ class Relay:
         """
         self._soon.check()
         sets = sorted({each.set_name for each in self.table.waiting_by_channel()})
-        refused = [error for each in sets[:SETS_ASKED] if (error := self._refusal(each))]
+        refused: list[WrongToken] = []
+        for each in sets[:SETS_ASKED]:
+            try:
+                self._soon.check_right(ChannelName(each, "change"))
+            except WrongToken as wrong:
+                refused.append(wrong)
         if refused and len(refused) == len(sets):
             raise refused[0]
         for error in refused:
             log.warning("%s", error)
-
-    def _refusal(self, set_name: str) -> WrongToken | None:
-        try:
-            self._soon.check_right(ChannelName(set_name, "change"))
-        except WrongToken as error:
-            return error
-        return None
 
     def close(self) -> None:
         """End; what waits stays in the table."""

@@ -124,11 +124,12 @@ class Troubles:
 
     def postponed(self, now: float) -> list[ChannelName] | None:
         """The channels that are not to be tried now; None if none is."""
-        waiting = [where for where, each in self._known.items() if self._waits(each, now)]
+        waiting = [
+            where
+            for where, trouble in self._known.items()
+            if trouble.until > now and trouble.since >= self._eager_since
+        ]
         return None if None in waiting else [channel for channel in waiting if channel]
-
-    def _waits(self, trouble: Trouble, now: float) -> bool:
-        return trouble.until > now and trouble.since >= self._eager_since
 
     def hopeless(self, since: float) -> Rejected | None:
         """The trouble that waiting will not end."""
@@ -397,15 +398,13 @@ class Sender:
             log.error(
                 "the hub refuses a change of %s: %s; %s", batch.channel, reason, content.decode()
             )
-            if self._on_refused is not None:
-                self._report(RefusedChange(batch.channel.set_name, _decode(content), reason))
-
-    def _report(self, refused: RefusedChange) -> None:
-        assert self._on_refused is not None  # noqa: S101
-        try:
-            self._on_refused(refused)
-        except BaseException:  # sys.exit() ends its thread alone, and who sends then?
-            log.exception("on_refused failed for %s", refused)
+            if self._on_refused is None:
+                continue
+            change = RefusedChange(batch.channel.set_name, _decode(content), reason)
+            try:
+                self._on_refused(change)
+            except BaseException:  # sys.exit() ends its thread alone, and who sends then?
+                log.exception("on_refused failed for %s", change)
 
     def _postpone(self, batch: Batch, error: Rejected | TryAgain) -> None:
         self.retries += 1
