@@ -24,7 +24,7 @@ from rsnotify.channels.admission import READER
 from rsnotify.channels.frames import SharedDeflate, quiet
 from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import INTERNAL_ERROR
-from rsnotify.http.bounds import WEBSOCKET, BoundedInput, InputTurns
+from rsnotify.http.bounds import WEBSOCKET, BoundedInput
 from rsnotify.resourcesync.forms import Form
 
 EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait
@@ -47,6 +47,7 @@ class Handshake(BoundedInput):
         reader_input: ReaderInput,
     ) -> None:
         self._input = reader_input
+        self.turns = reader_input.turns
         self._early = b""  # what follows the request
         self._app = config.loaded_app
         self._server_state = server_state
@@ -70,10 +71,6 @@ class Handshake(BoundedInput):
         self._server_state.connections.discard(self)
         self.turns.leave(self)
         self._disconnected.set()
-
-    @property
-    def turns(self) -> InputTurns:
-        return self._input.turns
 
     def data_received(self, data: bytes) -> None:
         if self._is_asked:

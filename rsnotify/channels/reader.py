@@ -149,7 +149,7 @@ FLOOD_CLOSE_SECONDS = 0.5  # …if it sends so much that it is not read any more
 class TransportReader(Reader, BoundedInput):
     """Writes shared bytes to its transport, and notifies its channel when the socket is full."""
 
-    __slots__ = ("_closing", "_input", "transport")
+    __slots__ = ("_closing", "_input", "transport", "turns")
 
     def __init__(
         self, wire_format: WireFormat, transport: asyncio.Transport, reader_input: ReaderInput
@@ -157,6 +157,7 @@ class TransportReader(Reader, BoundedInput):
         super().__init__(wire_format)
         self.transport = transport
         self._input = reader_input
+        self.turns = reader_input.turns
         self.descriptor = _descriptor_of(transport)
         self._closing: asyncio.TimerHandle | None = None
 
@@ -210,10 +211,6 @@ class TransportReader(Reader, BoundedInput):
         """Write what could not be written while the socket was full; it may be full again then."""
 
     # --- called by the transport -----------------------------------------------------------------
-
-    @property
-    def turns(self) -> InputTurns:
-        return self._input.turns
 
     def pause_writing(self) -> None:
         self.is_paused = True

@@ -109,23 +109,21 @@ class ConnectionLimits:
         """How many there are, readers of channels included."""
         return len(self._open) + len(self._readers)
 
-    def refusal(self, host: str) -> tuple[int, str] | None:
-        """The status and the reason for which a connection is not taken."""
-        if len(self) >= self._total:
+    def enter(self, connection: object, host: str) -> tuple[int, str] | None:
+        """Count it; the status and the reason for which it is not taken. Those are counted, too."""
+        address = self._open[connection] = self._counted_as(host)
+        is_one_too_many = address is not None and self._addresses.is_full(address)
+        if address is not None:
+            self._addresses.take(address)
+        if len(self) > self._total:
             return 503, f"The hub has {self._total} connections open and takes no more."
-        address = self._counted_as(host)
-        if address is not None and self._addresses.is_full(address):
+        if is_one_too_many:
             return 429, f"Your address has {self._addresses.limit} connections open: close some."
         return None
 
     @property
     def is_flooded(self) -> bool:
-        return len(self) >= self._total + REFUSED_AT_ONCE
-
-    def enter(self, connection: object, host: str) -> None:
-        address = self._open[connection] = self._counted_as(host)
-        if address is not None:
-            self._addresses.take(address)
+        return len(self) > self._total + REFUSED_AT_ONCE
 
     def leave(self, connection: object) -> None:
         address = self._open.pop(connection, None)
@@ -435,10 +433,7 @@ class BoundedInput(asyncio.BufferedProtocol):
     __slots__ = ()
 
     transport: asyncio.Transport
-
-    @property
-    @abstractmethod
-    def turns(self) -> InputTurns: ...
+    turns: InputTurns
 
     @abstractmethod
     def data_received(self, data: bytes) -> None: ...

@@ -19,6 +19,7 @@ from urllib.parse import unquote
 
 import httptools
 from starlette.types import ASGIApp, Message, Scope
+from uvicorn.server import ServerState
 
 from rsnotify.http.bounds import HAND_OVER, UnreadOutput
 
@@ -78,8 +79,8 @@ class ExchangeConnection(Protocol):
 
     transport: asyncio.Transport
     output: UnreadOutput
+    server_state: ServerState  # which knows the headers that all answers have
 
-    def default_headers(self) -> Headers: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def hand_over(self, take: Taking, *, is_chunked: bool) -> None: ...
@@ -248,7 +249,7 @@ class Exchange:
 
     def _decide_headers(self, given: Headers) -> Headers:
         """All of the response; what the connection does next is decided here."""
-        headers = list(self._connection.default_headers())
+        headers = list(self._connection.server_state.default_headers)
         for name, value in given:
             if name == b"connection":
                 self.keep_alive = self.keep_alive and b"close" not in value.lower()

@@ -36,7 +36,6 @@ from rsnotify.http.exchange import (
     HEAD,
     IDLE,
     Exchange,
-    Headers,
     RequestReader,
     Taking,
     plain_head,
@@ -128,10 +127,11 @@ class HttpProtocol(BoundedInput):
         self.output: UnreadOutput
         self._reader: RequestReader
         self._config = config
-        self._server_state = server_state
+        self.server_state = server_state
         self._app_state = app_state
         self._connections = connections
         self._input = HttpInput() if http_input is None else http_input
+        self.turns = self._input.turns
         self._deadlines = self._input.deadlines if deadlines is None else deadlines
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
@@ -151,7 +151,7 @@ class HttpProtocol(BoundedInput):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
-        self._server_state.connections.add(self)  # type: ignore[arg-type]
+        self.server_state.connections.add(self)  # type: ignore[arg-type]
         connection_scope: dict[str, Any] = {
             "client": _address(transport, "peername"),
             "server": _address(transport, "sockname"),
@@ -169,16 +169,11 @@ class HttpProtocol(BoundedInput):
     def _enter(self, connections: ConnectionLimits, client: object) -> None:
         """Take the connection, or tell why not; if there are far too many, not even that."""
         host = client[0] if isinstance(client, tuple) else ""
-        refusal, is_flooded = connections.refusal(host), connections.is_flooded
-        connections.enter(self, host)
-        if is_flooded:
+        refusal = connections.enter(self, host)
+        if connections.is_flooded:
             self.transport.abort()
         elif refusal is not None:
             self.refuse(*refusal)
-
-    @property
-    def turns(self) -> InputTurns:
-        return self._input.turns
 
     def turn_came(self) -> None:
         if not self._is_paused:
@@ -256,7 +251,7 @@ class HttpProtocol(BoundedInput):
         self.transport.close()
 
     def _unregister(self) -> None:
-        self._server_state.connections.discard(self)
+        self.server_state.connections.discard(self)
         self._deadlines.remove_idle(self._close)
         self._deadlines.clear(self._close)
         self._deadlines.clear(self._on_read_deadline)
@@ -294,14 +289,14 @@ class HttpProtocol(BoundedInput):
         if tcp_state(self.transport.get_extra_info("socket")) == TCP_CLOSED:
             self.transport.abort()
             return False
-        tasks = self._server_state.tasks
+        tasks = self.server_state.tasks
         task = asyncio.get_running_loop().create_task(exchange.run(self._config.loaded_app))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
         return True
 
     def answered(self, exchange: Exchange) -> None:
-        self._server_state.total_requests += 1
+        self.server_state.total_requests += 1
         self._serving = None
         if not exchange.keep_alive:
             self._final_response = b""
@@ -318,7 +313,7 @@ class HttpProtocol(BoundedInput):
 
     def hand_over(self, take: Taking, *, is_chunked: bool) -> None:
         """Another writes the rest of the response, until the peer leaves."""
-        self._server_state.total_requests += 1
+        self.server_state.total_requests += 1
         self._let_go()
         if self._is_input_over:  # nobody would ever know that this peer has gone
             self._close()
@@ -327,9 +322,6 @@ class HttpProtocol(BoundedInput):
         if self._is_paused:
             self.transport.resume_reading()
 
-    def default_headers(self) -> Headers:
-        return self._server_state.default_headers
-
     def upgrade(self, request: bytes) -> None:
         """Hand the connection over to the WebSocket handshake."""
         if self._serving is not None:
@@ -337,7 +329,7 @@ class HttpProtocol(BoundedInput):
             return
         self._let_go()
         handshake = cast(Any, self._config.ws_protocol_class)(
-            config=self._config, server_state=self._server_state, app_state=self._app_state
+            config=self._config, server_state=self.server_state, app_state=self._app_state
         )
         handshake.connection_made(self.transport)
         self.transport.pause_reading()  # until its turn comes
@@ -365,7 +357,7 @@ class HttpProtocol(BoundedInput):
 
     def _plain(self, status: int, text: bytes) -> bytes:
         headers = plain_head(status, text)["headers"]
-        return render_head(status, [*self.default_headers(), *headers]) + text
+        return render_head(status, [*self.server_state.default_headers, *headers]) + text
 
     def _abandon(self, exchange: Exchange) -> None:
         """Drop a request that will never be complete."""

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from uvicorn.server import ServerState
 
 from rsnotify.http.bounds import Deadlines, UnreadOutput
 from rsnotify.http.exchange import JOINED_BYTES, Exchange, render_head
@@ -32,10 +33,8 @@ class Peer:
     def __init__(self) -> None:
         self.transport = Writes()
         self.output = UnreadOutput(self.transport, Deadlines(), 60)
+        self.server_state = ServerState()
         self.ends = 0
-
-    def default_headers(self) -> list[tuple[bytes, bytes]]:
-        return []
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...

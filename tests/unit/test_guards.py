@@ -102,29 +102,29 @@ def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> 
 def test_one_connection_more_than_in_all_is_refused_and_readers_count() -> None:
     open_ = connections(total=3, readers=1)
     for number in range(2):
-        assert open_.refusal("a") is None
-        open_.enter(number, "a")
-    status, reason = open_.refusal("a") or (0, "")
+        assert open_.enter(number, "a") is None
+    status, reason = open_.enter(2, "a") or (0, "")
     assert (status, "3 connections open" in reason) == (503, True)
+    open_.leave(2)
     open_.leave(0)
-    assert open_.refusal("a") is None
+    assert open_.enter(3, "a") is None
 
 
 def test_one_connection_more_than_for_an_address_is_refused_but_not_of_a_trusted_proxy() -> None:
     open_ = connections(per_address=1)
-    open_.enter(1, "a")
-    assert (open_.refusal("a") or (0,))[0] == 429
-    assert open_.refusal("b") is None
-    open_.enter(2, "proxy")
-    assert open_.refusal("proxy") is None
+    assert open_.enter(1, "a") is None
+    assert (open_.enter(2, "a") or (0,))[0] == 429
+    assert open_.enter(3, "b") is None
+    assert open_.enter(4, "proxy") is None
+    assert open_.enter(5, "proxy") is None
 
 
 def test_far_too_many_are_not_even_told() -> None:
     open_ = connections(total=1, per_address=1_000_000)
-    for number in range(REFUSED_AT_ONCE):
+    for number in range(REFUSED_AT_ONCE + 1):
         open_.enter(number, "a")
     assert not open_.is_flooded
-    open_.enter(REFUSED_AT_ONCE, "a")
+    open_.enter(REFUSED_AT_ONCE + 1, "a")
     assert open_.is_flooded
 
 

@@ -58,7 +58,7 @@ ROOMS_OF = {
     ),
     "uvicorn": (
         "rsnotify/process/",
-        "rsnotify/http/protocol.py",
+        "rsnotify/http/",
         "rsnotify/channels/handshake.py",
     ),
     "prometheus_client": ("rsnotify/operation/",),

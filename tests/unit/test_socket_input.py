@@ -28,13 +28,9 @@ class Connection(BoundedInput):
     """Takes what it is sent."""
 
     def __init__(self, turns: InputTurns) -> None:
-        self._turns = turns
+        self.turns = turns
         self.transport = Paused()
         self.got: list[int] = []
-
-    @property
-    def turns(self) -> InputTurns:
-        return self._turns
 
     @property
     def is_read(self) -> bool:
