@@ -336,7 +336,7 @@ class Appends:
         self._lanes: dict[str, _Lane] = {}
         self._patience = _Patience()
         self._waiting_bytes = 0
-        self._writing = 0  # writers that are at work
+        self.writing = 0  # writers that are at work: while there are, an append is under way
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
         self.seconds = Histogram(SECONDS)
         self.round_changes = Histogram(CHANGES)
@@ -351,7 +351,7 @@ class Appends:
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
         answer = asyncio.get_running_loop().create_future()
-        size = submission.size
+        size = sum([len(fragment.xml) for fragment in submission.fragments])
         append = PendingAppend(channel, submission, size, seen, monotonic(), answer)
         self._patience.watch(append)
         lane = self._lane_of(channel)
@@ -370,11 +370,6 @@ class Appends:
         """Of changes that wait for a round to Redis."""
         return self._waiting_bytes
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether an append is under way."""
-        return self._writing > 0
-
     def _lane_of(self, channel: ChannelName) -> _Lane:
         name = self._client.lane(channel.set_name)
         if name not in self._lanes:
@@ -383,7 +378,7 @@ class Appends:
 
     def _start_writer(self, lane: _Lane) -> None:
         writer = lane.resting.pop()
-        self._writing += 1
+        self.writing += 1
         loop = asyncio.get_running_loop()
         lane.tasks[writer] = loop.create_task(self._write(lane, writer), name="journal writer")
 
@@ -393,7 +388,7 @@ class Appends:
                 await self._write_round(taken, writer)
                 self._patience.forget_answered()
         finally:
-            self._writing -= 1
+            self.writing -= 1
             lane.resting.append(writer)
 
     def _take_round(self, waiting: deque[PendingAppend]) -> _Taken:

@@ -498,7 +498,7 @@ class Shortcut:
             self._tell(feed, waiting)
 
     def _tell(self, feed: Feed, waiting: dict[Position, Appended]) -> None:
-        if not self._appends.is_busy and not self._checking.lock.locked():
+        if not self._appends.writing and not self._checking.lock.locked():
             rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
             self._following.push(feed, rows)
         newest = max(each.until for each in waiting.values())

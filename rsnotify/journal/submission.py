@@ -3,12 +3,12 @@
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
 from rsnotify.errors import Fault, Rejected
-from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.change_rules import needs_normalising, normalised
+from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.notification import LOC, LOC_END, Forms, render_forms, shorten
 
 ENTRIES_BYTES = 10 * 1024 * 1024  # written as entries, where `&` takes five bytes
@@ -53,13 +53,6 @@ class Submission(msgspec.Struct, frozen=True):
         digest = hashlib.blake2b(self.key.encode(), digest_size=DIGEST_LENGTH * 3 // 4).digest()
         return base64.urlsafe_b64encode(digest).decode()
 
-    @property
-    def size(self) -> int:
-        size = 0
-        for fragment in self.fragments:
-            size += len(fragment.xml)
-        return size
-
     def of_source_description(self) -> "Submission | None":
         """Its changes of the Source Description, which concern every set; None without any."""
         chosen = [each for each in self.fragments if b' capability="description"' in each.xml]
@@ -75,9 +68,43 @@ def fragment_of(change: Change, foreign: Mapping[str, str] | None = None) -> Fra
 
 def forms_of(change: Change, foreign: Mapping[str, str] | None = None) -> Forms:
     """…and only its two forms."""
-    if needs_normalising(change):
-        change = normalised(change)
+    if _needs_normalising(change):
+        change = _normalised(change)
     forms = render_forms(change, foreign=foreign)
     if (size := len(forms[0])) > FRAGMENT_BYTES:
         raise Rejected(f"the change takes {size} bytes; at most {FRAGMENT_BYTES} are allowed")
     return forms
+
+
+def _needs_normalising(change: Change) -> bool:
+    return bool(
+        change.links
+        or (change.lastmod and not change.lastmod.endswith("Z") and "T" in change.lastmod)
+        or (change.hash and " " in change.hash)
+    )
+
+
+def _normalised(change: Change) -> Change:
+    """The same change, with dates in UTC and single spaces between hashes, as readers need them."""
+    return msgspec.structs.replace(
+        change,
+        lastmod=change.lastmod and _in_utc(change.lastmod),
+        hash=change.hash and " ".join(change.hash.split()),
+        links=tuple(_normalised_link(link) for link in change.links),
+    )
+
+
+def _normalised_link(link: Link) -> Link:
+    return msgspec.structs.replace(
+        link,
+        modified=link.modified and _in_utc(link.modified),
+        hash=link.hash and " ".join(link.hash.split()),
+    )
+
+
+def _in_utc(date: str) -> str:
+    """The same moment with `Z`: widespread readers apply an offset with the wrong sign."""
+    if "T" not in date or date.endswith("Z"):
+        return date
+    moment = datetime.fromisoformat(date).astimezone(UTC).replace(tzinfo=None)
+    return moment.isoformat() + "Z"

@@ -1,14 +1,10 @@
 """What is wrong with a published change: every fault, its field, and how to correct it.
 
 `VALUES` judges single values, as in a document; this module adds what only publishers must observe.
-`normalised` rewrites a change without altering its meaning, so that readers understand it.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import NamedTuple
-
-import msgspec
 
 from rsnotify.resourcesync.change import (
     CHANGE_TYPES,
@@ -79,7 +75,7 @@ def _wrong_address(change: Change) -> str | None:
         return None
     if change.loc[:5].lower() == "file:":
         return "loc is on your own machine: publish the address at which others can fetch it"
-    return not_ascii(change.loc)
+    return None if change.loc.isascii() else not_ascii(change.loc)
 
 
 def _is_plain(change: Change) -> bool:
@@ -154,37 +150,3 @@ def _not_in_table(change: str, capability: str) -> str:
         f"a {capability} may be {allowed}, not {change} "
         f"(Framework Notification 1.0.1, table of changes, row {capability})"
     )
-
-
-def needs_normalising(change: Change) -> bool:
-    return bool(
-        change.links
-        or (change.lastmod and not change.lastmod.endswith("Z") and "T" in change.lastmod)
-        or (change.hash and " " in change.hash)
-    )
-
-
-def normalised(change: Change) -> Change:
-    """The same change, with dates in UTC and single spaces between hashes, as readers need them."""
-    return msgspec.structs.replace(
-        change,
-        lastmod=change.lastmod and _in_utc(change.lastmod),
-        hash=change.hash and " ".join(change.hash.split()),
-        links=tuple(_normalised_link(link) for link in change.links),
-    )
-
-
-def _normalised_link(link: Link) -> Link:
-    return msgspec.structs.replace(
-        link,
-        modified=link.modified and _in_utc(link.modified),
-        hash=link.hash and " ".join(link.hash.split()),
-    )
-
-
-def _in_utc(date: str) -> str:
-    """The same moment with `Z`: widespread readers apply an offset with the wrong sign."""
-    if "T" not in date or date.endswith("Z"):
-        return date
-    moment = datetime.fromisoformat(date).astimezone(UTC).replace(tzinfo=None)
-    return moment.isoformat() + "Z"

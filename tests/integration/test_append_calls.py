@@ -46,7 +46,7 @@ async def called(
     """What each of them is told."""
     loop = asyncio.get_running_loop()
     group = [
-        PendingAppend(CHANNEL, each, each.size, UNSEEN, 0.0, loop.create_future())
+        PendingAppend(CHANNEL, each, len(each.fragments[0].xml), UNSEEN, 0.0, loop.create_future())
         for each in submissions
     ]
     round_ = Round("process", writer, number)
