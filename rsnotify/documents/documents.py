@@ -15,7 +15,6 @@ from rsnotify.resourcesync.change import (
     Link,
     Position,
     render_datetime,
-    render_datetime_bytes,
 )
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import json_frame
@@ -30,6 +29,7 @@ from rsnotify.resourcesync.notification import (
     Kind,
     capability_list,
     change_list_index,
+    render_datetime_bytes,
     resource_entries,
     shorten,
     spell_out,

@@ -34,22 +34,9 @@ def render_datetime(microseconds: int) -> str:
     return f"{_second(microseconds // MICROSECONDS)}.{microseconds % MICROSECONDS:06d}Z"
 
 
-def render_datetime_bytes(microseconds: int) -> bytes:
-    """The same as bytes, faster than by encoding the text: every change that is sent has one."""
-    return b"%b.%06dZ" % (
-        _second_bytes(microseconds // MICROSECONDS),
-        microseconds % MICROSECONDS,
-    )
-
-
 @lru_cache(maxsize=4096)
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]  # strftime has years of 3 digits
-
-
-@lru_cache(maxsize=4096)
-def _second_bytes(seconds: int) -> bytes:
-    return _second(seconds).encode()
 
 
 class Position(int):
@@ -280,10 +267,8 @@ def _to_write(name: str, value: str) -> str:
     return f"; write {found[0]!r}, its character {found.start() + 1}, as {written}"
 
 
-def not_ascii(loc: str) -> str | None:
-    """Sitemaps want addresses in ASCII, and readers of lists rely on it; None if this one is."""
-    if loc.isascii():
-        return None
+def not_ascii(loc: str) -> str:
+    """What is wrong with such a one: Sitemaps want ASCII, and readers of lists rely on it."""
     at = next(at for at, character in enumerate(loc) if not character.isascii())
     encoded = as_ascii(loc)
     return (
