@@ -29,7 +29,7 @@ from rsnotify.documents.documents import (
 from rsnotify.documents.snapshots import Snapshot
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
-from rsnotify.journal.claims import Claims
+from rsnotify.journal.coordination import Claims
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.submission import Submission, fragment_of

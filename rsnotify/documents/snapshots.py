@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from rsnotify.documents.documents import Resource, render_resources
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.claims import Claim, Claims
+from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.windows import Windows
 from rsnotify.redis_client import Client, Script, each

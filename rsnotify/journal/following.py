@@ -16,8 +16,8 @@ from time import monotonic
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Appended, Appends
-from rsnotify.journal.bell import TOKEN_ACTS, Bell
 from rsnotify.journal.cache import Cache
+from rsnotify.journal.coordination import TOKEN_ACTS, Bell
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.healing import plan_recall
 from rsnotify.journal.journal import Journal, Standing

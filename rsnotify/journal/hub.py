@@ -9,8 +9,8 @@ from contextlib import suppress
 from time import monotonic
 
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
-from rsnotify.journal.bell import Bell
 from rsnotify.journal.cache import Cache
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.following import STALE_SECONDS, Checking, Following, Shortcut
 from rsnotify.journal.journal import Journal

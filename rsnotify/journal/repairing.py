@@ -31,7 +31,7 @@ from rsnotify.journal.appends import (
     remembered_key,
     rows_of,
 )
-from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.healing import (
     Repair,

@@ -16,7 +16,7 @@ import msgspec
 
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.healing import Recent
 from rsnotify.journal.set_options import TOPICS, SetOptions, SetRecord, check_name, check_together
 from rsnotify.redis_client import Client, Script, each

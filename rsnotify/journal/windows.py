@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.claims import Claims
-from rsnotify.journal.clock_watch import ClockWatch, redis_now
+from rsnotify.journal.coordination import Claims, ClockWatch, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.window import MINUTE, ClockHistory, JournalRecord, Span, Window
 from rsnotify.redis_client import Client, Script, each

@@ -7,7 +7,7 @@ pass.
 
 from pathlib import Path
 
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.loops import Loop
 from rsnotify.operation.health import Health, Writable, WritableParts
 from rsnotify.operation.metrics import Metrics

@@ -21,7 +21,7 @@ from rsnotify.channels.admission import Channels
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.appends import Histogram
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal

@@ -21,7 +21,7 @@ from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import Application, Route, Routes, WebSocketRoute
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.reading import History
 from rsnotify.journal.sets import Sets

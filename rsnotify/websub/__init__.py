@@ -17,7 +17,7 @@ answer means; `Ownership.record_progress` writes that to Redis.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.registry.tokens import Tokens
 from rsnotify.websub.call_slots import Slots

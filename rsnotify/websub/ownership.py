@@ -12,7 +12,7 @@ from contextlib import suppress
 from time import monotonic
 
 from rsnotify.errors import TryAgain
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.healing import plan_recall
 from rsnotify.loops import repeat
 from rsnotify.websub.delivery import Deliverer, Rights

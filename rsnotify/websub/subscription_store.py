@@ -22,7 +22,7 @@ import msgspec
 
 from rsnotify.errors import TooFewReplicas, TooMany, TryAgain, Unanswered
 from rsnotify.journal import keys
-from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.healing import Recent
 from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position

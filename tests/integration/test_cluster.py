@@ -12,7 +12,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.repairing import Repairs
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import Sets

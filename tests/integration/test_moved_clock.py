@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.claims import Claims
+from rsnotify.journal.coordination import Claims
 from rsnotify.journal.window import DAY as DAY_MICROSECONDS
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position

@@ -19,7 +19,7 @@ from rsnotify.documents.documents import change_list
 from rsnotify.documents.snapshots import Snapshot, Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.claims import Claim
+from rsnotify.journal.coordination import Claim
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.submission import fragment_of
 from rsnotify.journal.window import (

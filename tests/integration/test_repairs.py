@@ -6,7 +6,7 @@ import pytest
 
 from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
 from rsnotify.journal import keys, repairing
-from rsnotify.journal.clock_watch import redis_now
+from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.healing import loc_of
 from rsnotify.journal.hub import Hub

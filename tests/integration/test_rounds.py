@@ -10,7 +10,7 @@ import pytest
 
 from rsnotify.errors import PartAway, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.following import (
     LEAST_CHANNELS,
     MOST_CHANNELS,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from rsnotify.journal import bell as module
+from rsnotify.journal import coordination as module
 from rsnotify.journal import keys
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.loops import end
 from rsnotify.redis_client import connect
 from tests.support.redis_server import RedisServer

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
 from rsnotify import __version__
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions

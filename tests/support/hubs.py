@@ -1,6 +1,6 @@
 """Hubs on a real Redis without a process around them, and what is published to them."""
 
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import Sets

@@ -22,7 +22,7 @@ from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
-from rsnotify.journal.bell import Bell
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.reading import History

@@ -15,7 +15,7 @@ import msgspec
 from rsnotify.documents.chores import ROUND_SECONDS
 from rsnotify.documents.snapshots import Snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.claims import Claim
+from rsnotify.journal.coordination import Claim
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.keys import STATE_SHARDS
 from rsnotify.journal.submission import Submission

@@ -15,7 +15,7 @@ import msgspec
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.claims import Claim, Claims
+from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
 from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position
