@@ -21,7 +21,6 @@ PURE = (
     "rsnotify/resourcesync/forms.py",
     "rsnotify/journal/cache.py",
     "rsnotify/journal/gzip_parts.py",
-    "rsnotify/journal/query.py",
     "rsnotify/journal/healing.py",
     "rsnotify/journal/set_options.py",
     "rsnotify/journal/submission.py",

@@ -27,10 +27,14 @@ from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, 
 from rsnotify.http.bounds import Held
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import (
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.loops import repeat
+from rsnotify.registry.access import Access, origins_that_read
+from rsnotify.registry.requests import (
     CHANNEL,
     CHANNELS,
     LAST_EVENT_ID,
+    SUBPROTOCOL,
     check_not_future,
     parse_cursors,
     parse_moment,
@@ -39,10 +43,6 @@ from rsnotify.journal.query import (
     parse_start,
     render_cursors,
 )
-from rsnotify.journal.set_options import SetRecord
-from rsnotify.loops import repeat
-from rsnotify.registry.access import Access, origins_that_read
-from rsnotify.registry.requests import SUBPROTOCOL
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind

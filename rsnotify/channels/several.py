@@ -15,7 +15,7 @@ from rsnotify.channels.reader import Keepalive, Reader
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import render_cursors
+from rsnotify.registry.requests import render_cursors
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 

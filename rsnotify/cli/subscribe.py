@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, token_for
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.journal.query import parse_moment
+from rsnotify.registry.requests import parse_moment
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.answer import NotAHub

@@ -41,11 +41,9 @@ from rsnotify.documents.responses import (
 )
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
-from rsnotify.journal import query
 from rsnotify.journal.cache import Cache, Tail
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import check_not_future, parse_start
 from rsnotify.journal.window import (
     DAY,
     JournalRecord,
@@ -59,6 +57,7 @@ from rsnotify.journal.window import (
     stretch_after,
 )
 from rsnotify.journal.windows import Windows
+from rsnotify.registry.requests import CHANGE_LIST, DOCUMENT, Query, check_not_future, parse_start
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import LIST_FORMS, XML
 from rsnotify.resourcesync.notification import ChannelName
@@ -218,7 +217,7 @@ class ChangeListEndpoints:
 
     async def current(self, request: Request) -> Response:
         """The open list; with `?from=` or `?until=` the changes after or up to a position."""
-        asked = query_of(request, query.CHANGE_LIST)
+        asked = query_of(request, CHANGE_LIST)
         after = parse_start(asked)
         requested = await self._admission.admit(request, LIST_FORMS)
         if after is not None and self._hub.known.is_former(requested.name, after):
@@ -233,7 +232,7 @@ class ChangeListEndpoints:
 
     async def by_beginning(self, request: Request) -> Response:
         """The open or closed list of the window that begins at the position in the path."""
-        asked = query_of(request, query.CHANGE_LIST)
+        asked = query_of(request, CHANGE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         from_ = _beginning(request.path_params["from_"])
         found = await self._window(requested, from_)
@@ -364,7 +363,7 @@ class ChangeListEndpoints:
     # --- lists of lists ------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
-        query_of(request, query.DOCUMENT)
+        query_of(request, DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         span = await self._windows.span(requested.name, after=begin)
@@ -382,7 +381,7 @@ class ChangeListEndpoints:
         return await self._kept.respond(request, info, describe)
 
     async def archive(self, request: Request) -> Response:
-        query_of(request, query.DOCUMENT)
+        query_of(request, DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
         windows, _ = split((await self._windows.span(requested.name)).windows, begin)
@@ -409,7 +408,7 @@ class ChangeListEndpoints:
         return Rejected(f"no Change List begins at {from_}", status=404)
 
 
-def _asks_for_page(asked: query.Query) -> bool:
+def _asks_for_page(asked: Query) -> bool:
     return "limit" in asked or "until" in asked
 
 

@@ -20,7 +20,9 @@ from rsnotify.documents.documents import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, RequestedSet, document_response, stream_list
 from rsnotify.documents.stretches import NOBODY, ReadTurns
 from rsnotify.errors import Rejected, Trimmed, TryAgain
-from rsnotify.journal.query import (
+from rsnotify.journal.reading import History
+from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
+from rsnotify.registry.requests import (
     Query,
     check_not_future,
     parse_moment,
@@ -28,8 +30,6 @@ from rsnotify.journal.query import (
     single,
     whole_number,
 )
-from rsnotify.journal.reading import History
-from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
 from rsnotify.single_flight import AtOnce

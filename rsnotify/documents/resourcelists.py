@@ -34,9 +34,8 @@ from rsnotify.documents.responses import (
 )
 from rsnotify.documents.snapshots import PART_RESOURCES, Snapshot, Snapshots
 from rsnotify.errors import Rejected
-from rsnotify.journal import query
 from rsnotify.journal.gzip_parts import PackedEntries, count_entries, some_entries
-from rsnotify.journal.query import Query, whole_number
+from rsnotify.registry.requests import DOCUMENT, RESOURCE_LIST, Query, whole_number
 from rsnotify.resourcesync.forms import LIST_FORMS, NDJSON, XML
 from rsnotify.resourcesync.xml_writer import Document
 
@@ -52,7 +51,7 @@ class ResourceListEndpoints:
         self._page_size = page_size
 
     async def newest(self, request: Request) -> Response:
-        asked = query_of(request, query.RESOURCE_LIST)
+        asked = query_of(request, RESOURCE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         snapshot = await self._snapshots.newest(requested.name)
         if snapshot is None:
@@ -61,7 +60,7 @@ class ResourceListEndpoints:
 
     async def archive(self, request: Request) -> Response:
         """The Resource List Archive: the snapshots that were replaced and are kept."""
-        query_of(request, query.DOCUMENT)
+        query_of(request, DOCUMENT)
         requested = await self._admission.admit(request)
         past = await self._snapshots.archived(requested.name)
         if not past:
@@ -89,7 +88,7 @@ class ResourceListEndpoints:
         return await rendered_response(request, info, lambda: _index(requested, snapshot))
 
     async def part(self, request: Request) -> Response:
-        asked = query_of(request, query.RESOURCE_LIST)
+        asked = query_of(request, RESOURCE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         found = _PART(request.path_params["part"])
         if found is None:

@@ -24,10 +24,9 @@ from starlette.types import Receive, Scope, Send
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import Query, parse_query
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.access import Access
-from rsnotify.registry.requests import BaseUrl
+from rsnotify.registry.requests import BaseUrl, Query, parse_query
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accepts_gzip, wanted_form
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json

@@ -14,7 +14,6 @@ from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.following import STALE_SECONDS, Checking, Following, Shortcut
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.query import SetsAsked
 from rsnotify.journal.reading import History, Reading
 from rsnotify.journal.repairing import Repairing, Repairs
 from rsnotify.journal.set_options import SetOptions, SetRecord
@@ -120,11 +119,6 @@ class Hub:
     @property
     def sets(self) -> dict[str, SetRecord]:
         return self.known.records
-
-    def sets_asked(self, asked: SetsAsked) -> list[SetRecord]:
-        """The sets that are asked for, by name."""
-        found = [each for each in self.sets.values() if asked.includes(each.name)]
-        return sorted(found, key=lambda record: record.name)
 
     def record(self, set_name: str) -> SetRecord:
         record = self.known.records.get(set_name)

@@ -19,10 +19,9 @@ from starlette.responses import HTMLResponse, Response
 
 from rsnotify import __version__
 from rsnotify.http.endpoints import Route, Routes
-from rsnotify.journal import query
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
-from rsnotify.registry.requests import COOKIE
+from rsnotify.registry import requests
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import MAX_ENTRIES
@@ -179,7 +178,7 @@ SETS = {
     "type": "array",
     "items": {"type": "string", "pattern": f"^{NAME.pattern}(?:@{MOMENT_OR_DAY[1:-1]})?$"},
     "minItems": 1,
-    "maxItems": query.SETS_OF_A_CONNECTION,
+    "maxItems": requests.SETS_OF_A_CONNECTION,
     "description": "Each set once; `name@position` for one with a position of its own",
 }
 SECURITY: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -213,7 +212,7 @@ def described(routes: Routes) -> Json:
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "token in the address": {"type": "apiKey", "in": "query", "name": "access_token"},
-                "JWT in a cookie": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+                "JWT in a cookie": {"type": "apiKey", "in": "cookie", "name": requests.COOKIE},
             },
         },
     }
@@ -263,8 +262,8 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
-        elif name == "limit" and operation.query == query.SETS:
-            limit = {"type": "integer", "minimum": 1, "maximum": query.SETS_LISTED}
+        elif name == "limit" and operation.query == requests.SETS:
+            limit = {"type": "integer", "minimum": 1, "maximum": requests.SETS_LISTED}
             yield {"name": name, "in": "query", "schema": limit}
         elif name != "access_token" or operation.who != "reader":
             yield _parameter(name, "query")

@@ -9,7 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.journal.query import (
+from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
+from rsnotify.registry.requests import (
     CHANGE_LIST,
     CHANNEL,
     CHANNELS,
@@ -18,7 +19,6 @@ from rsnotify.journal.query import (
     RIGHTS,
     SETS,
 )
-from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.websub.rules import SECRET_BYTES, URL_CHARACTERS
 

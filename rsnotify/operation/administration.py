@@ -13,10 +13,10 @@ from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import RIGHTS, parse_query, parse_sets_asked, single
 from rsnotify.journal.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions
 from rsnotify.journal.window import DAY
 from rsnotify.registry.access import Access
+from rsnotify.registry.requests import RIGHTS, parse_query, parse_sets_asked, single
 from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import MICROSECONDS, Position, misfit, problem
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
@@ -70,7 +70,7 @@ class Administration:
 
     async def list_sets(self, request: Request) -> Response:
         asked = parse_sets_asked(request.scope["query_string"])
-        told = await self._access.told_of(request, self._hub.sets_asked(asked))
+        told = await self._access.told_of(request, asked.among(self._hub.sets))
         return JsonResponse(told[: asked.limit])
 
     async def show_rights(self, request: Request) -> Response:

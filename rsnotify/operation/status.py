@@ -20,12 +20,12 @@ from rsnotify.errors import TryAgain
 from rsnotify.http.endpoints import JsonResponse
 from rsnotify.journal import keys
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import parse_sets_asked
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window, changes_since
 from rsnotify.operation.reports import Peers, Report
 from rsnotify.redis_client import Client, each
 from rsnotify.registry.access import Access
+from rsnotify.registry.requests import parse_sets_asked
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 
@@ -112,7 +112,7 @@ class Status:
 
     async def get(self, request: Request) -> Response:
         asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
-        told = await self._access.told_of(request, self._hub.sets_asked(asked))
+        told = await self._access.told_of(request, asked.among(self._hub.sets))
         reports = self._peers.now()
         status = _of_this(reports[0]) | {
             "base_url": self._hub.base_url,

@@ -1,24 +1,34 @@
-"""What a request says of itself: the base URL it came to, the peer that limits count, its token.
+"""What a request says of itself, and what it asks for. Nothing here knows a clock or a set.
 
-The public address that the operator chose comes first. Forwarded headers count only from proxies
-that the operator trusts, and what a stranger puts into `Host` is checked. An IPv4 address in IPv6
-notation counts as the IPv4 address; an IPv6 network of 64 bits counts as one peer.
+Of itself: the base URL it came to, the peer that limits count, its token. The public address that
+the operator chose comes first. Forwarded headers count only from proxies that the operator trusts,
+and what a stranger puts into `Host` is checked. An IPv4 address in IPv6 notation counts as the IPv4
+address; an IPv6 network of 64 bits counts as one peer.
 
 A token may be in a header, a WebSocket subprotocol, the address or a cookie. A page of any site can
 have its visitor's browser send a cookie. So a cookie counts only for pages that the browser says
 are of the hub's own origin, or of one that the operator has named.
+
+The query of an address asks for positions, sets and pages: one parser for all that is read,
+channels in every form, and lists. A name that is not known is refused, because a reader that
+misspells `from` would silently lose changes.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
-from starlette.requests import HTTPConnection
 
 from rsnotify.errors import Rejected
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.resourcesync.change import MICROSECONDS, Position
+
+if TYPE_CHECKING:  # commands parse positions, and have no web framework
+    from starlette.requests import HTTPConnection
 
 # --- base URL and peer ---------------------------------------------------------------------------
 
@@ -41,7 +51,7 @@ class BaseUrl:
         self._public_url = public_url
         self._trusted = trusted
 
-    def base(self, request: HTTPConnection) -> str:
+    def base(self, request: "HTTPConnection") -> str:
         if self._public_url is not None:
             return self._public_url
         host, scheme = request.headers.get("host", ""), request.url.scheme
@@ -53,7 +63,7 @@ class BaseUrl:
             raise Rejected("the Host header is missing or not valid")
         return f"{scheme}://{host}"
 
-    def origin(self, request: HTTPConnection) -> str:
+    def origin(self, request: "HTTPConnection") -> str:
         """That of the hub's own pages; nothing if the request does not say it."""
         try:
             parts = urlsplit(self.base(request))
@@ -61,7 +71,7 @@ class BaseUrl:
             return ""
         return f"{parts.scheme}://{parts.netloc}"
 
-    def asker(self, request: HTTPConnection) -> str:
+    def asker(self, request: "HTTPConnection") -> str:
         """The address that limits count: the peer's, or the one behind trusted proxies."""
         host = peer_of(request)
         if not self._trusted:
@@ -78,7 +88,7 @@ class BaseUrl:
         """The address for which a connection counts; None for that of a trusted proxy."""
         return None if self._trusts(host) else _asker(host)
 
-    def _is_trusted(self, request: HTTPConnection) -> bool:
+    def _is_trusted(self, request: "HTTPConnection") -> bool:
         return self._trusts(peer_of(request))
 
     def _trusts(self, host: str) -> bool:
@@ -88,7 +98,7 @@ class BaseUrl:
         return address is not None and any(address in network for network in self._trusted)
 
 
-def peer_of(connection: HTTPConnection) -> str:
+def peer_of(connection: "HTTPConnection") -> str:
     """The address that the connection came from; nothing if it has none."""
     client = connection.scope.get("client")
     return client[0] if client else ""
@@ -116,14 +126,14 @@ def _address(text: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _forwarded_for(request: HTTPConnection) -> Iterator[str]:
+def _forwarded_for(request: "HTTPConnection") -> Iterator[str]:
     """From the nearest on."""
     lines = ",".join(request.headers.getlist("x-forwarded-for"))
     for hop in reversed(lines.split(",")[-HOPS:]):
         yield hop.strip()
 
 
-def _nearest(request: HTTPConnection, name: str) -> str:
+def _nearest(request: "HTTPConnection", name: str) -> str:
     """What the nearest proxy added; anybody may have written what is before it."""
     return request.headers.get(name, "").rpartition(",")[2].strip()
 
@@ -142,7 +152,7 @@ class SentToken(msgspec.Struct, frozen=True):
     in_address: bool
 
 
-def sent_token(connection: HTTPConnection) -> SentToken | None:
+def sent_token(connection: "HTTPConnection") -> SentToken | None:
     """From the header, the subprotocol or the query: what no browser adds by itself."""
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
@@ -177,3 +187,158 @@ def is_jwt(text: str) -> bool:
     (True, False, False)
     """
     return text.startswith("eyJ") and text.count(".") == 2
+
+
+# --- query ---------------------------------------------------------------------------------------
+
+# The parameters that each kind of address knows.
+DOCUMENT = ("access_token", "format")
+RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
+CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
+CHANNEL = (*DOCUMENT, "from", "since")
+CHANNELS = (*CHANNEL, "set")
+SETS = ("name", "search", "limit")
+RIGHTS = ("name",)
+
+LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
+
+AHEAD_SECONDS = 5  # by how much the clocks of hub and Destination may differ
+SETS_OF_A_CONNECTION = 100
+SETS_LISTED = 10_000
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)  # in an address, `+` means a space
+
+Query = Mapping[str, Sequence[str]]
+
+
+class SetCursor(NamedTuple):
+    """A set that is asked for by its name, and the position from which on."""
+
+    set_name: str
+    after: Position | None
+
+
+def parse_query(text: bytes, known: Sequence[str]) -> Query:
+    """The values of each parameter, in their order; names that are not known are refused."""
+    query: dict[str, list[str]] = {}
+    for name, value in parse_qsl(text.decode("latin-1"), keep_blank_values=True):
+        query.setdefault(name, []).append(value)
+    unknown = [repr(name) for name in query if name not in known]
+    if unknown:
+        names = ", ".join(known)
+        raise _refused(f"unknown parameter {', '.join(unknown)}; known here: {names}")
+    single(query, "format")
+    return query
+
+
+def parse_start(query: Query) -> Position | None:
+    """What `from` says; `since` is another word for it."""
+    found = {parse_moment(text, name) for name in ("from", "since") for text in query.get(name, ())}
+    if len(found) > 1:
+        raise _refused("`from` and `since` are two words for one position: send only one")
+    return found.pop() if found else None
+
+
+def single(query: Query, name: str) -> str | None:
+    """The value of a parameter that may be given once."""
+    values = query.get(name, ())
+    if len(values) > 1:
+        raise _refused(f"`{name}` is given more than once")
+    return values[0] if values else None
+
+
+def whole_number(query: Query, name: str, low: int, high: int, default: int) -> int:
+    text = single(query, name)
+    if text is None:
+        return default
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or not low <= int(text) <= high:
+        raise _refused(f"{name} is {text[:80]!r}: it must be a whole number from {low} to {high}")
+    return int(text)
+
+
+def parse_moment(text: str, name: str = "from") -> Position:
+    """A full datetime with its zone, or a date alone: its first moment in UTC."""
+    text = _LOST_PLUS.sub("+", text)
+    try:
+        return Position.parse(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
+    except (ValueError, OverflowError) as error:
+        raise _refused(f"malformed `{name}`: {error}") from None
+
+
+def check_not_future(after: Position, newest: Position, now: int) -> None:
+    """Refuse a position that no change can have yet. `now` is in microseconds."""
+    if after > max(newest, now + AHEAD_SECONDS * MICROSECONDS):
+        raise _refused(f"`from` is in the future: {after}")
+
+
+def _refused(detail: str) -> Rejected:
+    return Rejected(detail, close_code=4400)
+
+
+# --- which sets are shown -------------------------------------------------------------------------
+
+
+class SetsAsked(NamedTuple):
+    """Which sets an answer is to tell of."""
+
+    name: str | None  # this one
+    search: str  # those that have it in their names
+    limit: int | None  # so many at most
+
+    def among(self, sets: Mapping[str, SetRecord]) -> list[SetRecord]:
+        """Those that are asked for, by name."""
+        names = (name for name in sets if self.name in (None, name) and self.search in name)
+        return [sets[name] for name in sorted(names)]
+
+
+def parse_sets_asked(text: bytes, limit: int | None = None) -> SetsAsked:
+    """What `?name=`, `?search=` and `?limit=` say."""
+    query = parse_query(text, SETS)
+    return SetsAsked(
+        name=single(query, "name"),
+        search=(single(query, "search") or "").lower(),
+        limit=whole_number(query, "limit", 1, SETS_LISTED, 0) or limit,
+    )
+
+
+# --- several sets --------------------------------------------------------------------------------
+
+
+def parse_sets(query: Query) -> list[SetCursor]:
+    """The sets of `?set=a&set=b@T`; `from` is for those without a position of their own."""
+    start = parse_start(query)
+    texts = query.get("set", ())
+    if not 1 <= len(texts) <= SETS_OF_A_CONNECTION:
+        raise _refused(
+            f"{len(texts)} sets are asked for: name 1 to {SETS_OF_A_CONNECTION}, `?set=a&set=b`"
+        )
+    wanted = [_parse_set(text, start) for text in texts]
+    _check_each_once([each.set_name for each in wanted])
+    return wanted
+
+
+def _parse_set(text: str, start: Position | None) -> SetCursor:
+    name, at, moment = text.partition("@")
+    return SetCursor(name, parse_moment(moment, f"set={name}@") if at else start)
+
+
+def _check_each_once(names: Sequence[str]) -> None:
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise _refused(f"set {min(twice)!r} is named twice")
+
+
+def render_cursors(cursors: Iterable[tuple[str, Position]]) -> str:
+    """`a@T,b@T`: where a reader of several sets stands in each."""
+    return ",".join(f"{name}@{position}" for name, position in cursors)
+
+
+def parse_cursors(text: str) -> dict[str, Position]:
+    """What `render_cursors` has written, as a peer sends it back."""
+    cursors: dict[str, Position] = {}
+    for each in text.split(","):
+        name, _, moment = each.partition("@")
+        cursors[name] = parse_moment(moment, LAST_EVENT_ID)
+    return cursors

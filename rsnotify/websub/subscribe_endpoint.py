@@ -22,10 +22,9 @@ from starlette.responses import PlainTextResponse, Response
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.query import CHANNEL, check_not_future, parse_query, parse_start
 from rsnotify.journal.set_options import SetRecord, channel_of_own_topic
 from rsnotify.registry.access import JWT, Access
-from rsnotify.registry.requests import BaseUrl
+from rsnotify.registry.requests import CHANNEL, BaseUrl, check_not_future, parse_query, parse_start
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form

@@ -25,7 +25,6 @@ from rsnotify.journal import (
     appends,
     cache,
     healing,
-    query,
     repairing,
     sets,
     submission,
@@ -41,7 +40,7 @@ from rsnotify.publishing.loads import load, load_formats
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
-from rsnotify.registry import access, jwt_rules
+from rsnotify.registry import access, jwt_rules, requests
 from rsnotify.resourcesync import change_rules, forms, notification, tables
 from rsnotify.resourcesync import xml_structure as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -144,7 +143,7 @@ LIMITS: dict[str, float] = {
     "seconds that a token is accepted after it was replaced": administration.GRACE_SECONDS,
     "body of a request about sets or tokens": administration.BODY_BYTES,
     "sets in a status, if no `limit` is sent": status.SETS_SHOWN,
-    "`limit` of a list of sets, or of a status": query.SETS_LISTED,
+    "`limit` of a list of sets, or of a status": requests.SETS_LISTED,
     "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
@@ -153,8 +152,8 @@ LIMITS: dict[str, float] = {
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
-    "sets over one connection": query.SETS_OF_A_CONNECTION,
-    "seconds that a position may be in the future": query.AHEAD_SECONDS,
+    "sets over one connection": requests.SETS_OF_A_CONNECTION,
+    "seconds that a position may be in the future": requests.AHEAD_SECONDS,
     "bytes, or one notification, for a reader who is behind, before the next one's turn": (
         turns.TURN_BYTES
     ),
@@ -427,7 +426,7 @@ def test_an_answer_names_100_faults_and_does_not_count_the_others(wrong: int, mo
 
 def test_a_position_may_be_5_seconds_in_the_future_and_no_more() -> None:
     now, newest = 10 * MICROSECONDS, Position(0)
-    query.check_not_future(Position(now + 5 * MICROSECONDS), newest, now)
+    requests.check_not_future(Position(now + 5 * MICROSECONDS), newest, now)
     with pytest.raises(Rejected, match="in the future"):
-        query.check_not_future(Position(now + 5 * MICROSECONDS + 1), newest, now)
-    query.check_not_future(Position(now * 9), Position(now * 9), now)  # there is such a change
+        requests.check_not_future(Position(now + 5 * MICROSECONDS + 1), newest, now)
+    requests.check_not_future(Position(now * 9), Position(now * 9), now)  # there is such a change

@@ -10,7 +10,6 @@ import pytest
 
 from rsnotify import errors
 from rsnotify.errors import TryAgain
-from rsnotify.journal.query import CHANNEL, CHANNELS
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
@@ -18,7 +17,7 @@ from rsnotify.operation.administration import NewToken
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
-from rsnotify.registry.requests import COOKIE, SUBPROTOCOL
+from rsnotify.registry.requests import CHANNEL, CHANNELS, COOKIE, SUBPROTOCOL
 from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.document_rules import judge
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH

@@ -3,7 +3,8 @@
 import pytest
 
 from rsnotify.errors import Rejected
-from rsnotify.journal.query import (
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.registry.requests import (
     CHANGE_LIST,
     CHANNEL,
     CHANNELS,
@@ -154,8 +155,9 @@ def test_a_form_is_named_once() -> None:
     ],
 )
 def test_sets_are_asked_for_by_name_or_by_a_part_of_it(query: str, names: list[str]) -> None:
-    asked = parse_sets_asked(query.encode())
-    assert [name for name in ("cats", "dogs", "hotdogs") if asked.includes(name)] == names
+    sets = {name: SetRecord(name=name, created="") for name in ("hotdogs", "cats", "dogs")}
+    found = parse_sets_asked(query.encode()).among(sets)
+    assert [record.name for record in found] == names
 
 
 def test_a_limit_of_sets_is_1_to_10000() -> None:
