@@ -274,7 +274,8 @@ class ChangeListEndpoints:
         if _is_cold(kept, record):
             self._warm(requested.name, kept, until)
         else:
-            await self._grow_to(requested.name, kept, until)
+            if kept.until < until:
+                await self._grow_to(requested.name, kept, until)
             if requested.form is XML:
                 made = await self._from_memory(requested, kept, head, until, in_gzip=in_gzip)
                 if made is not None:

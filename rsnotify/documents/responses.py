@@ -286,14 +286,11 @@ def _microseconds(date: str) -> float:
 class RequestedSet(NamedTuple):
     """A set that the peer may read, in which form, and the base URL for links in the answer."""
 
+    name: str
     record: SetRecord
     base: str
     form: Form
     find: Callable[[str], SetRecord]  # the set as it is at that moment
-
-    @property
-    def name(self) -> str:
-        return self.record.name
 
     def info(
         self, tag: str, modified: int, *, is_fixed: bool = False, head: ListHead | None = None
@@ -318,7 +315,7 @@ class SetAdmission:
         await self._access.require_reader(request, name, self._hub.sets.get(name))
         record = self._hub.record(name)
         base, form = self._base_url.base(request), form_of(request, forms)
-        return RequestedSet(record, base, form, self._hub.record)
+        return RequestedSet(name, record, base, form, self._hub.record)
 
 
 def query_of(request: Request, known: Sequence[str]) -> Query:
