@@ -353,6 +353,16 @@ class MoreCommands:
     """What any client can do besides the commands of Redis."""
 
     listening_pool: Callable[[], Pool]
+    once: Callable[[Sequence[Command]], Awaitable[list[Any]]]
+
+    async def durably(self, commands: Sequence[Command]) -> list[Any]:
+        """Execute these like `once`, again if the connection was lost; an error is raised."""
+        try:
+            return judge_answers(await self.once(commands), raise_on_error=True)
+        except Unanswered as error:
+            if not is_connection_lost(error):
+                raise
+        return judge_answers(await self.once(commands), raise_on_error=True)
 
     @asynccontextmanager
     async def listening(self, hear: Callable[[Any], None]) -> AsyncIterator[ListeningConnection]:
@@ -444,18 +454,16 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
 
     async def together(self, commands: Sequence[Command]) -> list[Any]:
         """The answers to many that may be repeated; an error is one of them."""
-        answers = await self._repeatable(commands)
+        answers = await repeatable(self.connection_pool, commands)
         for at, answer in enumerate(answers):
             if isinstance(answer, NoScriptError):
-                (answers[at],) = await self._repeatable([Script.in_full(commands[at])])
+                in_full = [Script.in_full(commands[at])]
+                (answers[at],) = await repeatable(self.connection_pool, in_full)
         return answers
 
     async def atomically(self, commands: Sequence[Command]) -> list[Any]:
         """All of these or none."""
-        return executed(await self._repeatable(as_transaction(commands)))
-
-    async def _repeatable(self, commands: Sequence[Command]) -> list[Any]:
-        return await repeatable(self.connection_pool, commands)
+        return executed(await repeatable(self.connection_pool, as_transaction(commands)))
 
     async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
         """Execute these in one round trip that is not repeated; an error is an answer.
@@ -493,10 +501,6 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
             found[at] = answer
         return found
 
-    async def durably(self, commands: Sequence[Command]) -> list[Any]:
-        """Execute these like `once`, again if the connection was lost; an error is raised."""
-        return await durably(self, commands)
-
 
 async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
     """The answers; a second time, if the connection died, as it does while it is idle."""
@@ -527,13 +531,3 @@ def executed(answers: Sequence[Any]) -> list[Any]:
         return list(answers[-1])
     refused = [each for each in answers if isinstance(each, Exception)]
     raise judge(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
-
-
-async def durably(client: Any, commands: Sequence[Command]) -> list[Any]:
-    """Execute these like `once`, again if the connection was lost; an error is raised."""
-    try:
-        return judge_answers(await client.once(commands), raise_on_error=True)
-    except Unanswered as error:
-        if not is_connection_lost(error):
-            raise
-    return judge_answers(await client.once(commands), raise_on_error=True)

@@ -50,7 +50,6 @@ from rsnotify.redis_client.client import (
     Servers,
     answer_raw,
     as_transaction,
-    durably,
     exchange,
     executed,
     in_words,
@@ -560,7 +559,3 @@ class ClusterClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the libr
     async def _read_then(self, command: Command) -> Any:
         (answer,) = judge_answers([await self.route(routed_to(command))], raise_on_error=False)
         return answer
-
-    async def durably(self, commands: Sequence[Command]) -> list[Any]:
-        """Execute these like `once`, again if the connection was lost; an error is raised."""
-        return await durably(self, commands)

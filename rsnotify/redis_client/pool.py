@@ -10,7 +10,6 @@ the order in which they came.
 import asyncio
 import re
 from abc import abstractmethod
-from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
@@ -263,7 +262,7 @@ class Pool(redis.ConnectionPool):
     def __init__(self, *, timeout: float, **options: Any) -> None:
         super().__init__(**options)
         self._turn_seconds = timeout
-        self._turns = _Turns(self.max_connections)
+        self._turns = asyncio.Semaphore(self.max_connections)
         self._idle: list[DirectConnection] = []
         self._open: set[DirectConnection] = set()
 
@@ -275,8 +274,10 @@ class Pool(redis.ConnectionPool):
 
         A turn is waited for until then, by the monotonic clock.
         """
-        if not self._turns.take():
+        if self._turns.locked():
             await self._wait_for_turn(until)
+        else:
+            await self._turns.acquire()
         try:
             while self._idle and not new:
                 connection = self._idle.pop()
@@ -285,13 +286,13 @@ class Pool(redis.ConnectionPool):
                 await self._close(connection)
             return await self._connect()
         except BaseException:
-            self._turns.give_back()
+            self._turns.release()
             raise
 
     async def _wait_for_turn(self, until: float) -> None:
         try:
             async with asyncio.timeout(min(until - monotonic(), self._turn_seconds)):
-                await self._turns.wait()
+                await self._turns.acquire()
         except TimeoutError:
             raise ConnectionLost("all connections to Redis are in use") from None
 
@@ -313,7 +314,7 @@ class Pool(redis.ConnectionPool):
             else:
                 await self._close(connection)
         finally:
-            self._turns.give_back()
+            self._turns.release()
 
     async def _close(self, connection: DirectConnection) -> None:
         self._open.discard(connection)
@@ -327,37 +328,3 @@ class Pool(redis.ConnectionPool):
         for connection in self._open:
             connection.abort()
         await super().disconnect(inuse_connections)
-
-
-class _Turns:
-    """So many at the same time; who waits gets one in the order of asking."""
-
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def take(self) -> bool:
-        """Take a free one, if there is one: there is none while others wait."""
-        if not self._free:
-            return False
-        self._free -= 1
-        return True
-
-    async def wait(self) -> None:
-        """For one that somebody gives back."""
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if not turn.cancelled():  # it has come just now
-                self.give_back()
-            raise
-
-    def give_back(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._free += 1
