@@ -26,7 +26,13 @@ from rsnotify.channels.frames import (
     one_ping_or_pong,
     pong,
 )
-from rsnotify.http.bounds import WEBSOCKET, BoundedInput, InputTurns, ReceivedCounts
+from rsnotify.http.bounds import (
+    WEBSOCKET,
+    BoundedInput,
+    InputTurns,
+    ReceivedCounts,
+    unread_bytes,
+)
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.forms import XML, Form
 
@@ -191,7 +197,7 @@ class TransportReader(Reader, BoundedInput):
             self.transport.write(memoryview(data)[written:])
 
     def backlog(self) -> int:
-        return self.unread_output_bytes()
+        return unread_bytes(self.transport)
 
     def end_within(self, seconds: float) -> None:
         """Leave the channel; cut the connection if it has not ended by then."""

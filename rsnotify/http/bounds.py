@@ -438,10 +438,6 @@ class BoundedInput(asyncio.BufferedProtocol):
     @abstractmethod
     def data_received(self, data: bytes) -> None: ...
 
-    def unread_output_bytes(self) -> int:
-        """What was written and the peer has not read yet."""
-        return unread_bytes(self.transport)
-
     def turn_came(self) -> None:
         """Read on."""
         self.transport.resume_reading()
