@@ -252,9 +252,9 @@ class Feed:
 class Feeds:
     """One feed for each channel of each set."""
 
-    def __init__(self, cache: Cache, woken: asyncio.Event) -> None:
+    def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._woken = woken  # set when there is something to read
+        self.woken = asyncio.Event()  # set when there is something to read
         self._feeds: dict[ChannelName, Feed] = {}
         self._rung: dict[ChannelName, Position] = {}
         self._noting: list[set[str]] = []
@@ -355,6 +355,7 @@ class Feeds:
     def remember_read(self, feed: Feed, rows: Sequence[Row]) -> None:
         feed.memory.read(rows, rows[-1][0])
         self._cache.use(feed.memory)
+        self._cache.use(feed)
         self._note_growth(feed.channel)
 
     def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
@@ -398,7 +399,7 @@ class Feeds:
             self._note_growth(channel)
             rung = self._rung.get(channel)
             if rung is None:  # otherwise the task that follows is awake already
-                self._woken.set()
+                self.woken.set()
             if rung is None or head > rung:
                 self._rung[channel] = head
 

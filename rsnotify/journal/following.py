@@ -15,8 +15,7 @@ from math import ceil
 from time import monotonic
 
 from rsnotify.errors import TryAgain
-from rsnotify.journal.appends import Appended, Appends
-from rsnotify.journal.cache import Cache
+from rsnotify.journal.appends import Appended
 from rsnotify.journal.coordination import TOKEN_ACTS, Bell
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.healing import plan_recall
@@ -299,6 +298,7 @@ class Checking:
 
 # --- following -----------------------------------------------------------------------------------
 
+FEW_READERS = 8  # to write to them takes less than to make the answer
 OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
 
 
@@ -313,9 +313,7 @@ class Following:
         repairing: Repairing,
         sets: KnownSets,
         feeds: Feeds,
-        cache: Cache,
         *,
-        woken: asyncio.Event,
         base_url: str,
     ) -> None:
         self.caller = journal.appends.caller
@@ -325,10 +323,9 @@ class Following:
         self._repairing = repairing
         self._sets = sets
         self._feeds = feeds
-        self._cache = cache
-        self._woken = woken
         self._own_strokes: dict[str, str] = {}  # channel -> head, since the timer ran last
         self._older_strokes: dict[str, str] = {}  # those before: looked at when it runs next
+        self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
         self._base_url = base_url
         self.hear_of_token: Callable[[str, str], None] = lambda _, __: None
 
@@ -364,7 +361,7 @@ class Following:
             self._hear_own(name, head)
         elif not self._ring(name, head):
             self._checking.ring()
-            self._woken.set()
+            self._feeds.woken.set()
 
     def _ring(self, name: str, head: str) -> bool:
         """The journal of the channel ends there; False if these are not what they should be."""
@@ -395,10 +392,10 @@ class Following:
     async def _wait(self) -> None:
         if self._feeds.have_rung:
             return
-        self._woken.clear()
+        self._feeds.woken.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._checking.next_at - monotonic())):
-                await self._woken.wait()
+                await self._feeds.woken.wait()
 
     async def read_on(self) -> None:
         """Read new changes of the channels that rang, render them, push them."""
@@ -450,34 +447,13 @@ class Following:
             begin = feed.tail.head
             feed.push(render_notification(feed.channel, begin, taken, base_url=self._base_url))
             self._feeds.remember_read(feed, taken)
-            self._cache.use(feed)
             rows = rows[len(taken) :]
 
-
-FEW_READERS = 8  # to write to them takes less than to make the answer
-
-
-class Shortcut:
-    """Collects what was appended in one round, and pushes it as one notification."""
-
-    def __init__(
-        self,
-        appends: Appends,
-        following: Following,
-        checking: Checking,
-        sets: KnownSets,
-        feeds: Feeds,
-    ) -> None:
-        self._appends = appends
-        self._following = following
-        self._checking = checking
-        self._sets = sets
-        self._feeds = feeds
-        self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
+    # --- what this process has appended ----------------------------------------------------------
 
     def appended(self, feed: Feed, stored: Appended) -> None:
         """The journal has it: notify readers. Few are notified at once; many, or of many changes,
-        after the Sources of this round have their answers."""
+        after the Sources of this round have their answers, of all of it in one notification."""
         if stored.is_repeated or not self._feeds.is_read(feed):
             self._feeds.ring(feed.channel, stored.until)
             return
@@ -498,9 +474,9 @@ class Shortcut:
             self._tell(feed, waiting)
 
     def _tell(self, feed: Feed, waiting: dict[Position, Appended]) -> None:
-        if not self._appends.writing and not self._checking.lock.locked():
+        if not self._journal.appends.writing and not self._checking.lock.locked():
             rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
-            self._following.push(feed, rows)
+            self.push(feed, rows)
         newest = max(each.until for each in waiting.values())
         self._feeds.ring(feed.channel, newest)  # no news, if it was pushed
 

@@ -12,7 +12,7 @@ from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed, Feeds
-from rsnotify.journal.following import STALE_SECONDS, Checking, Following, Shortcut
+from rsnotify.journal.following import STALE_SECONDS, Checking, Following
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.reading import History, Reading
 from rsnotify.journal.repairing import Repairing, Repairs
@@ -45,8 +45,7 @@ class Hub:
         self._journal = journal
         self._registry = sets
         self.known = KnownSets()
-        woken = asyncio.Event()
-        self.feeds = Feeds(self.cache, woken)
+        self.feeds = Feeds(self.cache)
         journal.note_told = self.feeds.remember_told
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
         self.checking = Checking(journal, sets, self.repairing, self.known, self.feeds, bell)
@@ -59,12 +58,7 @@ class Hub:
             self.repairing,
             self.known,
             self.feeds,
-            self.cache,
-            woken=woken,
             base_url=base_url,
-        )
-        self._shortcut = Shortcut(
-            journal.appends, self.following, self.checking, self.known, self.feeds
         )
 
     # --- publishing ------------------------------------------------------------------------------
@@ -86,7 +80,7 @@ class Hub:
         except (JournalIsBehind, KeysMoving):
             stored = await self.repairing.append(feed, submission)
         self.feeds.remember_append(feed, submission, stored)
-        self._shortcut.appended(feed, stored)
+        self.following.appended(feed, stored)
         return stored.interval
 
     async def publish_each(

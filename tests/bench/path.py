@@ -155,7 +155,7 @@ async def _script_seconds(client: Client, append: Callable[[], Awaitable[object]
 
 
 async def _of_readers(submission: Submission) -> dict[str, float]:
-    feeds = Feeds(Cache(256, monotonic), asyncio.Event())
+    feeds = Feeds(Cache(256, monotonic))
     feeds.add_set("dataset1", "2026-01-01T00:00:00.000000Z")
     feed = feeds.get(CHANNEL)
     assert feed is not None

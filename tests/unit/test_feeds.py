@@ -13,12 +13,11 @@ CREATED = "2026-11-22T00:00:00.000000Z"
 
 
 def feeds_of_one_set() -> tuple[Feeds, Feed, asyncio.Event]:
-    woken = asyncio.Event()
-    feeds = Feeds(Cache(1, monotonic), woken)
+    feeds = Feeds(Cache(1, monotonic))
     feeds.add_set("dataset1", CREATED)
     feed = feeds.get(CHANNEL)
     assert feed is not None
-    return feeds, feed, woken
+    return feeds, feed, feeds.woken
 
 
 def after(feed: Feed, changes: int) -> Position:
