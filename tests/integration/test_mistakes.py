@@ -122,7 +122,7 @@ MISTAKES = [
     ("publish 'data set' LOC --url http://127.0.0.1:9", USE, "'data set' is not a valid name"),
     ("sets add 'data set' --url http://127.0.0.1:9", USE, "'data set' is not a valid name"),
     ("validate HUB/none.xml", USE, "there is nothing at this address: look whether it is right"),
-    ("validate http://[::1/x", USE, "http://[::1/x is no address that can be fetched: http and"),
+    ("validate http://[::1/x", USE, "http://[::1/x is no address that can be fetched"),
     ("validate http://127.0.0.1:9/a.xml", USE, "9/a.xml: connection refused"),
 ]
 
