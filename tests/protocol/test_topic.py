@@ -1,12 +1,17 @@
 """The topic URL, and publishing to it through the hub URI."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import aiohttp
 import pytest
+from websockets.asyncio.client import connect
 
 from tests.support.receivers import Receiver, has, subscribe, topic
-from tests.support.running import RunningHub, until
+from tests.support.running import TOKEN, RunningHub, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -75,6 +80,49 @@ async def test_after_a_restart_the_topic_still_has_the_latest_notification(tmp_p
 
 async def _all(receiver: Receiver, count: int) -> bool:
     return len(receiver.locs) == count
+
+
+@asynccontextmanager
+async def two_hubs(folder: Path, redis_url: str) -> AsyncIterator[tuple[RunningHub, RunningHub]]:
+    """Two hubs on one Redis, which write the same addresses."""
+    options = ("--redis", redis_url, "--public-url", "http://hub.example")
+    async with (
+        RunningHub(folder / "one", *options) as one,
+        RunningHub(folder / "two", *options) as two,
+    ):
+        yield one, two
+
+
+async def test_the_topic_has_what_any_hub_has_acknowledged(tmp_path, redis_url) -> None:
+    async with (
+        two_hubs(tmp_path, redis_url) as (one, two),
+        aiohttp.ClientSession() as session,
+    ):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        for number in range(150):
+            for hub in (one, two):
+                change = {"loc": f"http://example.com/{number}", "change": "updated"}
+                posting = session.post(
+                    f"{one.url}/api/sets/dataset1/changes", json=change, headers=headers
+                )
+                async with posting as posted:
+                    until = (await posted.json())["until"]
+                async with session.get(topic(hub)) as answer:
+                    assert f'until="{until}"' in await answer.text()
+
+
+async def test_the_topic_has_what_any_reader_has_got(tmp_path, redis_url) -> None:
+    async with (
+        two_hubs(tmp_path, redis_url) as (one, two),
+        connect(one.channel()) as channel,
+        aiohttp.ClientSession() as session,
+    ):
+        for number in range(20):
+            posting = asyncio.create_task(one.publish(f"http://example.com/{number}"))
+            delivered = await channel.recv()
+            async with session.get(topic(two)) as answer:
+                assert await answer.text() == delivered
+            await posting
 
 
 async def test_a_source_publishes_its_payload_to_the_hub_and_is_answered_200(
