@@ -51,6 +51,7 @@ async def test_an_endless_body_is_refused_while_it_arrives(hub: RunningHub) -> N
     for _ in range(BODY_BYTES // 0x100000 + 1):
         writer.write(chunk)
     assert b"413" in await reader.readline()
+    assert await reader.readuntil(b"post the changes in parts")
     writer.close()
 
 
