@@ -1,6 +1,7 @@
-"""Single flight: work that several callers need at the same time is done once for all of them.
+"""Work that is shared or cut into slices, so that nothing is done twice or holds up the loop.
 
-The work goes on even if all callers give up. If it fails unexpectedly, that is logged.
+`SingleFlight`: what several callers need at the same time is done once for all of them. It goes on
+even if all callers give up; if it fails unexpectedly, that is logged.
 """
 
 import asyncio

@@ -30,7 +30,7 @@ class SendingTransport(asyncio.Transport):
     """Keeps what a reader writes until the server takes it; meanwhile the reader waits."""
 
     def __init__(self) -> None:
-        super().__init__({"sslcontext": True, "socket": NoSocket()})  # nothing is written past it
+        super().__init__({"sslcontext": True, "socket": NoSocket()})  # so nobody writes past it
         self.close_code, self.close_reason = 1000, ""
         self._protocol: Any = None
         self._parts: deque[bytes] = deque()

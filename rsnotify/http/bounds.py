@@ -132,7 +132,7 @@ class ConnectionLimits:
 
 
 def tcp_state(peer: Any) -> int | None:
-    """How it is with the connection of this socket, if the kernel tells."""
+    """The TCP state of this socket, if the kernel says it."""
     if peer is None or not hasattr(socket, "TCP_INFO"):
         return None
     if peer.fileno() < 0:  # closed here

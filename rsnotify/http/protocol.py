@@ -46,7 +46,7 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content
 LAST_REQUEST_SECONDS = 1.0  # for an idle peer, whose next request may be on its way at shutdown
 PIPELINED = 8  # requests that may wait for earlier responses
-STARTED_A_TURN = 8  # of these and of handshakes, on all connections, in a turn of the event loop
+STARTED_A_TURN = 8  # requests and handshakes, on all connections, in a turn of the event loop
 FIRST_A_TURN = 64  # of requests that wait for no response
 LEFT_A_TURN = 256  # whose peers have left while they waited: to see that costs next to nothing
 LINGER_SECONDS = 30.0
@@ -54,7 +54,7 @@ LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender read
 LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
 LINGER_REQUESTS_BYTES = 256 * 1024  # of requests that nobody will answer, and of what is no body
 TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
-LEAST_BYTES = 512  # many a request
+LEAST_BYTES = 512  # most requests are longer
 
 
 class StartQueue(ByTurns):
@@ -231,7 +231,7 @@ class HttpProtocol(BoundedInput):
     def shutdown(self) -> None:
         """Called by uvicorn when the server stops: answer what is asked, and then close.
 
-        Who is idle may be asking just now; so they have a moment for it.
+        An idle peer may be sending a request just now, so it has a moment for it.
         """
         self._is_draining = True
         self._make_newest_the_last()

@@ -1,7 +1,8 @@
 """What of the journals is kept in memory: each channel's newest notifications, within one limit.
 
-Everything here can be read again from the journal, so any entry may be released at any time. A
-channel that nobody reads is released after a while even if there is room.
+Everything here can be read again from the journal, but for what is remembered for repairs, so any
+entry may be released at any time. A channel that nobody reads is released after a while even if
+there is room.
 
 A channel's tail holds its newest notifications for all readers. Consecutive ones join: `from_` is
 the `until` of the one before. It has a limit in bytes, too, which includes the frames made of its
@@ -46,7 +47,7 @@ class Budget(Generic[Owner]):
         self.total -= size
 
     def idle(self, since: float) -> list[Owner]:
-        """The keepers that were not used since then."""
+        """The owners that have not been used since then."""
         return [owner for owner, (_, used_at) in self._kept.items() if used_at < since]
 
     def _evicted(self) -> list[Owner]:
@@ -58,7 +59,7 @@ class Budget(Generic[Owner]):
         return given
 
     def __repr__(self) -> str:
-        return f"<Budget {self.total} of {self.limit} bytes, {len(self._kept)} keepers>"
+        return f"<Budget {self.total} of {self.limit} bytes, {len(self._kept)} owners>"
 
 
 IDLE_SECONDS = 60.0

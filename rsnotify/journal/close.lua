@@ -1,6 +1,6 @@
 -- Close a set's open Change List by time: at the newest edge of the grid that has passed.
 --
--- KEYS  1 record   2 windows (both as append.lua keeps them)
+-- KEYS  1 record   2 windows (both as journal.lua keeps them)
 -- ARGV  1 microseconds between the edges of the grid
 --
 -- Answer: 1 if it was closed just now. No later change can fall before the edge: `last` moves there.

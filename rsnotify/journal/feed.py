@@ -151,7 +151,7 @@ class Feed:
             self._watchers = self._watchers or None
 
     def writes_at_most(self, few: int) -> bool:
-        """Whether a push writes to so few readers, or fewer; many watchers are not counted out."""
+        """Whether a push writes to so few readers, or fewer; with many watchers it stops early."""
         watchers = self.watchers
         return len(watchers) <= few and sum(watcher.writes for watcher in watchers) <= few
 

@@ -4,6 +4,8 @@ The bell and the clock wake it; without the bell it is only slower. What this pr
 compared with Redis: the sets once a second, the journals in turn (see `Rounds`), and at once what
 this process changes itself. All of that under one lock, so that nobody changes the sets between
 reading and comparing.
+
+What this process appended itself, `Shortcut` pushes from memory: every publish passes through it.
 """
 
 import asyncio

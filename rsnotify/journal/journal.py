@@ -64,7 +64,7 @@ class Journal:
     ) -> list[Row]:
         """Up to `count` changes in `(after, until]`, oldest first; `Trimmed` if some are gone.
 
-        They end before a gap, and what begins before one and has no more changes is `Trimmed`.
+        They end before a gap; `Trimmed` if there are none between `after` and the gap.
         """
         end = "+" if until is None else until.stream_id
         pipeline = self.client.pipeline(transaction=False)

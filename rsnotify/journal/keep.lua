@@ -1,6 +1,6 @@
 -- Let what was written stand for a closed window, unless the window is no more.
 --
--- KEYS  1 windows (as append.lua keeps them)   2 what was written   3 where it shall stand
+-- KEYS  1 windows (as journal.lua keeps them)   2 what was written   3 where it shall stand
 -- ARGV  1 the window as it is kept there   2 how long it must be, in bytes
 --
 -- Answer: 1 if it stands there now, 0 if the window is no more or its writing took too long.

@@ -64,8 +64,8 @@ REMEMBERED_SECONDS = 24 * 3600  # far longer than a process remembers changes
 
 
 class Lineage(NamedTuple):
-    """Which server has a journal differs after it has been started again, or another has taken
-    over; `data` after Redis has been emptied."""
+    """Which servers have a journal: `servers` changes after a restart or a failover, `data` after
+    Redis has been emptied."""
 
     servers: Any  # of a `Client`
     data: bytes

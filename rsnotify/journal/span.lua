@@ -1,6 +1,6 @@
 -- Where a set's Change Lists stand, at one moment. It only reads, so a full Redis does it too.
 --
--- KEYS  1 record   2 windows (both as append.lua keeps them)
+-- KEYS  1 record   2 windows (both as journal.lua keeps them)
 -- ARGV  1 the score from which on windows are wanted   2 .. fields of the record
 --
 -- Answer: {the fields, the closed windows from there on, the oldest of all}.

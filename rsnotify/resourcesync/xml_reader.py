@@ -1,7 +1,7 @@
 """Reads `<urlset>` and `<sitemapindex>` documents.
 
-Reading is lenient: a value that does not fit its field is kept, and `validation` judges it. Only
-what a `Document` cannot represent is refused, and a document with too many faults to list.
+Reading is lenient: a value that does not fit its field is kept, and `document_rules` judges it.
+Only what a `Document` cannot represent is refused, and a document with too many faults to list.
 """
 
 import re
@@ -192,7 +192,7 @@ class EntryReader:
         return link
 
     def check_strays(self, described: Md | ForeignLink) -> None:
-        """Attributes out of place are left to `validation`; too many are refused here."""
+        """Attributes out of place are left to `document_rules`; too many are refused here."""
         for name, value in strays(described).items():
             message = f"{name}={value[:80]!r} is not allowed here"
             self.strays.append(self.with_index(Fault(message=message, field=name)))

@@ -3,15 +3,15 @@
 A subscription is a position in a channel, as every reader's is.
 
 `ownership`      which process looks after which share of the callbacks; `state` is what it knows
-`subscribers`    where each subscriber stands: idle, queued, waiting, suspended; who is called when
+`subscribers`    where each subscriber stands (drawn in `docs/design.md`); who is called when
 `delivery`       whether a subscriber may still read, what it is sent, what its answer means
 `verification`   what a callback is asked, and what its answer means
 `dialler`        makes the calls: nobody else connects to a callback; caps the answers
 
-One delivery: a notification is pushed to the feed; `ChannelWatcher.push` wakes the idle, and
-`Subscribers.place` gives each a `Delivery` in the `Queue`, which makes it when a slot is free. The
-`Deliverer` reads what is owed, checks the right to it, has the dialler post it, and notes what the
-answer means; `Ownership.record_progress` writes that to Redis.
+One delivery: a notification is pushed to the feed; `ChannelWatcher.push` finds who was up to date,
+and `Subscribers.place` gives each a `Delivery` in the `Queue`, which makes it when a slot is free.
+The `Deliverer` reads what is owed, checks the right to it, has the dialler post it, and notes what
+the answer means; `Ownership.record_progress` writes that to Redis.
 """
 
 from collections.abc import AsyncIterator

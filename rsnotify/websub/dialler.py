@@ -4,8 +4,8 @@ The validator fetches documents through it, too, which may be longer.
 
 Every address is checked when it is resolved and again when its socket is made, so the address that
 was checked is the one that is called. Redirects are not followed. An answer may take ten seconds
-and what `bounded` allows, and is never decompressed. What is sent, and what follows from an answer,
-is not known here.
+and what `BoundedHandler` allows, and is never decompressed. What is sent, and what follows from an
+answer, is not known here.
 """
 
 import asyncio

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 Claim = Callable[[Sequence[int]], Awaitable[list[bool]]]
 
 RENEW_SECONDS = 2.0
-END_SECONDS = 1.0  # and a subscription ends with its token within two of them
+END_SECONDS = 1.0  # within two of them a subscription ends after its token
 RECORD_SECONDS = 0.2  # a crash repeats the deliveries of this long
 DRAIN_SECONDS = 3.0
 

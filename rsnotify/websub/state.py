@@ -1,7 +1,7 @@
 """What this process knows of a share that it owns: its subscribers and its pending requests.
 
-Everything here is in Redis as well, except the progress of the last moment (`unrecorded`). Nobody
-may be called for a share whose claim could end during the call. Nothing here waits.
+Everything here is in Redis as well, except what is still to be written there (`unrecorded`,
+`unwritten`). Nobody may be called for a share whose claim could end during the call.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """A WebSub subscription: who is called, its position, and what an answer changes.
 
-A subscription is a position, never a queue. Only a verification changes `Subscription`, only an
-answer changes `Progress`. Times are whole microseconds of the clock of Redis.
+A subscription is a position, never a queue. Only a verification changes `Subscription`; `Progress`
+changes with an answer, with history that is lost, or when an operator says "now". Times are whole
+microseconds of the clock of Redis.
 
-Two clocks cannot be trusted: the wall clock of another machine, and the heartbeat of others.
+Neither the wall clock of another machine nor the heartbeat of another process can be trusted.
 Durations are measured by the own monotonic clock, which is passed in. The wall clock says moments;
 a jump ahead is believed only after an hour, so that what ends for its age, as leases do, has been
 observed to grow old. Nothing here reads a clock.

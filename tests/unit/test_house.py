@@ -27,7 +27,6 @@ FLOORS = (
     ("errors",),
     ("single_flight",),
     ("http", "loops", "redis_client", "resourcesync"),
-    ("costly",),
     ("journal",),
     ("registry",),
     ("channels", "documents", "websub"),

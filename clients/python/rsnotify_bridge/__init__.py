@@ -2,6 +2,6 @@
 
 sources    an adapter reads: a whole state, or the changes after a cursor
 comparison is that news? What is gone, and may so much be gone?
-state      one transaction: what the Source has, and what is to be published, as numbered batches
-publishing each batch under a key made of its number and content; then it is forgotten
+memory     one transaction: what the Source has, and what is to be published, as numbered batches
+target     each batch under a key made of its number and content; then it is forgotten
 """

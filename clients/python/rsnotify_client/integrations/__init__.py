@@ -1,1 +1,1 @@
-"""One small module for each framework; none is needed by the client itself."""
+"""A module for each framework; none is needed by the client itself."""
