@@ -24,9 +24,9 @@ from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
 from rsnotify_bridge.memory import BridgeMemory, BridgeStore, Facts
 from rsnotify_bridge.options import BridgeOptions, check_options, read_bridges
-from rsnotify_bridge.polite import Hosts
-from rsnotify_bridge.service import Bridges, HubAddress, Webs, find_source
-from rsnotify_bridge.sources import SourceAdapter
+from rsnotify_bridge.polite import Hosts, Webs
+from rsnotify_bridge.service import Bridges, HubAddress
+from rsnotify_bridge.sources import SourceAdapter, find_source
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.network import Network

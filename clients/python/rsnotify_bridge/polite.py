@@ -10,10 +10,12 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from time import monotonic, time
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.robotparser import RobotFileParser
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_client.address import host_of
 from rsnotify_client.answer import AGAIN
 from rsnotify_client.network import Network
@@ -113,6 +115,23 @@ class PoliteWeb(Web):
         if (asked := int(found.crawl_delay(ROBOT) or 0)) > LONGEST_DELAY_SECONDS:
             log.warning(TOO_LONG, url, asked, LONGEST_DELAY_SECONDS)
         return found
+
+
+class Webs(NamedTuple):
+    """The clients of one bridge: one takes its turn, the other holds a channel open."""
+
+    polite: PoliteWeb
+    channel: Web
+
+    @classmethod
+    def of(cls, url: str, token: str | None, network: Network, hosts: Hosts) -> "Webs":
+        address = url.removeprefix(PREFIX)
+        polite = PoliteWeb(token, address, network, hosts)
+        return cls(polite, Web(token, address, network=network))
+
+    async def close(self) -> None:
+        await self.polite.close()
+        await self.channel.close()
 
 
 def _can_be_parsed(line: str) -> bool:

@@ -1,4 +1,4 @@
-"""Several bridges in one process, each by itself: what answers at an address, and how to follow it.
+"""Several bridges in one process, each by itself.
 
 Rules that hold here: the trouble of one bridge is its own.
 """
@@ -9,70 +9,11 @@ from typing import NamedTuple
 
 from rsnotify_bridge.bridge import Bridge
 from rsnotify_bridge.memory import BridgeStore
-from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_bridge.options import BridgeOptions
-from rsnotify_bridge.polite import Hosts, PoliteWeb
-from rsnotify_bridge.rules import LocRule
-from rsnotify_bridge.sources import (
-    ACTIVITIES,
-    FEED,
-    TOPIC,
-    ChannelSource,
-    FeedSource,
-    ListedSource,
-    OaiSource,
-    SourceAdapter,
-)
+from rsnotify_bridge.polite import Hosts, Webs
+from rsnotify_bridge.sources import find_source
 from rsnotify_bridge.target import HubTarget
-from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.network import Network
-from rsnotify_client.web import Refused, Web
-
-# --- what answers at an address ------------------------------------------------------------------
-
-
-class Webs(NamedTuple):
-    """The clients of one bridge: one takes its turn, the other holds a channel open."""
-
-    polite: PoliteWeb
-    channel: Web
-
-    @classmethod
-    def of(cls, url: str, token: str | None, network: Network, hosts: Hosts) -> "Webs":
-        address = url.removeprefix(PREFIX)
-        polite = PoliteWeb(token, address, network, hosts)
-        return cls(polite, Web(token, address, network=network))
-
-    async def close(self) -> None:
-        await self.polite.close()
-        await self.channel.close()
-
-
-async def find_source(webs: Webs, url: str, rule: LocRule) -> SourceAdapter:
-    """Raises `Refused` where nothing that can be followed answers."""
-    web = webs.polite
-    if url.startswith(PREFIX):
-        return await OaiSource.find(web, url, rule)
-    page = None if url.startswith(SOCKETS) else await web.page(url)
-    body = page.body if page is not None and page.status == 200 else b""
-    for kind in (FEED, ACTIVITIES):
-        if kind.is_in(body):
-            return FeedSource(web, url, kind, body)
-    is_topic = TOPIC.is_in(body)
-    try:
-        source = await discover(web, url)
-    except Refused:
-        if not is_topic:
-            raise
-        source = Source(url, topic=url)
-    if is_topic and not (source.socket or source.changelist):
-        return FeedSource(web, url, TOPIC, body)
-    if source.socket or source.topic:
-        return ChannelSource(web, webs.channel, source)
-    return ListedSource(web, source)
-
-
-# --- bridges -------------------------------------------------------------------------------------
 
 AT_ONCE = 16  # bridges that begin at the same time
 

@@ -27,12 +27,12 @@ from rsnotify_bridge.feeds import (
     notification_page,
 )
 from rsnotify_bridge.markup import PAGE_BYTES
-from rsnotify_bridge.oaipmh import DAY, Harvest, OaiIdentity, OaiRequest, identify
-from rsnotify_bridge.polite import PoliteWeb
+from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
+from rsnotify_bridge.polite import PoliteWeb, Webs
 from rsnotify_bridge.rules import LocRule, changes_of
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.discovery import Source
+from rsnotify_client.discovery import SOCKETS, Source, discover
 from rsnotify_client.documents import RemoteDocument, next_after
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
@@ -444,3 +444,30 @@ class OaiSource(SourceAdapter):
             async for page in pages:
                 yield Piece(list(changes_of(page, self._request, self._rule, self.skip)))
         self.cursor, self.short = self._harvest.next_cursor(cursor), self._harvest.shortfall
+
+
+# --- what answers at an address -------------------------------------------------------------------
+
+
+async def find_source(webs: Webs, url: str, rule: LocRule) -> SourceAdapter:
+    """Raises `Refused` where nothing that can be followed answers."""
+    web = webs.polite
+    if url.startswith(PREFIX):
+        return await OaiSource.find(web, url, rule)
+    page = None if url.startswith(SOCKETS) else await web.page(url)
+    body = page.body if page is not None and page.status == 200 else b""
+    for kind in (FEED, ACTIVITIES):
+        if kind.is_in(body):
+            return FeedSource(web, url, kind, body)
+    is_topic = TOPIC.is_in(body)
+    try:
+        source = await discover(web, url)
+    except Refused:
+        if not is_topic:
+            raise
+        source = Source(url, topic=url)
+    if is_topic and not (source.socket or source.changelist):
+        return FeedSource(web, url, TOPIC, body)
+    if source.socket or source.topic:
+        return ChannelSource(web, webs.channel, source)
+    return ListedSource(web, source)

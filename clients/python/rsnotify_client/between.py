@@ -21,13 +21,12 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.resourcesync.change import ELEMENTS, Change, Link
+from rsnotify.resourcesync.change import ELEMENTS, Change, Link, Position
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
-from rsnotify_client.change import normal_time
 from rsnotify_client.documents import next_after
 from rsnotify_client.web import Web
 
@@ -221,7 +220,11 @@ def _digests(text: str | None) -> dict[str, str]:
 
 
 def _time(change: Change) -> str | None:
-    return change.lastmod and normal_time(change.lastmod)
+    """One text for one moment, however it was written."""
+    try:
+        return change.lastmod and str(Position.parse(change.lastmod))
+    except ValueError:
+        return change.lastmod
 
 
 def _store(lists: sqlite3.Connection, table: str, place: str | PathLike[str]) -> int:

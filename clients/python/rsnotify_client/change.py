@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Generic, Literal, TypedDict, TypeVar, Unpack
 
-from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import Kind
 
 Sent = TypeVar("Sent")
@@ -37,18 +37,6 @@ def make_change(loc: str, change: str, fields: Fields) -> Change:
         text = when.astimezone(UTC).isoformat().replace("+00:00", "Z")
         fields = fields | {name: text}  # type: ignore[assignment]
     return Change(loc, change, **fields)  # type: ignore[arg-type]
-
-
-def normal_time(text: str) -> str:
-    """One text for one moment, however it was written.
-
-    >>> normal_time("2026-11-20T21:34:00+01:00")
-    '2026-11-20T20:34:00.000000Z'
-    """
-    try:
-        return str(Position.parse(text))
-    except ValueError:
-        return text
 
 
 class ChangeMethods(Generic[Sent]):
