@@ -24,7 +24,7 @@ from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_
 from rsnotify.channels.reader import Keepalive, Reader, ReaderInput
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
-from rsnotify.http.bounds import Held
+from rsnotify.http.bounds import LimitedCounts
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.set_options import SetRecord
@@ -62,9 +62,9 @@ class ReaderLimits:
     """Who reads what, counted."""
 
     def __init__(self, *, per_channel: int = 50_000, per_address: int = 20_000) -> None:
-        self._channels = Held[ChannelName](per_channel)
-        self.addresses = Held[str](per_address)
-        self.audiences = Held[Audience]()
+        self._channels = LimitedCounts[ChannelName](per_channel)
+        self.addresses = LimitedCounts[str](per_address)
+        self.audiences = LimitedCounts[Audience]()
 
     def check(self, address: str, channels: Iterable[ChannelName]) -> None:
         """Refuse who would be one too many."""

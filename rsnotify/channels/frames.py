@@ -59,7 +59,7 @@ class WireFormat(NamedTuple):
         return notification.derived(self.cache_key or self.name, self.make)
 
 
-Payload = Callable[[Notification], bytes]
+MakePayload = Callable[[Notification], bytes]
 
 
 def _xml(notification: Notification) -> bytes:
@@ -111,7 +111,7 @@ class WireFormats(NamedTuple):
     gzip_data: WireFormat
 
 
-def _wire_formats(form: Form, payload: Payload) -> WireFormats:
+def _wire_formats(form: Form, payload: MakePayload) -> WireFormats:
     def event(each: Notification) -> bytes:
         return _event(each.until, payload(each))
 

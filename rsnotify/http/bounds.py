@@ -39,7 +39,7 @@ from rsnotify.errors import InvalidSettings
 Holder = TypeVar("Holder")
 
 
-class Held(Generic[Holder]):
+class LimitedCounts(Generic[Holder]):
     """Counts, with a limit for each who holds."""
 
     def __init__(self, limit: float = inf) -> None:
@@ -100,7 +100,7 @@ class ConnectionLimits:
 
     def __init__(self, total: int, per_address: int, counted_as: CountedAs, readers: Sized) -> None:
         self._total = total
-        self._addresses = Held[str](per_address)
+        self._addresses = LimitedCounts[str](per_address)
         self._counted_as = counted_as
         self._readers = readers
         self._open: dict[object, str | None] = {}

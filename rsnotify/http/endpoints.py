@@ -55,10 +55,10 @@ def _unzipped(body: bytes, most: int) -> bytes:
     return content
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body; refused as soon as it is known to be too long."""
+async def read_body(request: Request, limit: int, advice: str = "send less") -> bytes:
+    """The whole body; refused with advice as soon as it is known to be too long."""
     if int(request.headers.get("content-length", 0)) > limit:
-        raise _too_large(limit)
+        raise _too_large(limit, advice)
     parts, size, is_last = [], 0, False
     while not is_last:
         message = await request.receive()
@@ -67,13 +67,13 @@ async def read_body(request: Request, limit: int) -> bytes:
         part, is_last = message["body"], not message["more_body"]
         size += len(part)
         if size > limit:
-            raise _too_large(limit)
+            raise _too_large(limit, advice)
         parts.append(part)
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> Rejected:
-    return Rejected(f"the body exceeds {limit} bytes; post the changes in parts", status=413)
+def _too_large(limit: int, advice: str) -> Rejected:
+    return Rejected(f"the body exceeds {limit} bytes; {advice}", status=413)
 
 
 # --- answers ------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Application:
     def _nothing_at(self, scope: Scope) -> ASGIApp:
         path = scope["path"]
         if scope["type"] == "websocket":
-            return problem(404, f"there is no channel at {path}")
+            return problem(404, f"there is nothing at {path}")
         allowed = [route.methods for route in self._of_requests if route.match(path)]
         if not allowed:
             return self._around(problem(404, f"there is nothing at {path}"))

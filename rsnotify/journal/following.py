@@ -1,9 +1,9 @@
 """Follows all journals and pushes what is new to the feeds.
 
 The bell and the clock wake it; without the bell it is only slower. What this process knows is also
-compared with Redis: the sets once a second, the journals in turn (see `Rounds`), and at once what
-this process changes itself. All of that under one lock, so that nobody changes the sets between
-reading and comparing.
+compared with Redis: the sets once a second, the journals in turn (see `CompareSchedule`), and at
+once what this process changes itself. All of that under one lock, so that nobody changes the sets
+between reading and comparing.
 
 What this process appended itself, `Shortcut` pushes from memory: every publish passes through it.
 """
@@ -45,8 +45,8 @@ MOST_CHANNELS = 4_000  # in a second, while the bell is not heard
 UNREAD_EVERY = 10  # a channel without readers is compared in every tenth round
 
 
-class Rounds:
-    """Goes round all channels."""
+class CompareSchedule:
+    """Which channels are compared next: all of them in turn."""
 
     def __init__(self, feeds: Feeds, bell: Bell) -> None:
         self._feeds = feeds
@@ -118,7 +118,7 @@ class Checking:
         self._sets = sets
         self._feeds = feeds
         self._bell = bell
-        self._rounds = Rounds(feeds, bell)
+        self._rounds = CompareSchedule(feeds, bell)
         self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
         self._next = self._next_of_registry = float("-inf")
         self._ended = monotonic() - STALE_SECONDS

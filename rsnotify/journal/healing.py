@@ -83,7 +83,7 @@ class KeyedRow(tuple[Position, bytes]):
         return row
 
 
-class _Held:
+class _RememberedRows:
     """The changes of a channel that are remembered now."""
 
     __slots__ = ("_in_order", "begins", "notes", "rows", "size", "unread")
@@ -154,7 +154,7 @@ class Memory:
 
     def __init__(self, head: Position) -> None:
         self.read_after = self.read_until = self.newest = head
-        self._held: _Held | None = None  # most of many channels have nothing to remember
+        self._held: _RememberedRows | None = None  # most of many channels have nothing to remember
 
     def read(self, rows: Sequence[Row], until: Position) -> None:
         """These rows, and no others, followed `read_until` in the journal."""
@@ -204,9 +204,9 @@ class Memory:
         self.read_after = self.read_until = head
         self.newest = max(self.newest, head)
 
-    def _begin_to_hold(self) -> _Held:
+    def _begin_to_hold(self) -> _RememberedRows:
         if self._held is None:
-            self._held = _Held()
+            self._held = _RememberedRows()
         return self._held
 
     def _add(self, rows: Iterable[Row], until: Position) -> None:

@@ -33,7 +33,7 @@ from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
 from rsnotify.operation.reports import Identity
-from rsnotify.process import app as endpoints
+from rsnotify.process import app
 from rsnotify.process.app import Stores
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
@@ -110,7 +110,7 @@ class Composition:
 
     @cached_property
     def app(self) -> ASGIApp:
-        return endpoints.build(self)
+        return app.build(self)
 
     @cached_property
     def intake(self) -> Intake:

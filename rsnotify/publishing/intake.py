@@ -16,7 +16,7 @@ from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
 from rsnotify.http.endpoints import JsonResponse, decoded, read_body
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.submission import Submission
-from rsnotify.publishing.bodies import BODY_BYTES, read_submission, read_submissions
+from rsnotify.publishing.bodies import BODY_BYTES, PARTS, read_submission, read_submissions
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.notification import ChannelName, Interval
 
@@ -102,7 +102,7 @@ def accepted(submission: Submission, interval: Interval) -> Answer:
 
 async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
     """What the body is read as; beside the loop if it is large, or may be when it is unpacked."""
-    body = await read_body(request, BODY_BYTES)
+    body = await read_body(request, BODY_BYTES, PARTS)
     headers = request.headers
     content_type, key = headers.get("content-type", ""), headers.get("idempotency-key")
     encoding = headers.get("content-encoding", "")

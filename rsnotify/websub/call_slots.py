@@ -25,8 +25,8 @@ class QueuedCall(Protocol):
 C = TypeVar("C", bound=QueuedCall)
 
 
-class _Lane(Generic[C]):
-    """The hosts that wait for their turn, and how many calls of this lane are in progress."""
+class _Pace(Generic[C]):
+    """The hosts that wait for their turn, and how many calls at this pace are in progress."""
 
     def __init__(self, limit: int, per_host: int) -> None:
         self.limit = limit
@@ -36,7 +36,7 @@ class _Lane(Generic[C]):
 
 
 class _Line(Generic[C]):
-    """The calls of one host that wait in one lane."""
+    """The calls of one host that wait at one pace."""
 
     __slots__ = ("has_turn", "running", "waiting")
 
@@ -73,8 +73,8 @@ class Slots(Generic[C]):
     def __init__(self, total: int, per_host: int) -> None:
         self._total = total
         self._per_host = per_host
-        slow = _Lane[C](max(1, total // 2), max(1, per_host - 1))
-        self._lanes = (slow, _Lane[C](total, per_host))  # by promptness
+        slow = _Pace[C](max(1, total // 2), max(1, per_host - 1))
+        self._paces = (slow, _Pace[C](total, per_host))  # by promptness
         self._hosts: dict[str, _Host[C]] = {}
         self._running: dict[C, int] = {}
         self._turn = 0
@@ -95,7 +95,7 @@ class Slots(Generic[C]):
         """The next call that may begin, if any; it holds a slot until `done`."""
         if len(self._running) >= self._total:
             return None
-        self._turn ^= 1  # neither lane starves the other
+        self._turn ^= 1  # neither pace starves the other
         for number in (self._turn, self._turn ^ 1):
             call = self._take_from(number)
             if call is not None:
@@ -105,10 +105,10 @@ class Slots(Generic[C]):
     def done(self, call: C) -> None:
         number = self._running.pop(call)
         host = self._hosts[call.host]
-        self._lanes[number].running -= 1
+        self._paces[number].running -= 1
         host.lines[number].running -= 1
         host.callbacks.discard(call.callback)
-        for each in range(len(self._lanes)):
+        for each in range(len(self._paces)):
             self._give_turn(host, each)
         if host.is_idle:
             self._hosts.pop(host.name)
@@ -117,26 +117,26 @@ class Slots(Generic[C]):
         line = host.lines[number]
         if line.waiting and not line.has_turn:
             line.has_turn = True
-            self._lanes[number].turns.append(host)
+            self._paces[number].turns.append(host)
 
     def _take_from(self, number: int) -> C | None:
-        lane = self._lanes[number]
-        while lane.turns and lane.running < lane.limit:
-            host = lane.turns.popleft()
+        pace = self._paces[number]
+        while pace.turns and pace.running < pace.limit:
+            host = pace.turns.popleft()
             line = host.lines[number]
             line.has_turn = False
-            call = host.pop(line) if self._has_room(host, line, lane) else None
+            call = host.pop(line) if self._has_room(host, line, pace) else None
             if call is not None:
                 self._begin(call, number, host)
                 return call
         return None
 
-    def _has_room(self, host: _Host[C], line: _Line[C], lane: _Lane[C]) -> bool:
-        return len(host.callbacks) < self._per_host and line.running < lane.per_host
+    def _has_room(self, host: _Host[C], line: _Line[C], pace: _Pace[C]) -> bool:
+        return len(host.callbacks) < self._per_host and line.running < pace.per_host
 
     def _begin(self, call: C, number: int, host: _Host[C]) -> None:
         self._running[call] = number
-        self._lanes[number].running += 1
+        self._paces[number].running += 1
         host.lines[number].running += 1
         host.callbacks.add(call.callback)
         self._give_turn(host, number)

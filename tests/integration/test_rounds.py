@@ -16,7 +16,7 @@ from rsnotify.journal.following import (
     MOST_CHANNELS,
     ROUND_TICKS,
     UNREAD_EVERY,
-    Rounds,
+    CompareSchedule,
 )
 from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal, Standing
@@ -108,7 +108,7 @@ async def test_where_nobody_reads_it_is_found_within_ten(
 async def test_few_channels_are_compared_every_second_many_in_turn(
     client: Client, listening: Listening
 ) -> None:
-    feeds, rounds = listening.hub.feeds, Rounds(listening.hub.feeds, listening.bell)
+    feeds, rounds = listening.hub.feeds, CompareSchedule(listening.hub.feeds, listening.bell)
     few = await make(client, LEAST_CHANNELS // 2)
     await listening.hub.start()
     watched = [each for each in few if feeds.get(each).watch(Watching()) is None]  # type: ignore[union-attr]

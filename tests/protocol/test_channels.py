@@ -66,7 +66,7 @@ async def test_an_unknown_kind_of_channel_is_refused(hub: RunningHub) -> None:
 @pytest.mark.parametrize("path", ["/nothing", "/", "/hub", "/channels/dataset1/change/"])
 async def test_a_handshake_where_no_channel_is_is_refused(hub: RunningHub, path: str) -> None:
     status, body = await refusal(f"ws://127.0.0.1:{hub.port}{path}")
-    assert (status, f"there is no channel at {path}" in body) == (404, True)
+    assert (status, f"there is nothing at {path}" in body) == (404, True)
 
 
 async def test_a_handshake_without_a_key_is_a_bad_request(hub: RunningHub) -> None:

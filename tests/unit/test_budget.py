@@ -40,7 +40,7 @@ def test_who_has_given_or_is_forgotten_has_nothing() -> None:
     budget.forget("b")
     budget.forget("never seen")
     assert ("a" in budget, "b" in budget, budget.total) == (True, False, 60)
-    assert repr(budget) == "<Budget 60 of 100 bytes, 1 keepers>"
+    assert repr(budget) == "<Budget 60 of 100 bytes, 1 owners>"
     assert budget.use("c", 41, 0) == ["a"]
     assert "a" not in budget
 

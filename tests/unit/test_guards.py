@@ -9,7 +9,7 @@ from rsnotify.http.bounds import (
     REFUSED_AT_ONCE,
     SPARE_FILES,
     ConnectionLimits,
-    Held,
+    LimitedCounts,
     allowed_total,
     check_enough,
 )
@@ -20,7 +20,7 @@ ONE, TWO = ChannelName("one", "change"), ChannelName("two", "change")
 
 
 def test_who_holds_nothing_any_more_is_forgotten() -> None:
-    held = Held[str](2)
+    held = LimitedCounts[str](2)
     held.take("a")
     held.take("a")
     assert held.is_full("a")
@@ -32,7 +32,7 @@ def test_who_holds_nothing_any_more_is_forgotten() -> None:
 
 
 def test_nobody_gives_back_what_it_does_not_hold() -> None:
-    held = Held[str](2)
+    held = LimitedCounts[str](2)
     held.take("a")
     with pytest.raises(KeyError):
         held.give_back("b")
