@@ -249,7 +249,8 @@ def _descriptor_of(transport: asyncio.Transport) -> int:
     """Where a frame can be written as it is: nowhere if the transport encrypts."""
     if transport.get_extra_info("sslcontext") is not None:
         return NOWHERE
-    return transport.get_extra_info("socket").fileno()
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    return descriptor
 
 
 PARSED_BYTES = 600  # before its frames are counted: a hundred of the shortest

@@ -232,7 +232,8 @@ def _sent(
             typer.echo(f"{error.detail}; sending it again", err=True)
             sleep(AGAIN_SECONDS)
         else:
-            return answer.content
+            content: dict[str, Any] = answer.content
+            return content
 
 
 def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
@@ -242,7 +243,8 @@ def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any
         while True:
             standing = asked(hub, "GET", path, patience_seconds=PATIENCE_SECONDS).content
             if standing["load"] is None:
-                return standing["last_load"]
+                outcome: dict[str, Any] = standing["last_load"]
+                return outcome
             say(f"the hub is at it: {standing['load']['stage']}")
             sleep(AGAIN_SECONDS)
 

@@ -163,7 +163,8 @@ class Claim:
     async def take(self, stale: bytes) -> bytes:
         """Take it if it is free, or still looks like `stale`; what it looks like now."""
         arguments = ("take", self.token, self._milliseconds, stale)
-        return await _CLAIM.run(self._client, [self.key], *arguments)
+        held: bytes = await _CLAIM.run(self._client, [self.key], *arguments)
+        return held
 
     def is_in(self, held: bytes) -> bool:
         return held.startswith(self.token.encode())

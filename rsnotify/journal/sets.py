@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 async def new_data_id(client: Client) -> bytes:
     """Name the data of an empty Redis, unless another process has done it just now."""
     await client.set(keys.DATA_ID, secrets.token_hex(8), nx=True)
-    return await client.get(keys.DATA_ID)
+    found: bytes = await client.get(keys.DATA_ID)
+    return found
 
 
 _SETS = Script("journal/set_keys.lua", "journal/sets.lua")

@@ -346,7 +346,7 @@ class ToAnyNode(Connection):
         for host, port in sample(self._nodes, len(self._nodes)):
             self.host, self.port = host, port
             try:
-                return await super()._connect()  # type: ignore[no-untyped-call]
+                return await super()._connect()  # type: ignore[no-untyped-call, no-any-return]
             except (TimeoutError, OSError) as error:
                 trouble = error
         assert trouble is not None  # noqa: S101 - an address names one node at least
@@ -388,7 +388,8 @@ class ClusterClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the libr
         client: Any = cls.from_pool(redis.ConnectionPool(protocol=2))  # each node has its own
         client.nodes, client.replicas = Nodes(address), replicas
         answer_raw(client)
-        return client
+        found: Self = client
+        return found
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         await self.nodes.aclose()

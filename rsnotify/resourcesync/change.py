@@ -135,7 +135,8 @@ _NOTHING_UNUSUAL = _unusual(Change("", ""))
 
 def is_usual(change: Change) -> bool:
     """Whether it has none but the usual fields."""
-    return _unusual(change) == _NOTHING_UNUSUAL
+    found: bool = _unusual(change) == _NOTHING_UNUSUAL
+    return found
 
 
 # --- values --------------------------------------------------------------------------------------

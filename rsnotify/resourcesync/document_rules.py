@@ -89,7 +89,8 @@ def out_of_place(clause: str, path: str, name: str) -> Violation:
 
 
 def attribute(md: Md | None, name: str) -> str | None:
-    return getattr(md, MD_FIELDS[name]) if md is not None else None
+    value: str | None = getattr(md, MD_FIELDS[name]) if md is not None else None
+    return value
 
 
 def position(text: str | None) -> Position | None:

@@ -305,7 +305,8 @@ class Notification:
     @property
     def entries_size(self) -> int:
         """The bytes of its changes, without what encloses them."""
-        return self.entries.stop - self.entries.start
+        size: int = self.entries.stop - self.entries.start
+        return size
 
     def derived(self, name: str, make: Callable[["Notification"], T]) -> T:
         """The result of `make`: made for the first reader, kept for all others."""

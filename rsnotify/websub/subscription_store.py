@@ -478,7 +478,8 @@ class Subscriptions:
         pipeline = self._client.pipeline(transaction=False)
         for share, host, act in acts:
             SCRIPT.run(pipeline, share_keys(share, host), *act)
-        return await pipeline.execute()
+        replies: list[Any] = await pipeline.execute()
+        return replies
 
 
 async def release_all_claims(url: str) -> None:

@@ -217,7 +217,8 @@ class BridgeMemory:
         self._has_others = False
 
     def _count(self, what: str) -> int:
-        return self._run(f"SELECT COUNT(*) FROM {what}", (self.id,)).fetchone()[0]  # noqa: S608
+        found: int = self._run(f"SELECT COUNT(*) FROM {what}", (self.id,)).fetchone()[0]  # noqa: S608
+        return found
 
     def save(self, facts: Facts | None = None) -> None:
         encoded = msgspec.json.encode(facts or self.facts)
@@ -232,7 +233,7 @@ class BridgeMemory:
     @property
     def highest(self) -> int:
         """The highest number of an entry."""
-        return self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]
+        return self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]  # type: ignore[no-any-return]
 
     def find(self, keys: Sequence[str]) -> dict[str, Known]:
         """What is known of these."""

@@ -225,7 +225,8 @@ def _written(value: str, *, keeps: bool) -> str:
 
 def _function(name: str) -> LocFunction:
     for found in entry_points(group=GROUP, name=name):
-        return found.load()
+        function: LocFunction = found.load()
+        return function
     raise InvalidSettings(f"--loc-by {name}: no package has that entry point of {GROUP}")
 
 

@@ -193,7 +193,8 @@ class BoundedResponse(HTTPResponse):
         if self._heads > INTERIM_ANSWERS + 1:
             raise BadAnswer(f"more than {INTERIM_ANSWERS} interim answers came")
         self.reader.begin_head()
-        return super()._read_status()  # type: ignore[misc]
+        status: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+        return status
 
     def begin(self) -> None:
         super().begin()
@@ -253,7 +254,8 @@ class _Bounded:
         if self.socks is None and self.reach is not None:
             return reached(self.reach, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
         if self.socks is None:
-            return super()._new_conn()  # type: ignore[misc]
+            found: socket.socket = super()._new_conn()  # type: ignore[misc]
+            return found
         return connected_by(self.socks, self._dns_host, self.port, self.timeout)  # type: ignore[attr-defined]
 
     def connect(self) -> None:

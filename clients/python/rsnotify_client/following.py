@@ -32,7 +32,8 @@ class FollowedChange(Change, frozen=True, dict=True):
     @property
     def set_name(self) -> str | None:
         """Its set, where several are followed."""
-        return self.__dict__.get("_set_name")
+        name: str | None = self.__dict__.get("_set_name")
+        return name
 
     def done(self) -> None:
         """The caller has dealt with it; a crash before this repeats it, never skips it."""

@@ -210,7 +210,8 @@ class State:
 
     def fact(self, name: str) -> str | None:
         found = self.database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
-        return found[0] if found else None
+        value: str | None = found[0] if found else None
+        return value
 
     def set_fact(self, name: str, value: str | None) -> None:
         self.begin()
@@ -301,7 +302,8 @@ class State:
     def listed(self, generation: int) -> int:
         """How many resources the baseline named."""
         query = "SELECT count(*) FROM resource WHERE generation = ?"
-        return self.database.execute(query, (generation,)).fetchone()[0]
+        count: int = self.database.execute(query, (generation,)).fetchone()[0]
+        return count
 
     def has_held_back(self, now: float) -> bool:
         """Whether something is planned for later than now, for a package may hold it."""
@@ -330,20 +332,23 @@ class State:
 
     def next_due(self) -> float | None:
         found = self.database.execute("SELECT min(due) FROM resource WHERE due IS NOT NULL")
-        return found.fetchone()[0]
+        value: float | None = found.fetchone()[0]
+        return value
 
     def counts(self) -> tuple[int, int, int]:
         """Resources in all; of them with work to do; of them that failed."""
         query = "SELECT count(*), count(due), count(problem) FROM resource"
-        return self.database.execute(query).fetchone()
+        found: tuple[int, int, int] = self.database.execute(query).fetchone()
+        return found
 
     def failing(self, until: float) -> tuple[int, int]:
         """Resources that something is wrong with; how many of them are tried again before then."""
-        return self.database.execute(
+        found: tuple[int, int] = self.database.execute(
             "SELECT count(*), count(*) FILTER (WHERE due < ?) FROM resource"
             " WHERE due IS NOT NULL AND problem IS NOT NULL",
             (until,),
         ).fetchone()
+        return found
 
     def row(self, loc: str) -> Row | None:
         found = self.database.execute(

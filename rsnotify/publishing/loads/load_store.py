@@ -233,11 +233,13 @@ class Loads:
 
     async def known(self, set_name: str, loc: bytes) -> bytes | None:
         """What is kept of the resource with this escaped loc."""
-        return await self._client.hget(keys.state(set_name, shard_of(loc)), loc)
+        found: bytes | None = await self._client.hget(keys.state(set_name, shard_of(loc)), loc)
+        return found
 
     async def count(self, set_name: str) -> int:
         """How many resources are known."""
-        return await self._run(set_name, "count", "")
+        counted: int = await self._run(set_name, "count", "")
+        return counted
 
     # --- scripts -------------------------------------------------------------------------------
 

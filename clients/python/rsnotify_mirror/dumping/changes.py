@@ -73,7 +73,8 @@ class Changes:
             self.deleted(loc, position)
 
     def __len__(self) -> int:
-        return self._changes.execute("SELECT count(*) FROM change").fetchone()[0]
+        count: int = self._changes.execute("SELECT count(*) FROM change").fetchone()[0]
+        return count
 
     # Packages -----------------------------------------------------------------------------------
 

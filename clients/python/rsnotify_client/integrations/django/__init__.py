@@ -215,7 +215,8 @@ class _Receivers:
 
     def _before(self, instance: Any, otherwise: str | None) -> str | None:
         """`otherwise` is where it was, if nobody said that it would be written."""
-        return vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
+        address: str | None = vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
+        return address
 
     def _publish_change(self, instance: Any, using: str, was: str | None, now: str | None) -> None:
         for each, kind in steps([was] if was else [], [now] if now else []):
