@@ -5,7 +5,7 @@ compared with Redis: the sets once a second, the journals in turn (see `CompareS
 once what this process changes itself. All of that under one lock, so that nobody changes the sets
 between reading and comparing.
 
-What this process appended itself, `Shortcut` pushes from memory: every publish passes through it.
+What this process has appended itself it pushes from memory (`appended`), before the bell rings.
 """
 
 import asyncio
