@@ -19,7 +19,6 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify_client.hub import HubClient
 from rsnotify_mirror.dumping.changes import make_window
-from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
 from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make
 from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Generation
 from rsnotify_mirror.dumping.generations import SCHEMES, Bucket, DumpFolder
@@ -126,12 +125,9 @@ def dump(
     publish = publish and checked_name(publish)
     bucket = Bucket(out) if out.startswith(SCHEMES) else None
     with DumpFolder(Path(out) if bucket is None else copy / BESIDE) as folder:
-        try:
-            with progress(f"packing {copy}") as show:
-                report = lambda done, total: show(f"packed: {done:,} of {total:,}")  # noqa: E731
-                dumped = make(copy, folder, options, report)
-        except (NotWhole, NotAsFetched) as error:
-            raise Rejected(str(error)) from None
+        with progress(f"packing {copy}") as show:
+            report = lambda done, total: show(f"packed: {done:,} of {total:,}")  # noqa: E731
+            dumped = make(copy, folder, options, report)
         if bucket is not None:
             with progress(f"sending to {out}"):
                 bucket.publish(folder.directory)
@@ -149,11 +145,8 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
         moment = Position.parse(after)
     except ValueError as error:
         raise typer.BadParameter(f"--from: {error}") from None
-    try:
-        with progress(f"packing what has changed since {moment}"):
-            count = make_window(copy, zipped, moment)
-    except (NotWhole, NotAsFetched) as error:
-        raise Rejected(str(error)) from None
+    with progress(f"packing what has changed since {moment}"):
+        count = make_window(copy, zipped, moment)
     typer.echo(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
     return 0
 
@@ -218,22 +211,13 @@ def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
 def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str]) -> None:
     options = {name.replace("-", "_"): loc for name, loc in named.items()}
     try:
-        body = msgspec.json.encode(options)
-        asked(hub, "PATCH", path_of_set(set_name), body=body)
+        asked(hub, "PATCH", path_of_set(set_name), body=msgspec.json.encode(options))
     except Rejected as error:
         if error.status != 403:
             raise
-        words = " ".join(f"--{_option(name)} {loc}" for name, loc in named.items())
+        words = " ".join(f"--{name.replace('dump', '-dump')} {loc}" for name, loc in named.items())
         advice = f"let its administrator run once: rsnotify sets edit {set_name} {words}"
         raise InvalidSettings(f"{error.detail}: {advice}") from None
-
-
-def _option(capability: str) -> str:
-    """
-    >>> _option("resourcedump-archive")
-    'resource-dump-archive'
-    """
-    return capability.replace("dump", "-dump")
 
 
 def _change(newest: Generation, capability: str, loc: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ it for one that he has. What is kept on the way is in an unnamed file, never in 
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -66,11 +66,6 @@ class Changes:
             " SET time = excluded.time WHERE change = 'deleted'",
             (loc, when),
         )
-
-    def gone(self, found: Iterable[tuple[str, Position]]) -> None:
-        """Deletions of which it is known when they were."""
-        for loc, position in found:
-            self.deleted(loc, position)
 
     def __len__(self) -> int:
         count: int = self._changes.execute("SELECT count(*) FROM change").fetchone()[0]

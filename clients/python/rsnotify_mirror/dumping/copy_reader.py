@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
@@ -74,11 +74,11 @@ class Content(NamedTuple):
     file: BinaryIO | None
 
 
-class NotAsFetched(Exception):
+class NotAsFetched(Rejected):
     """A resource whose file is not what the mirror recorded, though it was looked at often."""
 
 
-class NotWhole(Exception):
+class NotWhole(Rejected):
     """The copy does not have a state of which it can be said what it is of."""
 
 

@@ -319,7 +319,8 @@ def _made(
         packing = Packing(reader, folder.packages, new, options, old, changes, progress)
         packages = packing.packages()
         if changes is not None:
-            changes.gone(reader.gone(changes.after, at))
+            for loc, position in reader.gone(changes.after, at):
+                changes.deleted(loc, position)
             if len(changes):
                 told = tuple(changes.packages(folder.packages, run, up, options.limits))
             changes.close()

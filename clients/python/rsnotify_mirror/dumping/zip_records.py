@@ -74,11 +74,10 @@ def needed(members: Iterable[ZipMember]) -> Needed:
 def local_header(member: ZipMember) -> bytes:
     """What stands before the content."""
     length, stamp = member.length, member.stamp
-    is_long = length >= LIMIT_32
-    extra = _EXTRA.pack(1, 16, length, length) if is_long else b""
-    size = LIMIT_32 if is_long else length
+    extra = _EXTRA.pack(1, 16, length, length) if length >= LIMIT_32 else b""
+    size = min(length, LIMIT_32)
     head = _LOCAL.pack(
-        *(b"PK\x03\x04", ZIP64 if is_long else PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+        *(b"PK\x03\x04", ZIP64 if extra else PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
         *(member.crc, size, size, len(member.name), len(extra)),
     )
     return head + member.name + extra
@@ -86,22 +85,15 @@ def local_header(member: ZipMember) -> bytes:
 
 def central_record(member: ZipMember) -> bytes:
     """The member's record in the directory at the end."""
-    name, stamp = member.name, member.stamp
-    if member.length < LIMIT_32 and member.offset < LIMIT_32:  # as nearly all are
-        head = _CENTRAL.pack(
-            *(b"PK\x01\x02", UNIX | PLAIN, PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
-            *(member.crc, member.length, member.length, len(name), 0, 0, 0, 0, REGULAR_FILE),
-            member.offset,
-        )
-        return head + name
-    is_long, is_far = member.length >= LIMIT_32, member.offset >= LIMIT_32
-    longs = [member.length] * (2 * is_long) + [member.offset] * is_far
-    extra = struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs)
-    size = LIMIT_32 if is_long else member.length
+    name, stamp, length, offset = member.name, member.stamp, member.length, member.offset
+    version, extra = PLAIN, b""
+    if length >= LIMIT_32 or offset >= LIMIT_32:
+        longs = [length] * (2 * (length >= LIMIT_32)) + [offset] * (offset >= LIMIT_32)
+        version, extra = ZIP64, struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs)
+        length, offset = min(length, LIMIT_32), min(offset, LIMIT_32)
     head = _CENTRAL.pack(
-        *(b"PK\x01\x02", UNIX | ZIP64, ZIP64, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
-        *(member.crc, size, size, len(name), len(extra), 0, 0, 0, REGULAR_FILE),
-        LIMIT_32 if is_far else member.offset,
+        *(b"PK\x01\x02", UNIX | version, version, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
+        *(member.crc, length, length, len(name), len(extra), 0, 0, 0, REGULAR_FILE, offset),
     )
     return head + name + extra
 
