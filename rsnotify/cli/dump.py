@@ -153,11 +153,12 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
 
 def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
     made, newest = dumped.generation, folder.kept[-1]
+    resources = sum(each.entries for each in newest.packages)
     if json:
         found = {
             "made": made is not None,
             "at": newest.at,
-            "resources": sum(each.entries for each in newest.packages),
+            "resources": resources,
             "packages": [f"{each.name}.zip" for each in newest.packages],
             "changes": [f"{each.name}.zip" for each in newest.changes or ()],
             "problems": dumped.problems,
@@ -169,7 +170,6 @@ def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
     if made is None:
         typer.echo(f"nothing has changed: the dump of {newest.at} stays", err=True)
         return
-    resources = sum(each.entries for each in made.packages)
     new = [each for each in made.packages if each.name.startswith(made.name)]
     typer.echo(
         f"{counted(resources, 'resource')} of {made.at} in {counted(len(made.packages), 'package')}"

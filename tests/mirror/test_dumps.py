@@ -38,6 +38,7 @@ from rsnotify_mirror.dumping.zip_records import (
     local_header,
 )
 from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
 from tests.support.needs import need
 from tests.support.sources import CAPABILITIES, Source
@@ -129,7 +130,7 @@ LIMITS = Limits(bytes=1_000, entries=10)
     ("ranges", "parts"),
     [
         ([], []),
-        ([Range("", 0, 0)], []),
+        ([Range("", 0, 0)], [Part("", None, None, 0, 0)]),
         ([Range("", 3, 100)], [Part("", None, None, 3, 100)]),
         ([Range("", 21, 100)], [Part("", None, None, 7, 34)]),  # three of the same size
         ([Range("", 10, 1_000, "a")], [Part("", None, "a", 10, 1_000)]),
@@ -263,6 +264,27 @@ async def test_baseline_and_change_dump_are_the_source(
         for each in source.changes
         if each not in (source.changes[0], source.changes[4])
     ]
+
+
+async def test_of_a_package_of_which_nothing_is_left_all_are_told_as_deleted(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """Only a new Resource List says so: it is not known when they were deleted."""
+    out, options = tmp_path / "out", OPTIONS._replace(limits=Limits(10**9, 10))
+    dump(copied, out, options)
+    before, gone = state_of(zips(out)), state_of([zips(out)[1]])
+    for locs in (gone, [loc for loc in before if loc not in gone][1:]):
+        for loc in locs:
+            source.resources.pop(loc.removeprefix(source.url))
+        source.at = Position(source.at + 1_000_000)
+        source.list_resources()
+        with State(copied) as state:
+            state.set_fact("incomplete", "1")
+        async with Mirror(source.url + CAPABILITIES, copied, Options(max_delete=100)) as mirror:
+            assert await mirror.once()
+        dump(copied, out, options)
+        assert state_of(zips(out)) == of_source(source)
+        assert state_of(zips(out, "changedump.xml"), before) == of_source(source)
 
 
 @pytest.mark.parametrize("at_once", [1, 7])

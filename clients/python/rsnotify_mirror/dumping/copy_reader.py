@@ -212,15 +212,13 @@ class CopyReader:
     def _read(self, row: HeldRow) -> Content:
         wanted, have = row.described()
         descriptor = self._disk.opened(row.path)
-        is_long = True
         try:
-            is_known = have.length is not None and have.length < SMALL_BYTES
-            data = os.read(descriptor, (have.length or 0) + 1 if is_known else SMALL_BYTES)
+            is_short = have.length is not None and have.length < SMALL_BYTES
+            data = os.read(descriptor, (have.length or 0) + 1 if is_short else SMALL_BYTES)
             is_long = len(data) == SMALL_BYTES
-            file = os.fdopen(descriptor, "rb", buffering=0) if is_long else None
+            file = os.fdopen(os.dup(descriptor), "rb", buffering=0) if is_long else None
         finally:
-            if not is_long:
-                os.close(descriptor)
+            os.close(descriptor)
         try:
             return _checked(row, wanted, have, data, file)
         except BaseException:

@@ -9,7 +9,7 @@ differ, so that the older ones and it are the newer ones, whatever the mirror wa
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, groupby, pairwise
+from itertools import count, groupby
 from pathlib import Path
 from time import time
 from typing import NamedTuple
@@ -117,19 +117,16 @@ class Packing:
     # What has changed ---------------------------------------------------------------------------
 
     def _ranges(self) -> Iterator[Range]:
-        firsts = ["", *(each.first for each in self._old[1:]), None]
-        olds: list[MadePackage | None] = [*self._old] or [None]
-        for (first, before), package in zip(pairwise(firsts), olds, strict=True):
-            yield self._range(first or "", before, package)
+        begins = ["", *(each.first for each in self._old[1:])]
+        packages: list[MadePackage | None] = [*self._old] or [None]
+        for first, before, package in zip(begins, [*begins[1:], None], packages, strict=True):
+            yield self._range(first, before, package)
 
     def _range(self, first: str, before: str | None, package: MadePackage | None) -> Range:
         old = [package] if package else []
         if package and all(map(self._is_as_it_was, self._sides(first, before, old))):
             return Range(first, package.entries, package.length, package.name)
         entries, size = self._copy.extent(first, before)
-        if not entries:  # nobody will look at it again
-            for each in self._sides(first, before, old):
-                self._gone(each.old)
         return Range(first, entries, size + entries * STATED_BYTES)
 
     def _sides(
@@ -302,20 +299,20 @@ def _made(
         at, last = reader.at(without_failed=options.leaves_out), _last(folder, reader.source)
         failed = [f"{loc}: {why}" for loc, why in reader.failed()]
         up = options.up or reader.source
-        goes_on = last is not None and (last.base, last.up) == (options.base, up)
-        if last is not None and goes_on and at <= Position.parse(last.at):
+        before = last if last and (last.base, last.up) == (options.base, up) else None
+        if before is not None and at <= Position.parse(before.at):
             return Dumped(None, tuple(failed))
         folder.sweep(folder.kept)  # what a killed run left
         changes = None
-        if options.tells_changes and last is not None and goes_on:
-            changes = Changes(Position.parse(last.at), at)
+        if options.tells_changes and before is not None:
+            changes = Changes(Position.parse(before.at), at)
         run, told = _name(folder), None
         md = Md(capability="resourcedump-manifest", at=str(at))
 
         def new(number: int) -> PackageWriter:
             return PackageWriter(folder.packages, f"{run}-{number:04}", md, up, options.limits)
 
-        old = last.packages if last is not None and last.up == up else ()
+        old = last.packages if last and last.up == up else ()
         packing = Packing(reader, folder.packages, new, options, old, changes, progress)
         packages = packing.packages()
         if changes is not None:
@@ -325,7 +322,7 @@ def _made(
                 told = tuple(changes.packages(folder.packages, run, up, options.limits))
             changes.close()
         problems = (*failed, *packing.problems)
-        if last is not None and goes_on and packages == last.packages and not told:
+        if before is not None and packages == before.packages and not told:
             return Dumped(None, problems)
         completed = render_datetime(int(time() * MICROSECONDS))
         generation = Generation(

@@ -37,7 +37,7 @@ class Range(NamedTuple):
 
 
 class DumpPart(NamedTuple):
-    """A range that is kept, or written into so many packages of the same size."""
+    """A range that is kept, or written into packages of the same size; into none if it is empty."""
 
     first: str
     before: str | None  # where the next one begins
@@ -56,11 +56,10 @@ def planned(ranges: Sequence[Range], limits: Limits) -> list[DumpPart]:
             groups.append([each])
     begins = [group[0].first for group in groups]
     ends = [*begins[1:], None][: len(begins)]
-    parts = (
+    return [
         _part(group, begin, end, limits)
         for group, begin, end in zip(groups, begins, ends, strict=True)
-    )
-    return [part for part in parts if part.entries]
+    ]
 
 
 def _may_join(group: Sequence[Range], each: Range, limits: Limits) -> bool:
