@@ -76,6 +76,26 @@ async def publish(hub: RunningHub, numbers: range) -> list[str]:
     return locs
 
 
+async def test_a_hub_killed_while_it_delivers_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(
+            RunningHub(tmp_path / "data", callback_private="allow")
+        )
+        crowd = Crowd(stack, hosts=10)
+        await crowd.subscribe(hub, 50)
+        everything = await publish(hub, range(CHANGES))
+        await hub.kill()
+        delivered = sum(map(len, crowd.by_callback().values()))
+        await hub.start()
+        answer = await hub.publish("http://example.com/last")
+        everything.append("http://example.com/last")
+        await crowd.have_all_until(Position.parse(answer["until"]), 50)
+        assert delivered < 50 * CHANGES, "it was killed too late to tell anything"
+        for deliveries in crowd.by_callback().values():
+            assert_joined(deliveries, everything)
+        assert all(receiver.most_at_once == 1 for receiver in crowd.receivers)
+
+
 async def test_what_a_killed_hub_leaves_another_takes_over(tmp_path: Path) -> None:
     redis = EmbeddedRedis(tmp_path)
     await redis.start()

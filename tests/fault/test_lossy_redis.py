@@ -2,6 +2,7 @@
 remembers."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from rsnotify.journal import keys
+from rsnotify_client.notification import read_notification
 from tests.support.faults import OwnRedis
-from tests.support.lossy_failover import LOC, Reader, published
+from tests.support.lossy_failover import LOC, Reader, channel_of, published
 from tests.support.raw import raw_channel
 from tests.support.running import RunningHub, until
+
+BUSY_SECONDS = 5
+PUBLISH = ("POST", "/api/sets/dataset1/changes")
 
 
 @pytest.fixture
@@ -74,6 +79,42 @@ async def test_what_was_acknowledged_is_kept_and_told_to_every_reader(
         assert "Traceback" not in hub.log.read_text()
 
 
+async def test_a_reader_that_was_away_gets_what_was_put_back(
+    hubs: list[RunningHub], own_redis: OwnRedis
+) -> None:
+    cursor = (await hubs[0].publish("http://example.com/before"))["until"]
+    copy = own_redis.copy_of_data()
+    lost = await hubs[0].publish("http://example.com/lost")
+    await own_redis.go_back(copy)
+    await published(hubs[0], ["after"])
+    for hub in hubs:
+        async with raw_channel(f"{hub.channel()}?from={cursor}") as raw:
+            found = read_notification(await raw.text())
+        assert found.changes[0].loc == "http://example.com/lost"
+        assert str(found.changes[0].datetime) == lost["until"]
+
+
+async def test_what_only_a_busy_process_remembers_is_waited_for(
+    hubs: list[RunningHub], own_redis: OwnRedis
+) -> None:
+    """It stands still for five seconds. The others know that something was lost, but not what."""
+    acknowledged = await published(hubs[0], ["before"])
+    copy = own_redis.copy_of_data()
+    acknowledged |= await published(hubs[0], ["lost"])
+    await asyncio.sleep(BUSY_SECONDS)  # until the bell has told the others where the journal ends
+    hubs[0].process.send_signal(signal.SIGSTOP)
+    try:
+        await own_redis.go_back(copy)
+        await until(lambda: has_logged(hubs[1:], "that are not remembered here"))
+        await asyncio.sleep(BUSY_SECONDS)
+    finally:
+        hubs[0].process.send_signal(signal.SIGCONT)
+    acknowledged |= await published(hubs[1], ["after"])
+    for hub in hubs:
+        assert set(await in_the_change_list(hub)) == acknowledged
+        assert "no hub process remembers them" not in hub.log.read_text()
+
+
 @pytest.mark.parametrize("asked", ["", "?from={}", "?limit=10", "?until=2099-01-01&limit=10"])
 async def test_what_only_a_poller_was_told_is_kept(
     hubs: list[RunningHub], own_redis: OwnRedis, asked: str
@@ -97,3 +138,42 @@ async def test_what_only_a_poller_was_told_is_kept(
 
     await until(is_put_back)
     assert not any("no hub process remembers them" in hub.log.read_text() for hub in hubs[1:])
+
+
+async def have_seen(hubs: list[RunningHub], name: str) -> bool:
+    """Whether each would tell the change as the newest."""
+    latest = [await channel_of(hub) for hub in hubs]
+    return all(name.encode() in each for each in latest)
+
+
+async def has_logged(hubs: list[RunningHub], words: str) -> bool:
+    return all(words in hub.log.read_text() for hub in hubs)
+
+
+async def test_a_token_whose_revocation_is_lost_is_accepted_by_no_hub(
+    hubs: list[RunningHub], own_redis: OwnRedis
+) -> None:
+    """Every hub has heard of it, and refuses the token before Redis has lost it and afterwards."""
+    _, token = await hubs[0].ask("POST", "/api/tokens", json={"sets": ["dataset1"]})
+    copy = own_redis.copy_of_data()
+    await hubs[0].ask("DELETE", f"/api/tokens/{token['id']}")
+    bearer = {"Authorization": f"Bearer {token['token']}"}
+    answers: list[int] = []
+
+    async def publishes(hub: RunningHub) -> int:
+        change = {"loc": "http://example.com/never", "change": "updated"}
+        answers.append((await hub.ask(*PUBLISH, json=change, headers=bearer))[0])
+        return answers[-1]
+
+    async def is_refused() -> bool:
+        return {await publishes(hub) for hub in hubs} == {401}
+
+    await until(is_refused)
+    await own_redis.go_back(copy)
+    answers.clear()
+    await published(hubs[1], ["after"])
+    for _ in range(50):
+        for hub in hubs:
+            await publishes(hub)
+    assert 201 not in answers
+    await until(is_refused)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -145,6 +145,47 @@ def _connections(hub: RunningHub) -> int:
 
 async def _is(fact: bool) -> bool:
     return fact
+
+
+@pytest.fixture
+async def two_hubs(tmp_path: Path, redis_url: str) -> AsyncIterator[tuple[RunningHub, RunningHub]]:
+    """Two hub processes on one Redis."""
+    async with (
+        RunningHub(tmp_path / "one", "--redis", redis_url) as one,
+        RunningHub(tmp_path / "two", "--redis", redis_url) as two,
+    ):
+        yield one, two
+
+
+async def test_a_destination_moves_between_two_hubs_and_misses_nothing(
+    two_hubs: tuple[RunningHub, RunningHub],
+) -> None:
+    cursor = (await two_hubs[0].publish("http://example.com/before"))["until"]
+    found: list[str] = []
+    for step in range(60):
+        await two_hubs[step % 2].publish(f"http://example.com/res{step}")
+        reading = two_hubs[step // 2 % 2]
+        async with raw_channel(f"{reading.channel()}?from={cursor}") as raw:
+            received = read_notification(await raw.text())
+        assert str(received.from_) == cursor
+        cursor = str(received.until)
+        found += [change.loc for change in received.changes]
+    assert found == [f"http://example.com/res{step}" for step in range(60)]
+
+
+async def test_two_hubs_deliver_the_same_changes_to_those_who_stay(
+    two_hubs: tuple[RunningHub, RunningHub],
+) -> None:
+    start = (await two_hubs[0].publish("http://example.com/before"))["until"]
+    async with (
+        raw_channel(f"{two_hubs[0].channel()}?from={start}") as of_one,
+        raw_channel(f"{two_hubs[1].channel()}?from={start}") as of_two,
+    ):
+        locs = [f"http://example.com/res{number}" for number in range(100)]
+        for number, loc in enumerate(locs):
+            last = (await two_hubs[number % 2].publish(loc))["until"]
+        for raw in (of_one, of_two):
+            assert list(locs_in_order(await everything_until(raw, last), start)) == locs
 
 
 SILENT = {
