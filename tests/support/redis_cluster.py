@@ -39,6 +39,10 @@ class RunningCluster:
     async def id_of(self, server: RedisServer) -> str:
         return str((await self.say(server, "CLUSTER", "MYID")).decode())
 
+    async def known_by(self, server: RedisServer) -> str:
+        """Which nodes it knows, a line each."""
+        return str((await self.say(server, "CLUSTER", "NODES")).decode())
+
     async def master_of(self, slot: int, asked: RedisServer | None = None) -> RedisServer:
         """The server that has the slot, as this one of them believes."""
         if asked is None:
@@ -126,7 +130,11 @@ async def _meet(running: RunningCluster) -> None:
         begin, end = SLOTS * number // MASTERS, SLOTS * (number + 1) // MASTERS - 1
         await running.say(server, "CLUSTER", "ADDSLOTSRANGE", begin, end)
         await running.say(server, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-    await until(lambda: _have_met(running))
+    try:
+        await until(lambda: _have_met(running))
+    except TimeoutError:
+        known = [await running.known_by(each) for each in running.servers]
+        raise AssertionError("\n\n".join(known)) from None
     for master, replica in zip(running.servers[:MASTERS], running.servers[MASTERS:], strict=True):
         id_ = await running.id_of(master)
         await running.say(replica, "CLUSTER", "REPLICATE", id_)
@@ -135,13 +143,16 @@ async def _meet(running: RunningCluster) -> None:
 
 
 async def _have_met(running: RunningCluster) -> bool:
-    """If not, they are told again: a node that was busy for a second forgets whom it met."""
-    if await _all_say(running, f"cluster_known_nodes:{2 * MASTERS}"):
+    """Those that do not know each other are told again: a node that was busy for a second forgets
+    whom it met. Others are not: each handshake that goes on is one more node for that time."""
+    ids = [await running.id_of(each) for each in running.servers]
+    known = [await running.known_by(each) for each in running.servers]
+    if all(id_ in each for id_ in ids for each in known):
         return True
-    first, *others = running.servers
-    for server in others:
-        await running.say(server, "CLUSTER", "MEET", "127.0.0.1", first.port)
-    await asyncio.sleep(0.1)
+    first = running.servers[0]
+    for server, id_, its in zip(running.servers[1:], ids[1:], known[1:], strict=True):
+        if ids[0] not in its or id_ not in known[0]:
+            await running.say(server, "CLUSTER", "MEET", "127.0.0.1", first.port)
     return False
 
 
