@@ -4,6 +4,7 @@ import pytest
 
 from rsnotify.errors import Fault, Rejected, TryAgain
 from rsnotify_client.answer import LONGEST_PAUSE_SECONDS, NotAHub, content_of, refused_changes
+from rsnotify_client.web import detail_of
 
 FAULTS = [{"index": 1, "message": "bad"}, {"index": 9, "message": "not of this batch"}]
 HTML = NotAHub("http://hub", "answered 413", 413)
@@ -61,3 +62,14 @@ def test_a_hub_that_asks_for_time_gets_a_minute_at_most(told: str | None, second
     with pytest.raises(TryAgain) as caught:
         content_of("http://hub", 503, told, b"")
     assert caught.value.retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("piece", [b"[", b'{"detail":'])
+def test_json_that_is_nested_too_deep_is_no_answer_of_a_hub(status: int, piece: bytes) -> None:
+    with pytest.raises(NotAHub):
+        content_of("http://hub", status, None, piece * 100_000)
+
+
+def test_a_refusal_that_is_nested_too_deep_explains_nothing() -> None:
+    assert detail_of(b"[" * 100_000) is None

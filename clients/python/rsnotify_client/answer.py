@@ -153,7 +153,7 @@ def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> A
     if status < 300:
         try:
             return msgspec.json.decode(body) if body else None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             what = f"answered {status} with something else than JSON"
             raise NotAHub(url, what, status) from None
     problem = problem_in(body)
@@ -173,7 +173,7 @@ def problem_in(body: bytes) -> dict[str, Any]:
     """What a problem document says (RFC 9457); nothing where it is none."""
     try:
         problem = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return problem if isinstance(problem, dict) else {}
 

@@ -261,7 +261,8 @@ class Transport:
         if self._per_server is None:
             return self._asked(target, method, url, sent, body)
         with self._lock:
-            places = self._places.setdefault(target.origin, Semaphore(self._per_server))
+            places = self._places.get(target.origin) or Semaphore(self._per_server)
+            self._places[target.origin] = places
         places.acquire()
         try:
             answer = self._asked(target, method, url, sent, body)
