@@ -47,7 +47,7 @@ class SseReader(TransportReader):
         return False
 
     def close(self, code: int, reason: str) -> None:  # noqa: ARG002
-        """End the stream, which has no way to tell a code or a reason."""
+        """End the stream, which cannot carry a code or a reason."""
         if self.is_open:
             self.end_within(CLOSE_SECONDS)
             if self._is_chunked:

@@ -49,7 +49,7 @@ class WireFormat(NamedTuple):
     name: str
     make: Callable[[Notification], bytes]
     idle: bytes  # written when nothing happens, to keep the connection alive
-    tell_cursors: Callable[[bytes], bytes] | None = None
+    write_cursors: Callable[[bytes], bytes] | None = None
     """What to write before a notification to a reader of several channels, with its cursors."""
 
     cache_key: str = ""
@@ -137,12 +137,12 @@ def _wire_formats(form: Form, payload: MakePayload) -> WireFormats:
 @cache
 def in_chunks(plain: WireFormat) -> WireFormat:
     """The same for a response of HTTP/1.1 without a length."""
-    tell = plain.tell_cursors
+    write = plain.write_cursors
     return WireFormat(
         plain.name,
         lambda each: _chunk(plain.make(each)),
         _chunk(plain.idle),
-        None if tell is None else lambda cursors: _chunk(tell(cursors)),
+        None if write is None else lambda cursors: _chunk(write(cursors)),
         f"{plain.name} in chunks",
     )
 

@@ -61,7 +61,7 @@ class Handshake(BoundedInput):
         self._is_asked = False
         self._disconnected = asyncio.Event()
 
-    # --- what the transport and the server tell ------------------------------------------------
+    # --- called by the transport and the server -------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

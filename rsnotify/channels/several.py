@@ -145,9 +145,9 @@ class SeveralChannels:
             close_for_a_bug([member])
 
     def write(self, data: bytes) -> None:
-        tell_cursors = self.reader.wire_format.tell_cursors
-        if tell_cursors is not None:
-            data = tell_cursors(self._cursors().encode()) + data
+        write_cursors = self.reader.wire_format.write_cursors
+        if write_cursors is not None:
+            data = write_cursors(self._cursors().encode()) + data
         self.reader.write(data)
 
     def _cursors(self) -> str:

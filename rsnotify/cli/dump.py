@@ -190,8 +190,8 @@ def documents_named(folder: Path, base: str) -> dict[str, str]:
 def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
     """Let the set name what there is, then say that it is new; once for each generation."""
     newest, note = folder.kept[-1], folder.directory / ANNOUNCED
-    told = {"set": set_name, "generation": newest.name}
-    if note.exists() and msgspec.json.decode(note.read_bytes()) == told:
+    announced = {"set": set_name, "generation": newest.name}
+    if note.exists() and msgspec.json.decode(note.read_bytes()) == announced:
         return
     named = documents_named(folder.directory, newest.base)
     sets = asked(hub, "GET", f"/api/sets?name={set_name}").content
@@ -205,7 +205,7 @@ def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         path = f"{path_of_set(set_name)}/framework"
         asked(hub, "POST", path, body=msgspec.json.encode([change]), headers=headers)
-    note.write_bytes(msgspec.json.encode(told))
+    note.write_bytes(msgspec.json.encode(announced))
 
 
 def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str]) -> None:
@@ -223,8 +223,8 @@ def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str]) -> None:
 def _change(newest: Generation, capability: str, loc: str) -> dict[str, str]:
     """Resource Dumps are made anew, whatever else there is grows; a part stands for its index."""
     change = FRAMEWORK_CHANGES[capability][0 if capability == "resourcedump" else 1]
-    told = {"loc": loc, "change": change, "capability": capability}
+    announced = {"loc": loc, "change": change, "capability": capability}
     if capability == "resourcedump" and newest.is_in_parts:
         part = f"{newest.base}{GENERATIONS}/{newest.name}/resourcedump-1.xml"
-        return told | {"loc": part, "index": loc}
-    return told
+        return announced | {"loc": part, "index": loc}
+    return announced

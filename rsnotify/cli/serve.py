@@ -304,8 +304,8 @@ async def _try_directory(settings: Settings) -> list[str]:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        told = f"--data: nothing can be written to {folder}: {error.strerror}"
-        raise InvalidSettings(told) from None
+        detail = f"--data: nothing can be written to {folder}: {error.strerror}"
+        raise InvalidSettings(detail) from None
     return [f"{folder} can be written to"]
 
 

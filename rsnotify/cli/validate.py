@@ -174,7 +174,7 @@ def print_all(found: Sequence[Judged], *, json: bool) -> None:
             typer.echo(f"{each.document}:")
             print_violations(each.violations, indent="  ")
     table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("document", overflow="fold")  # whole, however long: it tells which one it is
+    table.add_column("document", overflow="fold")  # whole, however long: it identifies the document
     table.add_column("what it is")
     table.add_column("outcome", no_wrap=True)
     for each in found:

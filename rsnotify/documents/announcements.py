@@ -126,7 +126,7 @@ class DocumentAnnouncer:
         announced = Announced(0, self._digest_of(capabilities_of(record)), "", record.own_documents)
         await self._write(record, announced)
 
-    async def tell(self, record: SetRecord, publish: Publish) -> None:
+    async def announce(self, record: SetRecord, publish: Publish) -> None:
         announced = await self._announced.read(record.name)
         now = await self._now(record, 0 if announced is None else announced.number + 1)
         self._archives[record.name, record.created] = now.archive
@@ -176,7 +176,7 @@ class DocumentAnnouncer:
 
 
 def _covered(record: SetRecord, archived: Archived | Exception | None) -> str | Exception:
-    """Nothing while the hub has no archive to tell of."""
+    """Nothing while the hub has no archive to announce."""
     if record.changelist_archive is not None or archived is None:
         return ""
     if isinstance(archived, Exception):
@@ -245,7 +245,7 @@ class Announcements:
     async def documents_changed(self, set_name: str) -> None:
         """What the set offers may have changed; it is announced if it has."""
         with suppress(NoSuchSet):  # removed meanwhile
-            await self._documents.tell(self._hub.record(set_name), self._publish)
+            await self._documents.announce(self._hub.record(set_name), self._publish)
 
     async def archives_to_announce(self, names: Sequence[str]) -> list[str]:
         """Those of these sets whose Change List Archive may have grown."""

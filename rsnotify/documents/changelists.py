@@ -176,7 +176,7 @@ class OpenLists:
         return found
 
     def used(self, set_name: str, kept: OpenList) -> None:
-        """Tell the cache that the list was used and may have grown, unless it was released."""
+        """Let the cache know that the list was used and may have grown, unless it was released."""
         if self._lists.get(set_name) is kept:
             self._cache.use(kept)
 

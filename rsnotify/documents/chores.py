@@ -225,8 +225,8 @@ class Upkeep:
             "keep windows": repeat(self.keep_due_windows, ROUND_SECONDS),
             "keep snapshots": repeat(self.keep_due_snapshots, ROUND_SECONDS),
             "delete what is old": repeat(self.delete_old, OLD_SECONDS),
-            "tell of archives": repeat(self.announce_archives, OLD_SECONDS),
-            "tell of the sets": repeat(
+            "announce archives": repeat(self.announce_archives, OLD_SECONDS),
+            "announce the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),
         }
@@ -319,10 +319,10 @@ class Upkeep:
         await self._archives.round(self._hub.sets, self._announce_archives_of)
 
     async def _announce_archives_of(self, names: Sequence[str]) -> None:
-        async def tell(name: str, _: JournalRecord, __: Position) -> None:
+        async def announce(name: str, _: JournalRecord, __: Position) -> None:
             await self.announcements.documents_changed(name)
 
-        await self._each_set(tell, await self.announcements.archives_to_announce(names))
+        await self._each_set(announce, await self.announcements.archives_to_announce(names))
 
     async def _trim(self, name: str, first: Position, begin: Position) -> None:
         if first >= begin:

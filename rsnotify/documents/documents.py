@@ -338,8 +338,8 @@ class ListHead(NamedTuple):
 
     def headers(self) -> Mapping[str, str]:
         """The same as HTTP headers, without the links: a list in lines has no other place."""
-        told = {FROM_HEADER: self.md.from_, UNTIL_HEADER: self.md.until, AT_HEADER: self.md.at}
-        return {name: value for name, value in told.items() if value is not None}
+        headers = {FROM_HEADER: self.md.from_, UNTIL_HEADER: self.md.until, AT_HEADER: self.md.at}
+        return {name: value for name, value in headers.items() if value is not None}
 
 
 def change_list_head(

@@ -278,7 +278,7 @@ def unread_bytes(transport: asyncio.Transport) -> int:
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:
-    """Zero where the kernel does not tell."""
+    """Zero where the kernel does not report it."""
     socket = transport.get_extra_info("socket")
     try:
         held: tuple[int] = struct.unpack(

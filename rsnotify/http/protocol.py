@@ -167,7 +167,7 @@ class HttpProtocol(BoundedInput):
             self._enter(self._connections, connection_scope["client"])
 
     def _enter(self, connections: ConnectionLimits, client: object) -> None:
-        """Take the connection, or tell why not; if there are far too many, not even that."""
+        """Take the connection, or answer why not; if there are far too many, close it at once."""
         host = client[0] if isinstance(client, tuple) else ""
         refusal = connections.enter(self, host)
         if connections.is_flooded:

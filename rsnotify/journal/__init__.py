@@ -1,7 +1,7 @@
 """The journals: what was published, in order, and everything that follows it.
 
 `hub.Hub` is the face. A publish goes `hub` → `appends` → `append.lua` and is answered. The bell
-(`coordination`) tells every process, whose `following` reads what is new and pushes it to the feeds
+(`coordination`) wakes every process, whose `following` reads what is new and pushes it to the feeds
 (`feed`); a reader that is behind asks `reading`: from memory, from the stream, or from packed
 windows.
 `healing` and `repairing` notice that Redis has lost changes, and put them back.

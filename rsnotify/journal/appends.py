@@ -166,10 +166,10 @@ class PendingAppend(msgspec.Struct, eq=False):
         if not self.answer.done() and (self.submission.key or not self.is_taken):
             self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
-    def tell(
+    def resolve(
         self, answer: Sequence[Any], before: Sequence[Row], version: int, *, is_alone: bool
     ) -> None:
-        """What append.lua has answered: it is stored, or its key was used for something else."""
+        """Take the answer of append.lua: it is stored, or its key was used for something else."""
         if self.answer.done():
             return
         if not answer:
@@ -215,7 +215,7 @@ def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[obj
 def answer_round(
     groups: Sequence[Sequence[PendingAppend]], replies: Sequence[object], version: object
 ) -> None:
-    """Tell each append of a round what became of it; there is a reply for each channel."""
+    """Resolve each append of a round; there is a reply for each channel."""
     is_alone = len(groups) == 1 and len(groups[0]) == 1
     number = UNKNOWN if isinstance(version, Exception) else int(version or 0)  # type: ignore[call-overload]
     for group, reply in zip(groups, replies, strict=True):
@@ -223,7 +223,7 @@ def answer_round(
             answers, entries = reply
             before = tuple(rows_of(entries)) if entries else ()
             for append, answer in zip(group, answers, strict=True):
-                append.tell(answer, before, number, is_alone=is_alone)
+                append.resolve(answer, before, number, is_alone=is_alone)
         else:
             if isinstance(reply, TooFewReplicas):
                 log.warning("publishing is answered 503: %s", reply.why.detail)
@@ -340,7 +340,7 @@ class Appends:
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
         self.seconds = Histogram(SECONDS)
         self.round_changes = Histogram(CHANGES)
-        self.caller = secrets.token_hex(8)  # tells our strokes of the bell from others'
+        self.caller = secrets.token_hex(8)  # distinguishes our strokes of the bell from others'
         self._writers = (f"{self.caller}-{number}" for number in count(1))
         self._rounds = count(1)
 

@@ -1,6 +1,6 @@
 """How hub processes work together by their Redis: they ring a bell, watch its clock, take claims.
 
-The bell is a pub/sub message when a journal has grown or the registry of sets has changed. It is a
+The bell is a pub/sub message when a journal has grown or a set has changed. It is a
 hint: nobody may rely on it. The connection is asked for an answer now and then, for a pub/sub
 reader can die without an error.
 

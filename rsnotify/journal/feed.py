@@ -296,7 +296,7 @@ class Feeds:
         self._end([channel for channel in self._feeds if channel.set_name not in names])
 
     def turn_private(self, names: Iterable[str]) -> None:
-        """Tell the feeds of sets that have become private."""
+        """Notify the feeds of sets that have become private."""
         for name in names:
             for kind in KINDS:
                 if (feed := self._feeds.get(ChannelName(name, kind))) is not None:
@@ -369,11 +369,11 @@ class Feeds:
         feed.memory.appended(rows, stored.until, key, begin=begin)
         self._cache.use(feed.memory)
 
-    def remember_told(self, channel: ChannelName, rows: Sequence[Row]) -> None:
+    def remember_served(self, channel: ChannelName, rows: Sequence[Row]) -> None:
         """What was read for somebody who is behind, or polls: as a rule it was remembered when it
         was followed, but not while nobody read the channel."""
         feed = self._feeds.get(channel)
-        if feed is not None and rows and feed.memory.told(rows):
+        if feed is not None and rows and feed.memory.served(rows):
             self._cache.use(feed.memory)
 
     def seen(self, channel: ChannelName) -> Position:

@@ -105,7 +105,7 @@ class Checking:
     def __init__(
         self,
         journal: Journal,
-        registry: Sets,
+        stored_sets: Sets,
         repairing: Repairing,
         sets: KnownSets,
         feeds: Feeds,
@@ -113,16 +113,16 @@ class Checking:
     ) -> None:
         self.lock = asyncio.Lock()
         self._journal = journal
-        self._registry = registry
+        self._stored_sets = stored_sets
         self._repairing = repairing
         self._sets = sets
         self._feeds = feeds
         self._bell = bell
         self._rounds = CompareSchedule(feeds, bell)
         self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
-        self._next = self._next_of_registry = float("-inf")
+        self._next = self._next_of_sets = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
-        self._registry_rang = False
+        self._sets_rang = False
         repairing.recover += (self._put_sets_back, self._hear_anew)
 
     @property
@@ -138,11 +138,11 @@ class Checking:
     @property
     def next_at(self) -> float:
         """When the next check is due."""
-        return min(self._next, self._next_of_registry) if self._registry_rang else self._next
+        return min(self._next, self._next_of_sets) if self._sets_rang else self._next
 
     def ring(self) -> None:
         """Another process may have created, edited or deleted a set."""
-        self._registry_rang = True
+        self._sets_rang = True
 
     def postpone(self) -> None:
         """Something went wrong: check again, but not at once."""
@@ -155,8 +155,8 @@ class Checking:
     async def check_what_is_due(self) -> None:
         if monotonic() >= self._next:
             await self.check_some()
-        elif self._registry_rang and monotonic() >= self._next_of_registry:
-            await self._check_registry()
+        elif self._sets_rang and monotonic() >= self._next_of_sets:
+            await self._check_rung_sets()
 
     async def check_some(self) -> None:
         """Check which sets exist, and those journals whose turn it is."""
@@ -172,7 +172,7 @@ class Checking:
     async def check_changed_sets(self) -> None:
         """Check which sets exist if any was changed; before what was read is given to anybody: its
         set may have become private before that was published."""
-        if await self._registry.version() != self._sets.version:
+        if await self._stored_sets.version() != self._sets.version:
             await self.check_sets()
 
     async def check_all(self) -> None:
@@ -186,10 +186,10 @@ class Checking:
         self._bell.doubt()
         self._rounds.look_at_all()
 
-    async def _check_registry(self) -> None:
+    async def _check_rung_sets(self) -> None:
         async with self.lock:
-            self._registry_rang = False
-            if await self._registry.version() != self._sets.version:
+            self._sets_rang = False
+            if await self._stored_sets.version() != self._sets.version:
                 await self.update()
 
     async def apply_own_change(self, name: str, record: SetRecord | None, version: Version) -> None:
@@ -211,25 +211,25 @@ class Checking:
     async def _put_sets_back(self) -> None:
         """What is known here and Redis has lost; and remove again what was removed."""
         known, number = self._sets.records, self._sets.number
-        stored = await self._registry.stored()
+        stored = await self._stored_sets.stored()
         records = {name: record for name, (_, record) in stored.items()}
         removed = self._sets.removed.at(monotonic())
         plan = plan_recall(known, removed, records, lambda record: (record.created, record.edited))
         for name in plan.remove:
-            await self._registry.remove(name)
+            await self._stored_sets.remove(name)
         for name in plan.put_back:
             await self._put_set_back(known[name], *stored.get(name, (b"", None)))
         kept = [record for name, record in records.items() if name not in plan.remove]
-        await self._registry.begin_lost_journals(kept)
-        await self._registry.pass_version(number)
+        await self._stored_sets.begin_lost_journals(kept)
+        await self._stored_sets.pass_version(number)
 
     async def _put_set_back(
         self, record: SetRecord, before: bytes, other: SetRecord | None
     ) -> None:
         if other is not None and other.created != record.created:
-            await self._registry.remove(record.name)  # it was, before the set was made again
+            await self._stored_sets.remove(record.name)  # it was, before the set was made again
             before = b""
-        if await self._registry.put_back(record, before):
+        if await self._stored_sets.put_back(record, before):
             log.error("Redis had lost the set %r, or its last change: it is put back", record.name)
 
     async def update(self, channels: Iterable[ChannelName] = ()) -> None:
@@ -247,14 +247,14 @@ class Checking:
             raise
 
     async def _update(self, due: dict[ChannelName, None]) -> None:
-        began, self._registry_rang = monotonic(), False
+        began, self._sets_rang = monotonic(), False
         self._next = began + TICK_SECONDS
         await self._repairing.check_lineage()
-        version = await self._registry.version()
+        version = await self._stored_sets.version()
         records = known = self._sets.records
         if version != self._sets.version:
-            self._sets.former = await self._registry.former()
-            records = await self._registry.all()
+            self._sets.former = await self._stored_sets.former()
+            records = await self._stored_sets.all()
             due.update(dict.fromkeys(self._without_feed(records)))
         await self._repairing.check_restart(records)
         asked = [each for each in due if each.set_name in records]
@@ -270,7 +270,7 @@ class Checking:
         self._check_losses(asked, seen, standings)
         await self._repairing.check_suspects()
         self._ended = monotonic()
-        self._next_of_registry = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
+        self._next_of_sets = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
 
     async def _standings(
         self, channels: Sequence[ChannelName]
@@ -460,7 +460,7 @@ class Following:
             self._feeds.ring(feed.channel, stored.until)
             return
         if stored.is_alone and feed.writes_at_most(FEW_READERS):
-            self._tell(feed, {stored.from_: stored})
+            self._push_appended(feed, {stored.from_: stored})
             return
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self._push_one)
@@ -473,9 +473,9 @@ class Following:
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._push_one)
         if (feed := self._feeds.get(channel)) is not None:
-            self._tell(feed, waiting)
+            self._push_appended(feed, waiting)
 
-    def _tell(self, feed: Feed, waiting: dict[Position, Appended]) -> None:
+    def _push_appended(self, feed: Feed, waiting: dict[Position, Appended]) -> None:
         if not self._journal.appends.writing and not self._checking.lock.locked():
             rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
             self.push(feed, rows)

@@ -140,8 +140,8 @@ class _RememberedRows:
 
 
 class Memory:
-    """The newest changes of one channel that this process has acknowledged, delivered, or told
-    somebody who polls.
+    """The newest changes of one channel that this process has acknowledged, delivered, or served
+    to somebody who polls.
 
     Everything in `(read_after, read_until]` was read from the journal. What this process appended
     is known as soon as it is acknowledged, and the change before it; both may lie above
@@ -183,9 +183,9 @@ class Memory:
                 held.note(until, key.note)
             self._add((), until)
 
-    def told(self, rows: Sequence[Row]) -> bool:
-        """Somebody was told these rows of the journal, whoever appended them; whether one of them
-        was not remembered, and is from now on."""
+    def served(self, rows: Sequence[Row]) -> bool:
+        """These rows of the journal were served to somebody, whoever appended them; whether one of
+        them was not remembered, and is from now on."""
         until = rows[-1][0]
         oldest = Position(max(until, self.newest) - REMEMBERED_MICROSECONDS)
         known = self.rows
@@ -460,8 +460,9 @@ def lost_until(
     """
     there = {position for position, _ in journal}.union(memory.rows)
     gone = (each for each in memory.witnessed if each > begin and each not in there)
-    told = (repaired.put_back, repaired.again)
-    return max((each for each in gone if not any(each in marks for marks in told)), default=None)
+    accounted_for = (repaired.put_back, repaired.again)
+    lost = (each for each in gone if not any(each in marks for marks in accounted_for))
+    return max(lost, default=None)
 
 
 def _was_passed(row: Row, memory: Memory, repaired: Repaired) -> bool:
@@ -509,7 +510,7 @@ Record = TypeVar("Record")
 
 
 class Recall(NamedTuple):
-    """What a registry needs, by name."""
+    """Which records are to be put back and which removed, by name."""
 
     put_back: Sequence[str]
     remove: Sequence[str]
@@ -521,7 +522,7 @@ def plan_recall(
     stored: Mapping[str, Record],
     age: Callable[[Record], Any],
 ) -> Recall:
-    """What is missing of a registry that now holds `stored`; a greater `age` is a newer record."""
+    """Compare what Redis holds now, `stored`, with what is known; a greater `age` is newer."""
     put_back = [
         name
         for name, record in known.items()

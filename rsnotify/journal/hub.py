@@ -43,10 +43,10 @@ class Hub:
         self.base_url = base_url
         self.cache = Cache(CACHE_MIB, monotonic) if cache is None else cache
         self._journal = journal
-        self._registry = sets
+        self._stored_sets = sets
         self.known = KnownSets()
         self.feeds = Feeds(self.cache)
-        journal.note_told = self.feeds.remember_told
+        journal.note_served = self.feeds.remember_served
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
         self.checking = Checking(journal, sets, self.repairing, self.known, self.feeds, bell)
         history, check_sets = History(journal, windows), self.checking.check_changed_sets
@@ -69,8 +69,8 @@ class Hub:
         """Store the changes, and have readers notified, who are not waited for; `NoSuchSet` if this
         process does not know the set.
 
-        What concerns the `others` that `also_told` has named is published to them before: if one of
-        them fails, repeating with the same key publishes to no set twice.
+        What concerns the `others` that `other_sets_of` has named is published to them before: if
+        one of them fails, repeating with the same key publishes to no set twice.
         """
         if others:
             await self._publish_to_others(others, submission)
@@ -92,7 +92,7 @@ class Hub:
         results = await asyncio.gather(*publishing, return_exceptions=True)
         return dict(zip(submissions, results, strict=True))
 
-    def also_told(self, channel: ChannelName, submission: Submission) -> list[str]:
+    def other_sets_of(self, channel: ChannelName, submission: Submission) -> list[str]:
         """The other sets that a submission concerns: all of them, if it changes the Source
         Description, which belongs to all sets."""
         if channel.kind != "framework" or submission.of_source_description() is None:
@@ -124,7 +124,7 @@ class Hub:
         self, name: str, options: SetOptions = DEFAULT_OPTIONS
     ) -> tuple[SetRecord, bool]:
         """The set's record, and whether it was created now."""
-        record, made, version = await self._registry.add(name, options)
+        record, made, version = await self._stored_sets.add(name, options)
         if made:
             await self.checking.apply_own_change(name, record, version)
         else:
@@ -132,12 +132,12 @@ class Hub:
         return record, made
 
     async def edit_set(self, name: str, chosen: Mapping[str, object]) -> SetRecord:
-        record, version = await self._registry.edit(name, chosen)
+        record, version = await self._stored_sets.edit(name, chosen)
         await self.checking.apply_own_change(name, record, version)
         return record
 
     async def remove_set(self, name: str) -> None:
-        await self.checking.apply_own_change(name, None, await self._registry.remove(name))
+        await self.checking.apply_own_change(name, None, await self._stored_sets.remove(name))
 
     # --- channels --------------------------------------------------------------------------------
 

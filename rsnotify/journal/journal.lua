@@ -6,7 +6,7 @@
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the keys of what is remembered of appends   6 hold: who repairs the journal
 --       7 what was changed since a load of the whole state began (set, see loads.lua)
--- ARGV  1 name of the channel, and of the caller, as the bell tells them   2 the bell
+-- ARGV  1 name of the channel, and of the caller, as the bell names them   2 the bell
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
 --       5 microseconds between the edges of the grid on which windows close
 --       6 the newest position that the caller has seen in this channel
@@ -33,7 +33,7 @@ local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers noth
 -- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
 local head = math.max(tonumber(record[7]), tonumber(record[8]))
 local load = record[9] -- the token of the load that is under way
-local floor = tonumber(record[10] or 0) -- positions up to here were perhaps told, by data that are lost
+local floor = tonumber(record[10] or 0) -- readers may have got positions up to here, of data that are lost
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
 -- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.

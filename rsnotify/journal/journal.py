@@ -42,7 +42,7 @@ class Journal:
         self.window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
         self.appends = Appends(client, self.window)
         self.append = self.appends.append
-        self.note_told: Callable[[ChannelName, Sequence[Row]], None] = lambda _, __: None
+        self.note_served: Callable[[ChannelName, Sequence[Row]], None] = lambda _, __: None
         """Is given, oldest first, what is read for somebody who is behind, or polls."""
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
@@ -79,7 +79,7 @@ class Journal:
         if after < int(first):
             raise Trimmed(Position(int(first)))
         rows = _before_gap(rows_of(entries), _gap_after(gaps, after), until)
-        self.note_told(channel, rows)
+        self.note_served(channel, rows)
         return rows
 
     async def read_back(
@@ -93,7 +93,7 @@ class Journal:
             raise NoSuchSet(channel.set_name)
         begin = max([Position(int(first)), *(gap for gap in _gaps(gaps) if gap <= until)])
         rows = [row for row in rows_of(entries) if row[0] > begin]
-        self.note_told(channel, rows[::-1])
+        self.note_served(channel, rows[::-1])
         return rows, begin
 
     async def read_on(

@@ -3,7 +3,7 @@
 from rsnotify.resourcesync.notification import ChannelName
 
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <caller> <head>" after an append, else "sets"
-REPORTS_BELL = "rsnotify:reports"  # pub/sub: what each hub process tells of itself
+REPORTS_BELL = "rsnotify:reports"  # pub/sub: the report of each hub process
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"

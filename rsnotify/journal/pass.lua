@@ -1,4 +1,4 @@
--- Let no later change of a journal be at or before a position that somebody may have been told.
+-- Let no later change of a journal be at or before a position that somebody may have been sent.
 --
 -- KEYS  1 record   ARGV  1 the position   2 where it is kept: `last` or `floor`
 

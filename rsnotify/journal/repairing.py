@@ -437,7 +437,7 @@ class Repairing:
         return waited
 
     async def _carry_out(self, feed: Feed, holder: str, *, is_alone: bool) -> None:
-        """Put back what is remembered here; if nobody else does, tell of a gap where more was."""
+        """Put back what is remembered here; if nobody remembers the rest, leave a gap there."""
         found = await self._look(feed)
         if found.lost is not None and is_alone:
             await self._leave_gap(feed, found.lost, holder)

@@ -1,5 +1,5 @@
--- Make, edit or remove a set, and tell every hub process of it: one atom, so that no set exists of
--- which nobody has been told. It begins with set_keys.lua.
+-- Make, edit or remove a set, and notify every hub process: one atom, so that no set exists that
+-- was announced to nobody. It begins with set_keys.lua.
 --
 -- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are
 --       5 sets that were removed in the last day (sorted set: "name created", by time)

@@ -1,7 +1,7 @@
-"""The registry of sets, the record of each, and the copy of it that each process has.
+"""The sets: the record of each in Redis, and the copy of all records that each process has.
 
 A set is created or removed together with its journals, and every hub process is notified, in one
-atom. In a Cluster these are two, for the registry has a slot of its own: the journals' comes first,
+atom. In a Cluster these are two, for the records have a slot of their own: the journals come first,
 and repeating the whole completes what a crash has left between them.
 """
 
@@ -38,7 +38,7 @@ _ALONE = Script("journal/set_keys.lua", "journal/set_alone.lua")
 
 
 class Version(NamedTuple):
-    """Of the registry: which data it belongs to, and a number that moves with every change."""
+    """Of the sets: which data they belong to, and a number that moves with every change of one."""
 
     data: bytes
     number: int
@@ -54,7 +54,7 @@ class Version(NamedTuple):
 
 
 class Sets:
-    """The registry of sets in Redis."""
+    """The records of all sets in Redis."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -108,7 +108,7 @@ class Sets:
         return record, version
 
     async def _free_topics(self, name: str, chosen: Mapping[str, object]) -> str:
-        """The version of the registry at which no other set has these topics; nothing if there are
+        """The version of the sets at which no other set has these topics; nothing if there are
         none: then any version will do."""
         topics = {topic for field in TOPICS if (topic := chosen.get(field)) is not None}
         if not topics:
@@ -242,7 +242,7 @@ def _other_keys(name: str) -> list[str]:
 
 
 class KnownSets:
-    """The records of all sets, and the version of the registry that they are from."""
+    """The copy of the records of all sets, and their version."""
 
     def __init__(self) -> None:
         self.records: dict[str, SetRecord] = {}
@@ -268,7 +268,7 @@ class KnownSets:
         return Position.parse(former) < position < Position.parse(record.created)
 
     def replace(self, records: dict[str, SetRecord], version: Version) -> list[str]:
-        """Know what the registry has now; the names of the sets that have become private."""
+        """Take over what Redis has now; return the names of the sets that have become private."""
         before, known = self.records, self.version
         self.records, self.version, self.number = records, version, version.number
         self._ahead.clear()

@@ -69,7 +69,7 @@ class Windows:
                 found = await self.records(list(asked))
             except Exception as error:  # the caller gets it
                 _fail(asked.values(), error)
-            except BaseException:  # cancelled: nobody else would ever tell those who wait
+            except BaseException:  # cancelled: nobody else would ever answer those who wait
                 waiting, self._asked = [*asked.values(), *self._asked.values()], {}
                 _fail(waiting, TryAgain(NOT_READ))
                 raise

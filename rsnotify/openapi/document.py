@@ -73,8 +73,8 @@ def _who(operation: Described) -> str:
 
 def _parameter_row(parameter: Described) -> tuple[str, str]:
     schema = parameter["schema"]
-    told = schema.get("description") or ", ".join(schema.get("enum", ())) or schema.get("type", "")
-    return f"<code>{escape(parameter['name'])}</code>", escape(f"{parameter['in']}; {told}")
+    text = schema.get("description") or ", ".join(schema.get("enum", ())) or schema.get("type", "")
+    return f"<code>{escape(parameter['name'])}</code>", escape(f"{parameter['in']}; {text}")
 
 
 def _answer_row(answer: tuple[str, Described]) -> tuple[str, str]:
@@ -94,7 +94,7 @@ def _schema(schema: Described) -> str:
 
 def _table(first: str, second: str, rows: Iterator[tuple[str, str]]) -> Iterator[str]:
     yield f'<table><tr><th scope="col">{first}</th><th scope="col">{second}</th></tr>'
-    yield from (f"<tr><td>{name}</td><td>{told}</td></tr>" for name, told in rows)
+    yield from (f"<tr><td>{name}</td><td>{text}</td></tr>" for name, text in rows)
     yield "</table>"
 
 

@@ -52,7 +52,7 @@ class Watching:
     def loops(self) -> dict[str, Loop]:
         """The loops that run as long as the hub, by name."""
         return {
-            "tell of this process": self._peers.run(),
+            "report this process": self._peers.run(),
             "listen to other processes": self._peers.listen(),
             "measure the event loop": self._delay.run(),
             "probe Redis": self.health.run(),

@@ -70,8 +70,8 @@ class Administration:
 
     async def list_sets(self, request: Request) -> Response:
         asked = parse_sets_asked(request.scope["query_string"])
-        told = await self._access.told_of(request, asked.among(self._hub.sets))
-        return JsonResponse(told[: asked.limit])
+        visible = await self._access.visible_sets(request, asked.among(self._hub.sets))
+        return JsonResponse(visible[: asked.limit])
 
     async def show_rights(self, request: Request) -> Response:
         """What the token may do, so that a page shows no form that would be refused."""
@@ -268,5 +268,5 @@ def _decoded(body: bytes, type_: type[Struct]) -> Struct:
     try:
         return msgspec.json.decode(body, type=type_)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        told = f"the body does not fit: {misfit(error, type_)}; send such as {EXAMPLES[type_]}"
-        raise Rejected(told) from None
+        detail = f"the body does not fit: {misfit(error, type_)}; send such as {EXAMPLES[type_]}"
+        raise Rejected(detail) from None

@@ -196,11 +196,11 @@ class Health:
     def _what_is_away(self) -> list[str]:
         """Why some sets cannot be published to; private ones are only counted."""
         records = self._hub.sets
-        told = {
+        public = {
             reason: [name for name in names if name in records and not records[name].private]
             for reason, names in self._away.items()
         }
-        return [_affected(reason, self._away[reason], told[reason]) for reason in self._away]
+        return [_affected(reason, self._away[reason], public[reason]) for reason in self._away]
 
     async def run(self) -> None:
         """Probe for as long as the hub runs."""
@@ -244,10 +244,10 @@ class Health:
         self._away = away
 
 
-def _affected(reason: str, names: Sequence[str], told: Sequence[str]) -> str:
+def _affected(reason: str, names: Sequence[str], public: Sequence[str]) -> str:
     """In words; no more than ten of the names."""
-    some = ", ".join(told[:NAMED]) + (", …" if len(names) > len(told[:NAMED]) else "")
-    named = f" ({some})" if told else ""
+    some = ", ".join(public[:NAMED]) + (", …" if len(names) > len(public[:NAMED]) else "")
+    named = f" ({some})" if public else ""
     return f"publishing to {len(names)} sets{named} is answered 503: {reason}"
 
 

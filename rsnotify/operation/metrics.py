@@ -173,20 +173,20 @@ class Metrics:
     async def _render(self, encode: Encode, *, everything: bool) -> bytes:
         """Again, if a set that it names has turned private while it was written."""
         while True:
-            told = _Told(lambda name: everything or self._is_public(name))
-            text = await self._write(encode, told)
-            if all(map(told.may, told.names)):
+            named = _NamedSets(lambda name: everything or self._is_public(name))
+            text = await self._write(encode, named)
+            if all(map(named.may, named.names)):
                 return text
 
-    async def _write(self, encode: Encode, told: "_Told") -> bytes:
+    async def _write(self, encode: Encode, named: "_NamedSets") -> bytes:
         """A few sets at a time, for there may be many."""
         written = _Written(encode)
         for report in self._peers.of_this_hub():
             for name in OF_A_PROCESS:
-                for some in slices(list(_samples_of(report, name, told))):
+                for some in slices(list(_samples_of(report, name, named))):
                     written.add(name, some, ("worker",))
                     await let_others_go_on()
-        for names in slices(list(filter(told, self._hub.sets))):
+        for names in slices(list(filter(named, self._hub.sets))):
             numbers = _of_sets(await self._sets(names))
             for name in OF_A_SET:
                 written.add(name, numbers[name])
@@ -215,8 +215,8 @@ class Metrics:
             return {}
 
 
-class _Told:
-    """Which sets are told of, and were."""
+class _NamedSets:
+    """Which sets may be named, and which were."""
 
     def __init__(self, may: Callable[[str], bool]) -> None:
         self.may = may
@@ -267,12 +267,12 @@ def _without_head(text: bytes) -> bytes:
     return text
 
 
-def _samples_of(report: Report, name: str, is_told: Callable[[str], bool]) -> Iterator[Sample]:
+def _samples_of(report: Report, name: str, may_name: Callable[[str], bool]) -> Iterator[Sample]:
     worker = (str(report.identity.worker),)
     if name in report.histograms:
         yield worker, report.histograms[name]
     for values, number in report.numbers.get(name, ()):
-        if OF_A_PROCESS[name].labels[:1] != ("set",) or is_told(values[0]):
+        if OF_A_PROCESS[name].labels[:1] != ("set",) or may_name(values[0]):
             yield (*values, *worker), number
 
 

@@ -258,7 +258,7 @@ class Peers:
         self._bell = bell
         self._clock = clock
         self._heard: dict[str, deque[_Heard]] = {}
-        self._told = b""  # by this process, last
+        self._published = b""  # by this process, last
 
     def now(self) -> list[Report]:
         """The newest report of each, this process first, as it is now."""
@@ -294,33 +294,33 @@ class Peers:
         heard.append(_Heard(self._clock(), report))
 
     async def run(self) -> None:
-        """Tell the others of this process, for as long as the hub runs."""
+        """Report this process to the others, for as long as the hub runs."""
         while True:
             try:
-                await self._tell()
+                await self._publish()
             except TryAgain as error:  # `Health` says so
                 log.debug("the other processes cannot be notified: %s", error.detail)
             except Exception as error:  # a bug: nobody is worse off than without numbers
                 log.warning("the numbers of this process cannot be sent", exc_info=error)
             await asyncio.sleep(REPORT_SECONDS)
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         await self._this.survey()
         report = self._this.report()
         self.hear(report)
-        self._told = msgspec.json.encode(report)
-        await self._client.publish(keys.REPORTS_BELL, self._told)  # nothing is stored
+        self._published = msgspec.json.encode(report)
+        await self._client.publish(keys.REPORTS_BELL, self._published)  # nothing is stored
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""
         await self._bell.listen(self._hear_stroke)
 
     def _hear_stroke(self, stroke: str) -> None:
-        told = stroke.encode()
-        if told == self._told:
+        text = stroke.encode()
+        if text == self._published:
             return
         try:
-            report = _DECODE(told)
+            report = _DECODE(text)
         except msgspec.DecodeError as error:  # of another version
             log.debug("a report of another process cannot be read: %s", error)
             return

@@ -112,13 +112,13 @@ class Status:
 
     async def get(self, request: Request) -> Response:
         asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
-        told = await self._access.told_of(request, asked.among(self._hub.sets))
+        visible = await self._access.visible_sets(request, asked.among(self._hub.sets))
         reports = self._peers.now()
         status = _of_this(reports[0]) | {
             "base_url": self._hub.base_url,
             "rates": {name: round(self._peers.rate(*of), 3) for name, of in RATES.items()},
-            "sets_total": len(told),
-            "sets": await self._sets(reports, told[: asked.limit]),
+            "sets_total": len(visible),
+            "sets": await self._sets(reports, visible[: asked.limit]),
         }
         if self._access.is_admin(request):
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}

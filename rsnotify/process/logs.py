@@ -52,7 +52,7 @@ class FloodFilter(logging.Filter):
         now, kind = self._clock(), str(record.msg)
         since, count = self._kinds.get(kind, (now, 0))
         if now - since >= REPEAT_SECONDS:
-            _tell_left_out(record, count - OF_A_KIND)
+            _append_left_out(record, count - OF_A_KIND)
             since, count = now, 0
         if kind not in self._kinds and len(self._kinds) >= MESSAGES_KEPT:
             self._kinds.clear()
@@ -60,10 +60,10 @@ class FloodFilter(logging.Filter):
         return count < OF_A_KIND
 
 
-def _tell_left_out(record: logging.LogRecord, left_out: int) -> None:
+def _append_left_out(record: logging.LogRecord, left_out: int) -> None:
     if left_out > 0:
-        told = record.getMessage()
-        record.msg, record.args = "%s (%d more like this were left out)", (told, left_out)
+        message = record.getMessage()
+        record.msg, record.args = "%s (%d more like this were left out)", (message, left_out)
 
 
 _TOKEN = re.compile(
@@ -107,17 +107,17 @@ class JsonFormat(logging.Formatter):
         self._worker = int(worker or 1)
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
             "worker": self._worker,
             "room": record.name,
             "message": without_tokens(record.getMessage()),
         }
-        told |= getattr(record, FIELDS, {})
+        line |= getattr(record, FIELDS, {})
         if record.exc_info:
-            told["error"] = without_tokens(self.formatException(record.exc_info))
-        return msgspec.json.encode(told).decode()
+            line["error"] = without_tokens(self.formatException(record.exc_info))
+        return msgspec.json.encode(line).decode()
 
 
 log = logging.getLogger(ACCESS)

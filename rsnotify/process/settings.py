@@ -230,13 +230,13 @@ def misspelt(environ: Mapping[str, str]) -> list[str]:
 
 
 def for_worker(environ: Mapping[str, str], redis_url: str) -> dict[str, str]:
-    """The variables of a process that the hub starts: it is told once where Redis is."""
-    told = {
+    """The variables of a process that the hub starts: they say once where Redis is."""
+    left_out = {
         PREFIX + "REDIS_URL" + FILE,
         PREFIX + "REDIS_PASSWORD",
         PREFIX + "REDIS_PASSWORD" + FILE,
     }
-    kept = {name: text for name, text in environ.items() if name not in told}
+    kept = {name: text for name, text in environ.items() if name not in left_out}
     return kept | {PREFIX + "REDIS_URL": redis_url}
 
 

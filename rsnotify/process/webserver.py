@@ -124,16 +124,16 @@ async def bound_socket(settings: Settings, inherited: int | None) -> socket.sock
 async def _bind(made: socket.socket, address: tuple[str, int]) -> None:
     """A hub that was killed leaves its port when its workers have noticed; one that was just
     starting does so last."""
-    until, is_told = time.monotonic() + TAKEN_SECONDS, False
+    until, is_logged = time.monotonic() + TAKEN_SECONDS, False
     while True:
         try:
             return made.bind(address)
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
                 raise
-        if not is_told:
+        if not is_logged:
             log.warning("port %d is in use; waiting up to %.0f s for it", address[1], TAKEN_SECONDS)
-            is_told = True
+            is_logged = True
         await asyncio.sleep(0.1)
 
 

@@ -65,7 +65,7 @@ class Intake:
     async def publish(
         self, request: Request, channel: ChannelName, *, in_address: bool = False, status: int = 201
     ) -> Response:
-        """Publish what the request carries, and tell its sender with this status."""
+        """Publish what the request carries, and answer its sender with this status."""
         name, kind = channel.set_name, channel.kind
         try:
             await self._access.require_publisher(request, name, in_address=in_address)
@@ -73,7 +73,7 @@ class Intake:
             submission = await read_with(
                 request, lambda body, type_, key: read_submission(body, type_, kind, key)
             )
-            others = self._hub.also_told(channel, submission)
+            others = self._hub.other_sets_of(channel, submission)
             for other in others:
                 await self._require_right_to(other, request, in_address=in_address)
             interval = await self._hub.publish(channel, submission, others)
@@ -177,10 +177,10 @@ def _incomplete(
     name, error = next(iter(failed.items()))
     if not isinstance(error, TryAgain | Rejected):
         return error
-    told = f"{name}: {error.detail}; stored for {', '.join(stored) or 'no set'}"
+    detail = f"{name}: {error.detail}; stored for {', '.join(stored) or 'no set'}"
     if isinstance(error, Rejected) and error.status == KEY_IS_TAKEN:
-        return Rejected(told, status=error.status)
-    told += ": repeat all with the same key" if key else ": repeat only what is not stored"
+        return Rejected(detail, status=error.status)
+    detail += ": repeat all with the same key" if key else ": repeat only what is not stored"
     if isinstance(error, Rejected):
-        return Rejected(told, status=error.status)
-    return type(error)(told, retry_after_seconds=error.retry_after_seconds)
+        return Rejected(detail, status=error.status)
+    return type(error)(detail, retry_after_seconds=error.retry_after_seconds)

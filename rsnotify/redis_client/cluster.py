@@ -6,7 +6,7 @@ left alone until it answers a question beside: meanwhile whatever is sent to it 
 that nobody who needs another node waits for it.
 
 The keys of a set have its name as their tag, and those of a share of subscriptions its number. All
-others get the tag `{hub}`, which no set can have: so the registry is in one slot, and one server
+others get the tag `{hub}`, which no set can have: so sets and tokens are in one slot. One server
 alone keeps the names that it always had.
 
 The client sends each command to the node that has its keys. A node that has handed a slot over says
@@ -102,7 +102,7 @@ def waited_in(key: str) -> str:
 
 
 def placed(command: Command) -> tuple[Command, str]:
-    """The command as a Cluster wants it, and one of its keys; that of the registry if it has none.
+    """The command as a Cluster wants it, and one of its keys; one of `{hub}` if it has none.
 
     All its keys must be in one slot, or it is a mistake in the hub.
     """
@@ -217,16 +217,16 @@ class Nodes:
             raise PartAway(f"no node of the Redis Cluster has the slot {slot}")
         return node
 
-    def at(self, host: Host, told_by: Node | None = None) -> Node:
+    def at(self, host: Host, named_by: Node | None = None) -> Node:
         """The node there; without a name it is on the host of the node that named it."""
-        where = (host[0] or (told_by.host[0] if told_by else ""), host[1])
+        where = (host[0] or (named_by.host[0] if named_by else ""), host[1])
         if where not in self._nodes:
             self._nodes[where] = Node(where, self._options)
         return self._nodes[where]
 
-    def move(self, moved: MovedError, told_by: Node) -> None:
+    def move(self, moved: MovedError, named_by: Node) -> None:
         """Another node has the slot; the node that says so may know of more."""
-        node = self._of_slot[moved.slot_id] = self.at((moved.host, moved.port), told_by)
+        node = self._of_slot[moved.slot_id] = self.at((moved.host, moved.port), named_by)
         if node not in self.masters:
             self.masters.append(node)
         self._begin("refresh", self.refresh)

@@ -234,7 +234,7 @@ class Access:
 
         return RightsShown(is_admin, may("publish"), not is_private or may("read"))
 
-    async def told_of(
+    async def visible_sets(
         self, connection: HTTPConnection, sets: Iterable[SetRecord]
     ) -> list[SetRecord]:
         """Those that the asker may know of: public ones, and those that the token names."""
@@ -288,8 +288,8 @@ class Access:
         is_long = len(secret) > SECRET_CHARACTERS
         wait = self._publishes.seconds_to_wait(token_key(secret) if is_long else secret)
         if wait > 0:
-            told = "this token has published too often; put several changes into one request"
-            raise TooMany(told, retry_after_seconds=ceil(wait))
+            detail = "this token has published too often; put several changes into one request"
+            raise TooMany(detail, retry_after_seconds=ceil(wait))
 
     async def require_reader(
         self, connection: HTTPConnection, name: str, record: SetRecord | None
@@ -360,8 +360,8 @@ class Access:
         wait = self._throttle.seconds_to_wait(address, sent.secret)
         if wait > 0:
             seconds = ceil(wait)
-            told = f"too many wrong tokens came from your address; wait {seconds} s"
-            raise TooMany(told, retry_after_seconds=seconds)
+            detail = f"too many wrong tokens came from your address; wait {seconds} s"
+            raise TooMany(detail, retry_after_seconds=seconds)
         return address
 
     def _is_admins(self, address: str, sent: SentToken) -> bool:
@@ -472,14 +472,18 @@ class Cors:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope)
 
-            async def tell(message: Message) -> None:
+            async def send_with_cors(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     is_content = scope["method"] != "OPTIONS" and message["status"] < 400
                     is_private = is_content and self._is_private(request)
-                    _add(MutableHeaders(scope=message), self._told(request, is_private=is_private))
+                    _add(
+                        MutableHeaders(scope=message), self._headers(request, is_private=is_private)
+                    )
                 await send(message)
 
-            await (_preflight if scope["method"] == "OPTIONS" else app)(scope, receive, tell)
+            await (_preflight if scope["method"] == "OPTIONS" else app)(
+                scope, receive, send_with_cors
+            )
 
         return answer
 
@@ -487,23 +491,23 @@ class Cors:
         record = self._hub.sets.get(request.path_params.get("set", ""))
         return record is not None and record.private
 
-    def _told(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
+    def _headers(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
         """What says who may read. An answer that depends on who asks varies with it."""
         allowed = origins_that_read(self._allowed_origins, is_private=is_private)
         if "*" in allowed:
             return {ORIGIN: "*", "access-control-expose-headers": EXPOSED}
         origin = request.headers.get("origin")
         if origin in allowed:
-            told = {ORIGIN: origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
-            return told | ({CREDENTIALS: "true"} if origin in self._cookie_origins else {})
+            headers = {ORIGIN: origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
+            return headers | ({CREDENTIALS: "true"} if origin in self._cookie_origins else {})
         return {"vary": "origin"} if allowed else {}
 
 
-def _add(headers: MutableHeaders, told: Mapping[str, str]) -> None:
+def _add(headers: MutableHeaders, cors: Mapping[str, str]) -> None:
     """Event streams say it themselves."""
     if ORIGIN in headers:
         return
-    for name, value in told.items():
+    for name, value in cors.items():
         if name == "vary":
             headers.add_vary_header(value)
         else:

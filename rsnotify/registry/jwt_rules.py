@@ -220,8 +220,8 @@ def _check_patterns(patterns: Collection[str]) -> None:
         raise TokenRefused(f"the JWT names more than {PATTERNS} sets: use patterns")
     for pattern in patterns:
         if _PATTERN(pattern) is None:
-            told = "is neither a set's name nor a pattern such as news-*"
-            raise TokenRefused(f"the JWT's {pattern[:70]!r} {told}")
+            fault = "is neither a set's name nor a pattern such as news-*"
+            raise TokenRefused(f"the JWT's {pattern[:70]!r} {fault}")
 
 
 def _signed(text: str, keys: Sequence[JwtKey], audience: str | None) -> tuple[Any, JwtKey]:

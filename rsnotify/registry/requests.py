@@ -281,7 +281,7 @@ def _refused(detail: str) -> Rejected:
 
 
 class SetsAsked(NamedTuple):
-    """Which sets an answer is to tell of."""
+    """Which sets an answer is to list."""
 
     name: str | None  # this one
     search: str  # those that have it in their names

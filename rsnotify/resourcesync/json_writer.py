@@ -121,9 +121,9 @@ def json_frame(md: Md, links: Iterable[Link], entries: str) -> tuple[bytes, byte
 def render_notification_json(notification: Notification) -> bytes:
     """The same notification in JSON."""
     opening = notification.payload[: notification.entries.start].decode()
-    told = [match.groups() for match in _PARTS(opening)]
-    md = next(_described(attributes) for _, _, element, attributes, _ in told if element == "md")
-    links = [_described(attributes) for _, _, element, attributes, _ in told if element == "ln"]
+    parts = [match.groups() for match in _PARTS(opening)]
+    md = next(_described(attributes) for _, _, element, attributes, _ in parts if element == "md")
+    links = [_described(attributes) for _, _, element, attributes, _ in parts if element == "ln"]
     changes = b",".join(entries_as_json(notification.payload[notification.entries]))
     head = _encode(md | {"links": links})
     return b'%s,"changes":[%s]}' % (head[:-1], changes)

@@ -35,7 +35,7 @@ SKIPPED_NAMED = 100
 
 DATED_BY_LASTMOD = ("changelist", "changedump-manifest")
 SNAPSHOTS = ("resourcelist", "resourcedump", "resourcedump-manifest")
-"""Of the draft of 2013: changes tell their time in `lastmod`, snapshots theirs in `modified`."""
+"""Of the draft of 2013: changes have their time in `lastmod`, snapshots theirs in `modified`."""
 
 BEGINNING_BYTES = 256  # a longer XML declaration is not looked at: the parser reads UTF-8 anyway
 

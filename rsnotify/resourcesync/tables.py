@@ -42,7 +42,7 @@ FRAMEWORK_CHANGES: Mapping[str, Changes] = {
     # Archives are named in the text, but the table does not restrict them.
     **dict.fromkeys(ARCHIVES, CHANGE_TYPES),
 }
-"""What a framework notification may tell of: which changes of which documents."""
+"""What a framework notification may announce: which changes of which documents."""
 
 FRAMEWORK_CHANGES_0_8 = {**FRAMEWORK_CHANGES, "resourcelist": ("created",)}
 

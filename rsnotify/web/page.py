@@ -297,7 +297,7 @@ def _detail(body: bytes) -> str:
 
 
 def _varying(send: Send) -> Send:
-    async def tell(message: Message) -> None:
+    async def send_varying(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             known = headers.get("vary", "").lower()
@@ -306,4 +306,4 @@ def _varying(send: Send) -> Send:
                     headers.add_vary_header(name)
         await send(message)
 
-    return tell
+    return send_varying

@@ -81,8 +81,8 @@ class Validation:
         if answer.refused:
             raise Rejected(f"{url} may not be fetched: {answer.note}", status=403)
         if answer.status != 200:
-            told = f"it answered {answer.status}" if answer.status else answer.note
-            raise Rejected(f"{url} cannot be fetched: {told}")
+            why = f"it answered {answer.status}" if answer.status else answer.note
+            raise Rejected(f"{url} cannot be fetched: {why}")
         if not answer.body:
             raise Rejected(f"{url} is empty, or has more than {DOCUMENT_BYTES} bytes")
         return answer.body
@@ -100,8 +100,8 @@ async def _read(request: Request) -> bytes:
     try:
         body = await read_body(request, DOCUMENT_BYTES)
     except Rejected as rejected:
-        told = f"the document has more than {DOCUMENT_BYTES} bytes: use `rsnotify validate`"
-        raise Rejected(told, status=rejected.status) from None
+        detail = f"the document has more than {DOCUMENT_BYTES} bytes: use `rsnotify validate`"
+        raise Rejected(detail, status=rejected.status) from None
     if not body:
         raise Rejected("send the document as the body of the request")
     return body

@@ -107,7 +107,7 @@ class WebSubEndpoint:
         return PlainTextResponse("The callback will be asked to confirm.\n", 202)
 
     def _check_address(self, callback: str) -> None:
-        """Refuse a callback that the hub may not call: no call can tell it later."""
+        """Refuse a callback that the hub may not call: no call can report it later."""
         address = literal_address(host_of(callback))
         if address is None:
             return

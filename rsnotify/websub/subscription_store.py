@@ -146,8 +146,8 @@ class SubscriptionCounts:
         self, key: str, id_: str, limit: int, seconds: int, *, is_confirmed: bool = False
     ) -> int:
         self._over = [each for each in self._over if each != (key, id_)]
-        told = (id_, limit, seconds, LEASE_MAX_SECONDS, int(is_confirmed))
-        return int(await _COUNTED.run(self._client, [key], *told))
+        arguments = (id_, limit, seconds, LEASE_MAX_SECONDS, int(is_confirmed))
+        return int(await _COUNTED.run(self._client, [key], *arguments))
 
 
 def _keys(callback: str, asker: str) -> Iterator[str]:
@@ -309,7 +309,7 @@ class Subscriptions:
         return {id_: each for share in shares for id_, each in share.subscriptions.items()}
 
     async def find(self, id_: str) -> Stored | None:
-        """This one, whichever share it is in: its id does not tell its callback."""
+        """This one, whichever share it is in: its id does not say which."""
         pipeline = self._client.pipeline(transaction=False)
         for share in range(SHARES):
             pipeline.hget(keys.of_share(share, "records"), id_)
@@ -319,7 +319,7 @@ class Subscriptions:
         return next((stored for stored in found if stored is not None), None)
 
     async def deny(self, subscription: Subscription, reason: str) -> None:
-        """End it, and tell its callback why."""
+        """End it, and notify its callback why."""
         await self.ask(_order("remove", subscription, reason))
 
     async def retry(self, subscription: Subscription) -> None:

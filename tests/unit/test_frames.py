@@ -52,12 +52,12 @@ def test_every_reader_can_decode_what_comes_from_wherever_it_began() -> None:
 
 
 def test_an_event_of_several_channels_has_the_cursors_before_the_data_that_all_share() -> None:
-    assert frames.DATA.tell_cursors is not None
-    assert frames.GZIP_DATA.tell_cursors is not None
-    told = frames.DATA.tell_cursors(TOLD)
+    assert frames.DATA.write_cursors is not None
+    assert frames.GZIP_DATA.write_cursors is not None
+    told = frames.DATA.write_cursors(TOLD)
     assert told == b"id: %s\n" % TOLD
     inflate = zlib.decompressobj(31)
-    stream = GZIP_HEAD + frames.GZIP_DATA.tell_cursors(TOLD)
+    stream = GZIP_HEAD + frames.GZIP_DATA.write_cursors(TOLD)
     assert inflate.decompress(stream + frames.GZIP_DATA.render(FIRST)) == (
         told + frames.DATA.render(FIRST)
     )

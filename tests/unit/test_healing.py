@@ -66,8 +66,8 @@ def test_a_repair(memory, journal, repaired, wanted):
 
 def test_what_readers_have_passed_is_appended_again_although_a_poller_was_told():
     memory = memory_of(A1, A3)
-    assert memory.told([A1, B2, A3])
-    assert not memory.told([A1, B2, A3])
+    assert memory.served([A1, B2, A3])
+    assert not memory.served([A1, B2, A3])
     assert plan_repair(memory, [A1, B2, A3], Position(3), Repaired()).again == [B2]
 
 
@@ -103,7 +103,7 @@ def test_a_request_of_which_some_rows_are_below_the_end_is_appended_again_whole(
 
 def test_what_a_poller_was_told_and_readers_then_read_is_theirs_as_well():
     memory = memory_of(A1)
-    assert memory.told([A1, B2])
+    assert memory.served([A1, B2])
     memory.read([B2, A3], Position(3))
     assert not plan_repair(memory, [A1, B2, A3], Position(3), Repaired())
     assert plan_repair(memory, [A1], Position(1), Repaired()).put_back == [B2, A3]

@@ -154,4 +154,4 @@ def test_an_option_is_given_once() -> None:
 def test_only_the_load_of_an_empty_set_is_not_told(
     tell: bool | None, known: int, told: bool
 ) -> None:
-    assert LoadOptions(tell).is_told(known) is told
+    assert LoadOptions(tell).publishes(known) is told

@@ -117,7 +117,7 @@ def test_what_is_framed_for_chunks_is_counted_under_the_same_name() -> None:
         assert framed is in_chunks(plain)
         assert framed.name == plain.name
         assert framed.idle == b"%x\r\n%b\r\n" % (len(plain.idle), plain.idle)
-        assert (framed.tell_cursors is None) is (plain.tell_cursors is None)
+        assert (framed.write_cursors is None) is (plain.write_cursors is None)
 
 
 async def test_a_peer_that_has_gone_and_reads_nothing_is_cut_off(

@@ -66,7 +66,7 @@ class LoadCounts(msgspec.Struct, frozen=True):
     def unchanged(self) -> int:
         return self.resources - self.created - self.updated
 
-    def told(self) -> dict[str, int]:
+    def as_answered(self) -> dict[str, int]:
         """As a Source gets them."""
         return msgspec.structs.asdict(self) | {"unchanged": self.unchanged}
 
@@ -124,11 +124,11 @@ def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]
 
 def _short(difference: Difference) -> bytes:
     change, loc, rest = difference
-    told = _DELETED if change == "deleted" else rest.translate(_TOLD_AS[change])
-    return b"".join((LOC, loc, told))
+    ending = _DELETED if change == "deleted" else rest.translate(_CHANGED_TO[change])
+    return b"".join((LOC, loc, ending))
 
 
-def _told_as(kind: str) -> bytes:
+def _change_to(kind: str) -> bytes:
     """A table that makes every kind of change this one."""
     places = (KIND, KIND_AND_CHANGEFREQ, KIND_AND_PRIORITY)
     before = "".join(short for shorts in places for short in shorts.values())
@@ -136,7 +136,7 @@ def _told_as(kind: str) -> bytes:
     return bytes.maketrans(before.encode(), after.encode())
 
 
-_TOLD_AS = {kind: _told_as(kind) for kind in ("created", "updated")}
+_CHANGED_TO = {kind: _change_to(kind) for kind in ("created", "updated")}
 
 
 class LoadOptions(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
     dry_run: bool = False
     max_delete: float = MAX_DELETE  # percent
 
-    def is_told(self, known: int) -> bool:
+    def publishes(self, known: int) -> bool:
         """Whether the differences are published, in a set of which so many resources are known."""
         return known > 0 if self.tell is None else self.tell
 

@@ -138,5 +138,5 @@ class LoadKeeper:
 def outcome(load: Load, stage: str) -> Outcome:
     """What a Source learns of its load."""
     told = load.stage == "publishing"
-    counts = load.found.told()
+    counts = load.found.as_answered()
     return {"set": load.set_name, "stage": stage, "told": told, "at": str(load.at), **counts}

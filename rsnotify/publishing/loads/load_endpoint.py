@@ -241,17 +241,17 @@ class Resources:
         async with AsyncExitStack() as held:
             if not await held.enter_async_context(self._keeper.alone(name)):
                 raise await self._busy(name, key)
-            is_told = options.is_told(await self._loads.count(name))
+            publishes = options.publishes(await self._loads.count(name))
             async with self._begun(name, key) as begun:
                 fingerprint = await self._bodies.stage(request, begun, reader)
                 found, named = await self._compare(begun, NAMED if options.dry_run else 0)
-                stage = "publishing" if is_told else "listing"
+                stage = "publishing" if publishes else "listing"
                 load = begun._replace(stage=stage, found=found, fingerprint=fingerprint)
                 if options.dry_run:
                     named = await self._readable(request, named)
                     return JsonResponse(_compared(load, named, options.max_delete))
                 check_deletions(found, options.max_delete)
-                if is_told:
+                if publishes:
                     await self._loads.decide(load)
                 else:
                     await self._loads.replace(load)
