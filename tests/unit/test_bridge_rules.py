@@ -27,6 +27,7 @@ from rsnotify_bridge.rules import (
     FEW,
     Intervals,
     LocRule,
+    change_between,
     changes_of,
     clock_off,
     exact,
@@ -37,7 +38,6 @@ from rsnotify_bridge.rules import (
     newest,
     next_interval,
     publishable,
-    told,
     with_via,
 )
 
@@ -144,7 +144,7 @@ def test_of_several_sources_the_newest_is_told(
     before: Change | None, after: Change | None, others: list[Change],
     expected: tuple[str, str] | None,
 ) -> None:  # fmt: skip
-    found = told(before, after, others)
+    found = change_between(before, after, others)
     assert (found and (found.change, found.lastmod)) == expected
 
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
-from rsnotify_bridge.rules import told, with_via
+from rsnotify_bridge.rules import change_between, with_via
 from rsnotify_bridge.sources import Parts, Piece
 from rsnotify_client.locks import lock_beside
 
@@ -298,23 +298,23 @@ class BridgeMemory:
         is_moved = before is not None and after is not None and before.loc != after.loc
         if before is not None and (after is None or is_moved):
             others = self._others(before.loc, known)
-            yield from self._told(before, None, others, change if is_gone else GONE)
+            yield from self._published(before, None, others, change if is_gone else GONE)
         if after is not None:
             old = None if is_moved else before
-            yield from self._told(old, after, self._others(after.loc, known), GONE)
+            yield from self._published(old, after, self._others(after.loc, known), GONE)
         self._run("DELETE FROM held WHERE bridge = ? AND key = ?", (self.id, key))
         if after is None:
             self._run("DELETE FROM entry WHERE bridge = ? AND key = ?", (self.id, key))
             found.pop(key, None)
-        elif before is None or is_moved or told(before, after, ()) is not None:
+        elif before is None or is_moved or change_between(before, after, ()) is not None:
             self._record(key, after, part, found)
 
     @staticmethod
-    def _told(
+    def _published(
         before: Change | None, after: Change | None, others: list[Change], gone: Change
     ) -> Iterator[Change]:
         """What is published; of a deletion in the Source's own words, if it has any."""
-        change = told(before, after, others)
+        change = change_between(before, after, others)
         if change is not None:
             is_said = change.change == "deleted" and gone != GONE
             yield replace(gone, loc=change.loc) if is_said else change

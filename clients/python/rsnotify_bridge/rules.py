@@ -89,7 +89,7 @@ def _later(before: str | None, after: str | None) -> int:
 
 
 def newest(descriptions: Iterable[Change]) -> Change | None:
-    """Of what several Sources say of one resource, what is told; of equals the first."""
+    """Which of several Sources' descriptions of one resource counts; of equals the first."""
     best, at = None, -1
     for each in descriptions:
         when = max(0, position_of(each.lastmod) or position_of(each.datetime) or 0)
@@ -98,7 +98,9 @@ def newest(descriptions: Iterable[Change]) -> Change | None:
     return best
 
 
-def told(before: Change | None, after: Change | None, others: Sequence[Change]) -> Change | None:
+def change_between(
+    before: Change | None, after: Change | None, others: Sequence[Change]
+) -> Change | None:
     """What is to be published when one Source's description of a resource turns into another one.
 
     `others` is what other Sources say of it; `after` may be None: the Source has it no longer.

@@ -26,7 +26,7 @@ def joined(base: str, named: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """What tells hosts apart: the part of an address before its path.
+    """What distinguishes hosts: the part of an address before its path.
 
     >>> host_of("http://a.example:81/x?y")
     'http://a.example:81'

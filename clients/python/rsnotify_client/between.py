@@ -207,7 +207,7 @@ def changes_between(
 
 
 def has_changed(old: Change, new: Change) -> bool:
-    """Whether two lists tell of different contents."""
+    """Whether two lists state different contents."""
     before, now = _digests(old.hash), _digests(new.hash)
     if common := before.keys() & now.keys():
         return any(before[name] != now[name] for name in common)
@@ -235,7 +235,7 @@ def _store(lists: sqlite3.Connection, table: str, place: str | PathLike[str]) ->
 
 
 def _listed(entry: Entry) -> Change:
-    """What the entry would tell if it were new."""
+    """The entry as a change that creates its resource."""
     links = tuple(map(_link, entry.links))
     found = change_of(Entry(**{name: getattr(entry, name) for name in ELEMENTS}, md=entry.md))
     return msgspec.structs.replace(

@@ -27,7 +27,7 @@ POLL_SECONDS = 60.0  # between two readings, where there is no channel
 
 
 class HistoryGone(Exception):
-    """The Change Lists do not tell all that followed the cursor."""
+    """The Change Lists do not have all changes that followed the cursor."""
 
     def __init__(self, cursor: Position, begins: Position) -> None:
         super().__init__(
@@ -65,12 +65,12 @@ def list_ref(url: str, entry: Entry) -> ListRef:
 
 
 def beginning(refs: Sequence[ListRef]) -> Position | None:
-    """From where on these lists tell everything, if they say it."""
+    """From where on these lists have every change, if they say it."""
     return min((ref.from_ for ref in refs if ref.from_ is not None), default=None)
 
 
 def lists_after(refs: Sequence[ListRef], cursor: Position | None) -> list[ListRef]:
-    """Those that may tell of what came after the cursor; `HistoryGone` where they do not join."""
+    """Those that may have changes after the cursor; `HistoryGone` where they do not join."""
     if cursor is None:
         return list(refs)
     found, reached = [], cursor
@@ -97,7 +97,7 @@ def written_at(modified: str | None) -> Position | None:
 
 
 def closed_at(first: Head, last: Head) -> Position | None:
-    """Up to where a list tells everything, by its first page and its last.
+    """Up to where a list has every change, by its first page and its last.
 
     Each page says where it ends itself, or all say where the list does; where a list is made while
     its pages are asked for, the first page says it earliest.

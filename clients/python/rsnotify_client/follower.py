@@ -44,7 +44,7 @@ class Lost(Exception):
 
 
 class TooOld(Exception):
-    """The channel no longer tells of what followed the cursor; Change Lists may."""
+    """The channel no longer has what followed the cursor; Change Lists may."""
 
 
 class NoChannel(Rejected):
@@ -123,7 +123,7 @@ def in_short(error: Exception) -> str:
 
 
 Signs = tuple[str | None, Position | None, Position | None]
-"""What tells changes of one resource apart: the digest, and both times that the Source may say."""
+"""What distinguishes changes of one resource: the digest, and both times that a Source may say."""
 
 
 class NotJoined(Exception):

@@ -304,7 +304,7 @@ def follow_sets(
     after: Position | str | None = None,
     token: str | None = None,
 ) -> AsyncGenerator[FollowedChange, None]:
-    """The changes of these sets of the hub at `url`; `change.set_name` tells whose each is.
+    """The changes of these sets of the hub at `url`; `change.set_name` says whose each is.
 
     `cursor` keeps a place in each set: the path of a SQLite file for all, or a cursor for each.
     Where there is none, and no `after`, it begins now.

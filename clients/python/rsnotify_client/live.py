@@ -100,7 +100,7 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
             raise _out_of_reach(asked, url, str(error)) from None
         except InvalidMessage as error:
             if not isinstance(error.__cause__, EOFError):
-                return None  # HTTP/1.0, or no HTTP: a request without a handshake will tell
+                return None  # HTTP/1.0, or no HTTP: a request without a handshake will show
             raise _unreached(url, error, proxy) from None
         except (WebSocketException, TimeoutError, OSError, ValueError) as error:
             raise _unreached(url, error, proxy) from None

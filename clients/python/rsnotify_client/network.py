@@ -253,10 +253,10 @@ class Network(msgspec.Struct, frozen=True):
         if self.bundle is not None:
             is_folder = Path(self.bundle).is_dir()
             where = {"capath": self.bundle} if is_folder else {"cafile": self.bundle}
-            with _told_as(BUNDLE, self.bundle):
+            with _reported_as(BUNDLE, self.bundle):
                 context.load_verify_locations(**where)
         if self.certificate is not None:
-            with _told_as(CERTIFICATE, self.certificate):
+            with _reported_as(CERTIFICATE, self.certificate):
                 context.load_cert_chain(self.certificate, self.key)
         return context
 
@@ -406,7 +406,7 @@ def _host(url: str) -> str:
 
 
 @contextmanager
-def _told_as(name: str, value: str) -> Iterator[None]:
+def _reported_as(name: str, value: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -94,7 +94,7 @@ class Troubles:
         """The channel is not tried for a while, longer each time.
 
         `asked` is when that was asked which failed: an answer to what was asked before somebody
-        began to wait tells them nothing.
+        began to wait means nothing to them.
         """
         where = None if isinstance(error, HubUnreachable) else channel
         known = self._known.get(where)

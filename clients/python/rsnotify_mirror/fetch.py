@@ -90,15 +90,15 @@ def is_unverified(wanted: SourceResource) -> bool:
 
 
 def unlike(url: str, wanted: SourceResource, answer: Answer) -> str | None:
-    """Why what is sent is not the resource, as far as its address and its type tell."""
+    """Why what is sent is not the resource, as far as its address and its type show."""
     if digests(wanted.hash):
         return None
     came = media_type(answer.headers.get("content-type"))
     if answer.url != without_login(url):
         return _ends_elsewhere(url, wanted, answer, came)
-    told = media_type(wanted.type)
-    if wanted.length is None and came in HTML and told not in (*HTML, *UNTYPED):
-        return f"is sent as {came}, but the Source says {told}"
+    stated = media_type(wanted.type)
+    if wanted.length is None and came in HTML and stated not in (*HTML, *UNTYPED):
+        return f"is sent as {came}, but the Source says {stated}"
     return None
 
 

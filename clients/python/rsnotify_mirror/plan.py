@@ -177,7 +177,7 @@ def media_type(text: str | None) -> str:
 
 
 def kept_links(links: Sequence[Link]) -> list[Link]:
-    """What the Source tells of a resource's relatives, for those who use the copy."""
+    """The links to related resources that are kept, for those who use the copy."""
     return [link for link in links if link.rel in KEPT_LINKS]
 
 

@@ -123,7 +123,7 @@ class Baseline:
     def gap_before(self, begins: Position, at: Position) -> str | None:
         """What is wrong where Change Lists begin after `at`: what changed before stands nowhere.
 
-        Many a Source tells only what changed after its list was complete.
+        Many a Source lists only what changed after its list was complete.
         """
         if self.completed is not None and begins <= self.completed:
             return None
@@ -356,7 +356,7 @@ class Planner:
         return self._lists is not None and self.state.cursor is not None
 
     async def is_news(self) -> bool:
-        """Whether the lists tell what was not known."""
+        """Whether the lists have what was not known."""
         lists, cursor = self._lists, self.state.cursor
         if lists is None or cursor is None:
             return False

@@ -350,7 +350,7 @@ def _verified(old: bytes, patch: bytes, wanted: SourceResource, is_xml: bool) ->
 
 
 def _modified(wanted: SourceResource, have: Have) -> float | None:
-    """The file's time is the resource's, as far as anybody tells it."""
+    """The file gets the time of the resource, if the Source or its server says one."""
     if (seconds := _seconds(wanted.lastmod)) is not None:
         return seconds
     return date_seconds(have.modified)

@@ -1,4 +1,4 @@
-"""A small repository of papers that tells the hub what changes: `flask --app app run`.
+"""A small repository of papers that notifies the hub of its changes: `flask --app app run`.
 
 PUT and DELETE /papers/NAME; RSNOTIFY_URL and RSNOTIFY_TOKEN say where the hub is.
 """
@@ -28,8 +28,8 @@ def read(name: str) -> tuple[bytes, int]:
 def write(name: str) -> tuple[str, int]:
     is_new = name not in papers
     papers[name] = request.get_data()
-    tell = rsnotify.created if is_new else rsnotify.updated
-    tell("dataset1", address(name), length=len(papers[name]))
+    notify = rsnotify.created if is_new else rsnotify.updated
+    notify("dataset1", address(name), length=len(papers[name]))
     return "", 201 if is_new else 204
 
 

@@ -1,4 +1,4 @@
-"""What the lists and manifests of a Source tell of its resources, held against each other.
+"""What the lists and manifests of a Source say of its resources, compared with each other.
 
 Rules that hold here: entries are kept in an unnamed SQLite file, never in memory; a snapshot is
 held against changes only where they were read without a gap, and what changed while the snapshot
@@ -115,7 +115,7 @@ class Contents:
         self._stated.close()
 
     def add(self, url: str, entries: Iterable[Entry], *, by_lastmod: bool = False) -> None:
-        """What a document tells; before 1.0, changes have their time in `lastmod`."""
+        """Add what a document says; before 1.0, changes have their time in `lastmod`."""
         insert = "INSERT INTO document (url) VALUES (?) ON CONFLICT DO NOTHING"
         if self._stated.execute(insert, (url,)).rowcount < 1:
             return
@@ -232,7 +232,7 @@ class Contents:
             yield from _named("Core 11.2", found, advice)
 
     def _dumped(self, whole: Whole, changes: int, spans: list[tuple[int, int]]) -> Iterator[Found]:
-        """A Change Dump's manifests against Change Lists, where both tell of the same time."""
+        """A Change Dump's manifests against Change Lists, where both cover the same time."""
         own = (int(whole.begin or 0), EVER if whole.end is None else int(whole.end))
         for span in spans:
             begin, end = max(own[0], span[0]), min(own[1], span[1])
@@ -328,7 +328,7 @@ def _members(url: str, parts: Mapping[str, list[str]]) -> tuple[str, ...]:
 
 
 def _covered(lists: Iterable[str], read: Mapping[str, Document]) -> list[tuple[int, int]]:
-    """From when to when Change Lists tell everything; an open one to the end."""
+    """From when to when Change Lists have every change; an open one to the end."""
     spans = sorted(
         (int(begin), EVER if until is None else int(until))
         for url in lists

@@ -396,7 +396,7 @@ class Packages:
         return document is None or named in relations.packages_in(named.dump, document)
 
     async def _fetch(self, named: NamedPackage, file: BinaryIO) -> list[Violation]:
-        """Into the file; in what it is not as the dump tells."""
+        """Fetch it into the file; return where it differs from what the dump says."""
         check = Check(named.md.length, named.md.hash)
         async with self._web.ask(named.url) as answer:
             check_status(named.url, answer)

@@ -127,7 +127,7 @@ def packages_in(url: str, document: Document) -> Iterator[NamedPackage]:
 def parts_of(url: str, document: Document) -> list[str]:
     """What belongs to this one as a whole: the lists of an index, a dump's manifests, a next page.
 
-    Where a dump tells no address of a manifest, that is the package's.
+    Where a dump gives no address of a manifest, the package's is taken.
     """
     found = [each.contents or each.url for each in packages_in(url, document)]
     if document.root == "sitemapindex":

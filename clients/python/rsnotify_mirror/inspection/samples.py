@@ -1,6 +1,6 @@
-"""Some resources of a Source, held against the hash and the length that its lists tell.
+"""Some resources of a Source, compared with the hash and the length that its lists state.
 
-Rules that hold here: a resource that differs is a violation only if no Change List tells of a
+Rules that hold here: a resource that differs is a violation only if no Change List has a
 change since: it is looked at again, and the lists are read again. So a Source may change meanwhile.
 
 `Checked` and `Bounds` are those of every part of an inspection.
@@ -66,7 +66,7 @@ LINKED_RELATIONS = {"describedby": "Core 14.5", "duplicate": "Core 14.2"}
 
 
 class Sample(NamedTuple):
-    """A resource as a list tells of it, and of which moment the list speaks."""
+    """A resource as a list describes it, and at which moment."""
 
     loc: str
     hash: str | None
@@ -160,7 +160,7 @@ class Samples:
     async def check(
         self, samples: Sequence[Sample], report: Callable[[Checked], None]
     ) -> list[Checked]:
-        """What became of each; one that differs twice from the same telling is wrong."""
+        """What became of each; one that differs twice from the same description is wrong."""
         found = {each.loc: Checked(each.loc, RESOURCE) for each in samples}
         left, before = list(samples), set[Sample]()
         for number in range(ROUNDS):
@@ -179,7 +179,7 @@ class Samples:
             if not before:
                 return list(found.values())
             await asyncio.sleep(self._bounds.pause_seconds if number == 0 else 0)
-            left = await self._told_since(before)
+            left = await self._described_anew(before)
         for each in left:
             found[each.loc].error = "it changes too often to be compared"
         return list(found.values())
@@ -230,8 +230,8 @@ class Samples:
         wrong = check.problem()
         return _wrong(wrong) if wrong else None
 
-    async def _told_since(self, samples: Iterable[Sample]) -> list[Sample]:
-        """The same as the Change Lists tell of them now; those that were deleted are left out."""
+    async def _described_anew(self, samples: Iterable[Sample]) -> list[Sample]:
+        """The same as the Change Lists describe them now; those that were deleted are left out."""
         newest: dict[str, Sample | None] = {each.loc: each for each in samples}
         begin = min(each.stated for each in newest.values() if each)
         for url in self._changelists:

@@ -261,7 +261,7 @@ def _locked(rows: QuerySet[Any], using: str) -> QuerySet[Any]:
 
 
 def publish(set_name: str, change: Change, using: str = DEFAULT_DB_ALIAS) -> None:
-    """Publish a change that no signal tells of, if the transaction commits."""
+    """Publish a change that no signal reports, if the transaction commits."""
     check_name(set_name)  # refused here: after the commit the caller would not see the error
     if not is_enabled():
         return
