@@ -49,7 +49,9 @@ class Dumps:
         async with Mirror(self.source.url + CAPABILITIES, copy) as mirror:
             assert await mirror.once()
         with DumpFolder(out) as folder:
-            options = DumpOptions(f"{self.source.url}/dumps/", LIMITS, tells_changes=True, keep=9)
+            options = DumpOptions(
+                f"{self.source.url}/dumps/", LIMITS, makes_change_dumps=True, keep=9
+            )
             await asyncio.to_thread(make, copy, folder, options)
         for path in out.rglob("*"):
             if path.is_file():

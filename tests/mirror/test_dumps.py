@@ -45,7 +45,7 @@ from tests.support.sources import CAPABILITIES, Source
 from tests.unit.test_examples import schema
 
 BASE = "http://dumps.example/d/"
-OPTIONS = DumpOptions(BASE, tells_changes=True)
+OPTIONS = DumpOptions(BASE, makes_change_dumps=True)
 
 
 def dump(copy: Path, out: Path, options: DumpOptions = OPTIONS) -> Dumped:
@@ -430,10 +430,12 @@ async def test_a_dump_without_change_dumps_ends_their_row(
 ) -> None:
     """They would not join; the next ones begin anew."""
     out = tmp_path / "out"
-    for tells_changes in (True, True, False, True):
+    for makes_change_dumps in (True, True, False, True):
         source.change("a", os.urandom(9))
         await mirrored(source, copied)
-        made = dump(copied, out, OPTIONS._replace(tells_changes=tells_changes, keep=9)).generation
+        made = dump(
+            copied, out, OPTIONS._replace(makes_change_dumps=makes_change_dumps, keep=9)
+        ).generation
     assert made
     (span,) = document(out, "changedump.xml").entries
     assert span.md
@@ -579,7 +581,7 @@ from rsnotify_mirror.dumping.generations import DumpFolder
 resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with DumpFolder(Path(sys.argv[2])) as folder:
-    make(Path(sys.argv[1]), folder, DumpOptions("http://dumps.example/d/", tells_changes=True))
+    make(Path(sys.argv[1]), folder, DumpOptions("http://dumps.example/d/", makes_change_dumps=True))
 """
 
 

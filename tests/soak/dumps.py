@@ -69,7 +69,7 @@ class Story(NamedTuple):
 
     def dump(self) -> None:
         options = DumpOptions(
-            f"{self.url}/dumps/", Limits(300_000, 60), tells_changes=True, keep=KEEP
+            f"{self.url}/dumps/", Limits(300_000, 60), makes_change_dumps=True, keep=KEEP
         )
         with DumpFolder(self.out) as folder:
             make(self.folder / "copy", folder, options)

@@ -1,6 +1,6 @@
-"""How two dumps differ: what a Change Dump of the time between them tells, and its packages.
+"""How two dumps differ: what a Change Dump of the time between them has, and its packages.
 
-Rules that hold here: of each resource only the last change is told. A change whose time is not
+Rules that hold here: of each resource only the last change is listed. A change whose time is not
 known, or is not within the time of the dump, gets its end: so nobody who reads on from within takes
 it for one that he has. What is kept on the way is in an unnamed file, never in memory.
 """
@@ -91,13 +91,13 @@ class Changes:
                     entry = _deleted(loc, when)
                     more = Needed(1, data=0, directory=0, manifest=len(entry))
                 else:
-                    member.entry = entry = _told(member.entry, when, change)
+                    member.entry = entry = _as_change(member.entry, when, change)
                     more = needed([member])
                 if not writer.has_room(more):
                     yield writer.close(str(Position(last)))
                     writer = new(next(numbers), Position(last))
                 if member is None:
-                    writer.tell(loc, entry)
+                    writer.add_deleted(loc, entry)
                 else:
                     writer.copy(package, [member])
                 last = when
@@ -110,11 +110,11 @@ class Changes:
 def make_window(copy: Path, zipped: Path, after: Position) -> int:
     """What has changed since a moment, as one ZIP with a Change Dump's manifest; how many changes.
 
-    It is made of what the mirror was told, change by change.
+    It is made of the changes that the mirror got, one by one.
     """
     with CopyReader(copy) as reader:
         at = reader.at(without_failed=False)
-        begins = reader.told_from(time.time() - GONE_SECONDS)
+        begins = reader.knows_changes_from(time.time() - GONE_SECONDS)
         if after < begins:
             raise NotWhole(
                 f"{copy} knows single changes from {begins} on: give that or a later time"
@@ -130,9 +130,9 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
             for when, change, loc, row in reader.changed(after, at):
                 content = None if row is None else reader.read(row)
                 if content is None:
-                    writer.tell(loc, _deleted(loc, when))
+                    writer.add_deleted(loc, _deleted(loc, when))
                 else:
-                    content.member.entry = _told(content.member.entry, when, change)
+                    content.member.entry = _as_change(content.member.entry, when, change)
                     writer.add(content)
             writer.close()
         except BaseException:
@@ -152,7 +152,7 @@ def _deleted(loc: str, time: int) -> bytes:
     return render_entries("urlset", [Entry(loc, md=md)])
 
 
-def _told(entry: bytes, time: int, change: str) -> bytes:
+def _as_change(entry: bytes, time: int, change: str) -> bytes:
     """What a manifest says of a resource, and that it changed."""
-    told = f'<rs:md change="{change}" datetime="{Position(time)}"'
-    return entry.replace(b"<rs:md", told.encode(), 1)
+    md = f'<rs:md change="{change}" datetime="{Position(time)}"'
+    return entry.replace(b"<rs:md", md.encode(), 1)

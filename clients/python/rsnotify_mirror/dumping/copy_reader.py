@@ -163,7 +163,7 @@ class CopyReader:
         count, total = self._state.database.execute(query, values).fetchone()
         return count, int(total)
 
-    def told_from(self, kept: float) -> Position:
+    def knows_changes_from(self, kept: float) -> Position:
         """From here on the mirror knows each change; it keeps deletions from that time on."""
         begins = self._state.fact("baseline")
         if begins is None:

@@ -1,11 +1,11 @@
 """Make the next dump of a copy: packages, then documents, then a new generation.
 
-Rules that hold here: a dump whose state cannot be told, or that would leave something out, is not
+Rules that hold here: a dump whose state is not known, or that would leave something out, is not
 made; what stands stays as it is. Each generation is of a later moment than the one before.
 
 What is as it was stays as it is, or is copied as it lies. Memory does not grow with the copy; rows
-and members are read side by side, by address. A Change Dump tells how the packages of two dumps
-differ, so that the older ones and it are the newer ones, whatever the mirror was told.
+and members are read side by side, by address. A Change Dump says how the packages of two dumps
+differ, so that the older ones and it are the newer ones, whatever changes the mirror got.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ class DumpOptions(NamedTuple):
 
     base: str
     limits: Limits = Limits()
-    tells_changes: bool = False
+    makes_change_dumps: bool = False
     keep: int = KEEP
     leaves_out: bool = False  # what the mirror could not fetch, or is not as it was fetched
     up: str | None = None
@@ -155,10 +155,10 @@ class Packing:
     def _is_same(self, row: HeldRow, member: ZipMember | None) -> bool:
         if member is None or row.seen == member.seen:
             return member is not None
-        return not self._was_told(row) and self._has_same_content(row, member)
+        return not self._has_changed_since(row) and self._has_same_content(row, member)
 
-    def _was_told(self, row: HeldRow) -> bool:
-        """Whether the Source has told a change of it since, be it to the same content."""
+    def _has_changed_since(self, row: HeldRow) -> bool:
+        """Whether the Source has listed a change of it since, be it to the same content."""
         position = row.described()[0].position
         return self._changes is not None and self._changes.covers(position)
 
@@ -204,14 +204,14 @@ class Packing:
         """This one is new, or something else is known of it."""
         if old is not None and self._has_same_content(row, old):
             old.seen = row.seen
-            self._tell(self._keep(part, package, [old]), row, old, old)
+            self._note_change(self._keep(part, package, [old]), row, old, old)
             return
         content = self._read(row)
         if content is not None:
             writer = self._writer_for(part, content.member)
             writer.add(content)
             self._report(1)
-            self._tell(writer, content.row, old, content.member)
+            self._note_change(writer, content.row, old, content.member)
         elif old is not None:  # it stays as it was
             self._keep(part, package, [old])
 
@@ -247,11 +247,11 @@ class Packing:
             self.problems.append(str(error))
             return None
 
-    def _tell(
+    def _note_change(
         self, writer: PackageWriter, row: HeldRow, old: ZipMember | None, member: ZipMember
     ) -> None:
         is_changed = old is None or old.entry != member.entry
-        if self._changes is not None and (is_changed or self._was_told(row)):
+        if self._changes is not None and (is_changed or self._has_changed_since(row)):
             change = "created" if old is None else "updated"
             self._changes.changed(writer.name, member, row.described()[0], change)
 
@@ -304,9 +304,9 @@ def _made(
             return Dumped(None, tuple(failed))
         folder.sweep(folder.kept)  # what a killed run left
         changes = None
-        if options.tells_changes and before is not None:
+        if options.makes_change_dumps and before is not None:
             changes = Changes(Position.parse(before.at), at)
-        run, told = _name(folder), None
+        run, change_packages = _name(folder), None
         md = Md(capability="resourcedump-manifest", at=str(at))
 
         def new(number: int) -> PackageWriter:
@@ -319,18 +319,18 @@ def _made(
             for loc, position in reader.gone(changes.after, at):
                 changes.deleted(loc, position)
             if len(changes):
-                told = tuple(changes.packages(folder.packages, run, up, options.limits))
+                change_packages = tuple(changes.packages(folder.packages, run, up, options.limits))
             changes.close()
         problems = (*failed, *packing.problems)
-        if before is not None and packages == before.packages and not told:
+        if before is not None and packages == before.packages and not change_packages:
             return Dumped(None, problems)
         completed = render_datetime(int(time() * MICROSECONDS))
         generation = Generation(
-            *(run, reader.source, up, options.base, str(at), completed, packages, told)
+            *(run, reader.source, up, options.base, str(at), completed, packages, change_packages)
         )
     kept = [*folder.kept, generation][-options.keep :]
-    told_now = (made.name for each in stretches_of(kept) for made in each.changes or ())
-    kept[-1] = generation = replace(generation, told=tuple(told_now))
+    still_listed = (made.name for each in stretches_of(kept) for made in each.changes or ())
+    kept[-1] = generation = replace(generation, told=tuple(still_listed))
     folder.publish(generation, documents_of(kept))
     folder.sweep(kept)
     return Dumped(generation, problems)

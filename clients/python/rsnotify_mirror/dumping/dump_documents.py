@@ -32,7 +32,7 @@ class Generation(msgspec.Struct, frozen=True):
     completed: str
     packages: tuple[MadePackage, ...]
     changes: tuple[MadePackage, ...] | None = None  # None: nothing says what has changed
-    told: tuple[str, ...] = ()  # the packages of its Change Dump
+    told: tuple[str, ...] = ()  # names of the packages of its Change Dump
 
     @property
     def is_in_parts(self) -> bool:

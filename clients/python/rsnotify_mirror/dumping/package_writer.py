@@ -58,7 +58,7 @@ class PackageWriter:
     """Writes one; `close` names it, `abandon` removes what there is of it."""
 
     def __init__(self, folder: Path, name: str, md: Md, up: str, limits: Limits) -> None:
-        self.entries = self.told = 0
+        self.entries = self.deleted = 0
         self.name = name
         self._folder = folder
         self._md = md
@@ -84,7 +84,7 @@ class PackageWriter:
 
     def has_room(self, needed: Needed) -> bool:
         """Whether so much keeps the package within its limits; the first alone always does."""
-        entries = self.entries + self.told + needed.entries
+        entries = self.entries + self.deleted + needed.entries
         manifest = self._manifest_bytes + needed.manifest + 20
         central = self._central_bytes + needed.directory
         return entries == 1 or (
@@ -120,10 +120,10 @@ class PackageWriter:
             self._offset += size
         self._list(members)
 
-    def tell(self, loc: str, entry: bytes) -> None:
-        """Something of a resource that has no content: it is deleted."""
+    def add_deleted(self, loc: str, entry: bytes) -> None:
+        """Add the entry of a deleted resource, which has no content."""
         self._first = loc if self._first is None else self._first
-        self.told += 1
+        self.deleted += 1
         self._add_entries(entry)
 
     def _list(self, members: Sequence[ZipMember]) -> None:
