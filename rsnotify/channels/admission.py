@@ -195,7 +195,7 @@ def requested_channels(connection: HTTPConnection, kind: Kind) -> list[ChannelCu
     ]
 
 
-def entry_of(
+def channel_entry(
     connection: HTTPConnection,
     wanted: Sequence[ChannelCursor],
     cursors: Sequence[Position],
@@ -318,7 +318,7 @@ class Channels:
         admitted: Admitted,
     ) -> ChannelEntry:
         """Where a reader begins, and for whom it counts."""
-        entry = entry_of(connection, wanted, cursors, admitted)
+        entry = channel_entry(connection, wanted, cursors, admitted)
         return entry._replace(address=self._access.asker(connection))
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:

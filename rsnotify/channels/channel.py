@@ -23,7 +23,7 @@ from rsnotify.resourcesync.notification import Notification
 
 log = logging.getLogger(__name__)
 
-TURN_BYTES = 64 * 1024  # before the next one's turn
+SEND_BYTES = 64 * 1024  # to one reader, before it is the turn of the next one
 YIELD_BYTES = 1024 * 1024  # before the event loop serves others
 
 
@@ -74,7 +74,7 @@ async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notificati
 def write_turn(
     feed: Feed, follower: ChannelFollower, found: Notification | None, sent: Sent
 ) -> int:
-    """Write this and what follows, up to TURN_BYTES; how many bytes. If it fails, it is closed."""
+    """Write this and what follows, up to SEND_BYTES; how many bytes. If it fails, it is closed."""
     try:
         return _write(feed, follower, found, sent)
     except Exception:
@@ -90,7 +90,7 @@ def _write(feed: Feed, follower: ChannelFollower, found: Notification | None, se
         follower.write(frame)
         sent.count(follower.wire_format, len(frame))
         written += len(frame)
-        found = feed.tail.next_after(follower.cursor) if written < TURN_BYTES else None
+        found = feed.tail.next_after(follower.cursor) if written < SEND_BYTES else None
     return written
 
 

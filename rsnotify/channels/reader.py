@@ -100,7 +100,7 @@ class ReaderChannel(Protocol):
     def leave(self, reader: Reader) -> None: ...
 
 
-TURN_BYTES = 4 * 1024  # of all readers, in a turn of the event loop
+READ_TURN_BYTES = 4 * 1024  # of all readers, in a turn of the event loop
 LEAST_BYTES = 32  # a ping or a pong of most clients
 BYTES_PER_SECOND = 16 * 1024  # four of the longest messages
 FRAMES_PER_SECOND = 100  # pings of a minute and more, if the hub could read none of them meanwhile
@@ -114,7 +114,7 @@ class ReaderInput:
         self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
         self.received = ReceivedCounts() if received is None else received
-        self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
+        self.turns = InputTurns(turn_bytes=READ_TURN_BYTES, least_bytes=LEAST_BYTES)
         self._clock = clock
         self._second_ends = 0.0
         self._bytes: dict[TransportReader, int] = {}  # in this second

@@ -15,7 +15,7 @@ from rsnotify.cli.target import Json, Metrics, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import Table, exposition, write
-from rsnotify_mirror.audit import KINDS, Audit, audit, check_may_repair
+from rsnotify_mirror.audit import FINDINGS, Audit, audit, check_may_repair
 from rsnotify_mirror.audit import repair as repair_copy
 from rsnotify_mirror.report import Event
 
@@ -157,7 +157,7 @@ def _rows(found: Audit) -> Iterator[tuple[str, int | str]]:
     yield "looked at", found.checked
     yield "of these by digest", found.by_hash
     yield "in sync", found.checked - counts.total() + counts["extra"]
-    for kind, words in KINDS.items():
+    for kind, words in FINDINGS.items():
         is_looked_for = kind != "extra" or found.sample is None
         yield words, counts[kind] if is_looked_for else "-"
 

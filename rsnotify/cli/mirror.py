@@ -34,7 +34,7 @@ from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import Map, place_of
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
-from rsnotify_mirror.state import FILE, START, ReadTo, State
+from rsnotify_mirror.state import FILE, START, DueMark, State
 from rsnotify_mirror.storing import Hook, command_hook
 
 log = logging.getLogger(__name__)
@@ -495,7 +495,7 @@ async def _show_plan(
 
 
 def _say_plan(state: State, *, json: bool) -> None:
-    after: ReadTo | None = START
+    after: DueMark | None = START
     while after is not None:
         rows, after = state.due(float("inf"), after, PLANNED_AT_ONCE, ())
         for row in rows:

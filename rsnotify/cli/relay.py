@@ -19,7 +19,7 @@ from rsnotify.cli.output import counted, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, token_for
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
-from rsnotify_client.answer import NotAHub, in_short
+from rsnotify_client.answer import NotAHub, hub_trouble
 from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, WaitingChanges
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay, database_of, table_of, without_password
@@ -85,7 +85,7 @@ def relay(
     except NotAHub as error:
         raise InvalidSettings(error.detail) from None
     except TryAgain as error:  # a hub that is away may come back
-        log.warning("%s; it will be tried until it succeeds", in_short(error))
+        log.warning("%s; it will be tried until it succeeds", hub_trouble(error))
     run(relay, metrics)
 
 

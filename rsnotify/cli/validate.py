@@ -19,7 +19,7 @@ from rsnotify.cli import mirror
 from rsnotify.cli.output import counted
 from rsnotify.cli.target import Json, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.document_rules import Violation, judge
+from rsnotify.resourcesync.document_rules import Violation, judge_document
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify_client.network import Network
 from rsnotify_client.web import Unreachable, Web
@@ -115,7 +115,7 @@ class Judged(msgspec.Struct):
 async def judged(document: str, network: Network | None = None) -> Judged:
     """The document's verdict; raises if it cannot be read or fetched."""
     is_address = document.startswith(("http://", "https://"))
-    verdict = judge(await _fetched(document, network) if is_address else _read(document))
+    verdict = judge_document(await _fetched(document, network) if is_address else _read(document))
     return Judged(document, *verdict)
 
 

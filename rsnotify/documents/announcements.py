@@ -21,7 +21,7 @@ from rsnotify.documents.documents import (
     SetCapabilities,
     capabilities,
     change_list,
-    changes_between,
+    framework_changes,
     resource_list,
     resource_list_archive,
     resource_list_part,
@@ -133,7 +133,7 @@ class DocumentAnnouncer:
         if announced is None:  # made by a hub that kept no note
             await self._write(record, now)
         elif not now.is_same(announced):
-            changes = list(changes_between(announced, now, self._base_url, record.name))
+            changes = list(framework_changes(announced, now, self._base_url, record.name))
             if changes:
                 await publish(record.name, f"documents-{_digest(now)}", changes)
             await self._write(record, now)

@@ -373,10 +373,10 @@ def _to(base: str, pages: Neighbours) -> Sequence[Link]:
     return [Link(rel=rel, href=base + path) for rel, path in found if path is not None]
 
 
-Resource = tuple[bytes, bytes]  # its escaped loc, and what is kept of its last change
+StoredResource = tuple[bytes, bytes]  # its escaped loc, and what is kept of its last change
 
 
-def render_resources(resources: Iterable[Resource]) -> bytes:
+def render_resources(resources: Iterable[StoredResource]) -> bytes:
     """The `<url>` elements of a Resource List."""
     return resource_entries(spell_out(b"".join([_filled(loc, kept) for loc, kept in resources])))
 
@@ -418,7 +418,7 @@ class Announced(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(other, number=self.number) == self
 
 
-def changes_between(
+def framework_changes(
     announced: Announced, now: Announced, base: str, set_name: str
 ) -> Iterator[Change]:
     """What is to be announced; a document of the Source is new at each new address."""

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from rsnotify.documents.documents import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, RequestedSet, document_response, stream_list
-from rsnotify.documents.stretches import NOBODY, ReadTurns
+from rsnotify.documents.stretches import NOBODY, READ_CHANGES, ReadTurns
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.journal.reading import History
 from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
@@ -38,7 +38,6 @@ FULL = "too many others ask for pages; try again later"
 LOST = "changes that followed this position are lost; what is kept begins at {}"
 PAGE_BYTES = 8 * 1024 * 1024
 PIECE_BYTES = 64 * 1024
-READ_CHANGES = 500
 PAGES_AT_ONCE = 4  # whose ends are looked for: that reads up to 8 MiB without a pause
 
 ReadOn = Callable[[Position | None, int], Awaitable[Sequence[Row]]]

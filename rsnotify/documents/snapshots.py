@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, NamedTuple, Self
 
-from rsnotify.documents.documents import Resource, render_resources
+from rsnotify.documents.documents import StoredResource, render_resources
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claim, Claims
@@ -160,7 +160,7 @@ class Snapshots:
         claim.check(found)
         return Beginning(*map(Position, found))
 
-    async def resources(self, set_name: str, claim: Claim) -> AsyncIterator[list[Resource]]:
+    async def resources(self, set_name: str, claim: Claim) -> AsyncIterator[list[StoredResource]]:
         """The current state, some thousand resources at a time, each once."""
         shard, at_once = 0, 1
         while shard < keys.STATE_SHARDS:
@@ -175,7 +175,7 @@ class Snapshots:
 
     async def _rest(
         self, set_name: str, claim: Claim, shard: int, cursor: int, first: Iterable[bytes]
-    ) -> AsyncIterator[list[Resource]]:
+    ) -> AsyncIterator[list[StoredResource]]:
         """What else a large shard has; Redis may name some again while it makes room for more."""
         seen = set(first) if cursor else set()
         while cursor:
@@ -323,7 +323,7 @@ async def take_snapshot(
         return await SnapshotRun(snapshots, windows, set_name, claim, keep_old=keep_old).run()
 
 
-def _slices(some: list[Resource]) -> Iterator[list[Resource]]:
+def _slices(some: list[StoredResource]) -> Iterator[list[StoredResource]]:
     size = sum([len(kept) for _, kept in some])
     most = min(SLICE_RESOURCES, 1 + SLICE_BYTES * len(some) // max(1, size))
     for start in range(0, len(some), most):

@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.types import Scope
 
+from rsnotify.documents.responses import THREAD_BYTES
 from rsnotify.errors import Trimmed, TryAgain
 from rsnotify.http.bounds import TCP_CLOSE_WAIT, TCP_CLOSED, peer_state
 from rsnotify.journal.gzip_parts import PackedEntries, Packer, pieces_after
@@ -24,7 +25,6 @@ from rsnotify.single_flight import AtOnce
 
 FIRST_CHANGES = 100  # so that the first byte comes soon
 READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait
-THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 READS_AT_ONCE = 8  # of all readers of lists: a turn of the event loop has no more of them
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
 CLOSED_WAITING = 100  # requests that wait before those of peers that send no more are refused

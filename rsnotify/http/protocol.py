@@ -53,7 +53,7 @@ LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
 LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
 LINGER_REQUESTS_BYTES = 256 * 1024  # of requests that nobody will answer, and of what is no body
-TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
+READ_TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
 LEAST_BYTES = 512  # most requests are longer
 
 
@@ -91,7 +91,7 @@ class HttpInput:
         self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
         self.received = ReceivedCounts() if received is None else received
-        self.turns = InputTurns(turn_bytes=TURN_BYTES, least_bytes=LEAST_BYTES)
+        self.turns = InputTurns(turn_bytes=READ_TURN_BYTES, least_bytes=LEAST_BYTES)
         self.firsts = StartQueue(FIRST_A_TURN)
         self.starts = StartQueue(STARTED_A_TURN)  # of what waited for a response, and of handshakes
         self.deadlines = Deadlines()

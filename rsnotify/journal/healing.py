@@ -38,8 +38,8 @@ from rsnotify.journal.submission import DIGEST_LENGTH, PRINT_LENGTH
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Row
 
-LOC_START = len(b"<url><loc>")
-LOC_END = b"</loc>"
+LOC_BEGINS = len(b"<url><loc>")
+LOC_END_TAG = b"</loc>"
 REMEMBERED_MICROSECONDS = 60 * MICROSECONDS  # a failover is over by then
 MEMORY_BYTES = 8 * 1024 * 1024  # a channel
 ROW_BYTES = 200  # memory of a row besides its fragment
@@ -498,7 +498,7 @@ def _still_newest(come_last: Iterable[Row], by_age: Iterable[Row]) -> list[Row]:
 
 def loc_of(xml: bytes) -> bytes:
     """The escaped `<loc>` of a stored change."""
-    return xml[LOC_START : xml.index(LOC_END, LOC_START)]
+    return xml[LOC_BEGINS : xml.index(LOC_END_TAG, LOC_BEGINS)]
 
 
 # --- records -------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ _PASS = Script("journal/pass.lua")
 PAGE = 1000
 HOLD_SECONDS = 5  # a repair takes far less, and nobody publishes meanwhile
 LOOK_SECONDS = 0.05
-REMEMBERED_SECONDS = 24 * 3600  # far longer than a process remembers changes
+REPAIRED_SECONDS = 24 * 3600  # far longer than a process remembers changes
 
 
 class Lineage(NamedTuple):
@@ -196,7 +196,7 @@ class Repairs:
         journals, and drops what it has made of those rows.
         """
         common = channel_arguments(channel, self._window, seen)
-        arguments = [int(last), REMEMBERED_SECONDS, *_counts(repair, holder)]
+        arguments = [int(last), REPAIRED_SECONDS, *_counts(repair, holder)]
         arguments += _arguments(repair, channel.kind == "change")
         names = (*channel_keys(channel), keys.repaired(channel), keys.packed(channel))
         done = await _REPAIR.run(self._client, names, *common, *arguments)

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from rsnotify import __version__
+from rsnotify.errors import PROBLEM
 from rsnotify.http.endpoints import Route, Routes
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
@@ -106,7 +107,6 @@ def _pre(content: object) -> str:
 
 
 VERSION = "3.1.1"
-PROBLEM = "application/problem+json"
 
 MEANINGS = {
     200: "Done",

@@ -31,13 +31,13 @@ from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.single_flight import Costly, kept_seconds, let_others_go_on, slices
 
-Kind = Literal["counter", "gauge", "histogram"]
+MetricKind = Literal["counter", "gauge", "histogram"]
 
 
 class Metric(NamedTuple):
     """One metric. A counter's name gets `_total` where it is shown."""
 
-    kind: Kind
+    kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
 

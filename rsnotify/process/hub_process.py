@@ -24,7 +24,7 @@ from rsnotify.process.engine import wait_until_usable
 from rsnotify.process.freed_memory import share_one_arena
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
-from rsnotify.process.webserver import WebServer, address_of, bound_socket, warning, web_config
+from rsnotify.process.webserver import WebServer, bound_socket, url_of, warning, web_config
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims
 from rsnotify.redis_client import Address
@@ -67,7 +67,7 @@ async def _serve(
     redis_url = redis_url_of(settings)
     with await bound_socket(settings, inherited_socket) as bound:
         token = admin_token(settings)  # not written by a hub that cannot begin
-        address = address_of(bound)
+        address = url_of(bound)
         message = warning(bound.getsockname()[0], address, settings.public_url)
         if message and not is_worker:  # otherwise the parent has logged it
             log.warning("%s", message)
@@ -132,7 +132,7 @@ async def _run_hub(
     *,
     is_worker: bool,
 ) -> None:
-    base_url = settings.public_url or address_of(bound)
+    base_url = settings.public_url or url_of(bound)
     composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
     try:
         await composition.open(sets)

@@ -18,7 +18,7 @@ from rsnotify.errors import InvalidSettings
 
 PREFIX = "RSNOTIFY_"
 FILE = "_FILE"
-Network = IPv4Network | IPv6Network
+IpNetwork = IPv4Network | IPv6Network
 RawSetting = tuple[Field[Any] | None, str, str]  # the setting, how it was written, its text
 # read by the commands, not by the hub
 OF_CLIENTS = frozenset(
@@ -115,7 +115,7 @@ def _header_text(text: str) -> str:
     return text
 
 
-def _networks(text: str) -> tuple[Network, ...]:
+def _networks(text: str) -> tuple[IpNetwork, ...]:
     try:
         return tuple(ip_network(each.strip()) for each in text.split(",") if each.strip())
     except ValueError as error:
@@ -179,7 +179,7 @@ class Settings:
     log_level: str = _setting("info", _one_of("debug", "info", "warning", "error"))
     access_log: str = _setting("off", _one_of("on", "off"))
     metrics_token: str | None = _setting(None, _header_text, is_secret=True)
-    trusted_proxies: tuple[Network, ...] = _setting((), _networks)
+    trusted_proxies: tuple[IpNetwork, ...] = _setting((), _networks)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **chosen: object) -> Self:

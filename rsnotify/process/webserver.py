@@ -241,7 +241,7 @@ def let_nobody_in(bound: socket.socket) -> None:
             bound.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
 
 
-def address_of(bound: socket.socket) -> str:
+def url_of(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     host = reachable(host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

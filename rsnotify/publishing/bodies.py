@@ -52,11 +52,11 @@ class ChangeForSets(Change, frozen=True, kw_only=True):
     sets: tuple[str, ...]
 
 
-Reader = Callable[[bytes, Kind], Body]
+BodyReader = Callable[[bytes, Kind], Body]
 
 
 @lru_cache(maxsize=16)
-def reader_for(content_type: str) -> Reader:
+def reader_for(content_type: str) -> BodyReader:
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type in _READERS:
         return _READERS[media_type]
@@ -246,7 +246,7 @@ def _of_entry(index: int, entry: Entry) -> Iterator[Fault]:
             yield Fault(index=index, field=name.rstrip("_"), message=message)
 
 
-_READERS: Mapping[str, Reader] = {
+_READERS: Mapping[str, BodyReader] = {
     "application/json": _read_json,
     "application/ndjson": _read_ndjson,
     "application/x-ndjson": _read_ndjson,
@@ -263,7 +263,7 @@ def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None)
     """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
     _check_request(body, key)
     read = reader_for(content_type)(body, kind)
-    fragments = judge(read.changes, kind, read.foreign)
+    fragments = judge_changes(read.changes, kind, read.foreign)
     return Submission(fragments, key, _fingerprint(body, key), read.not_kept)
 
 
@@ -276,7 +276,7 @@ def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[st
     _check_request(body, key)
     changes = read_for_sets(body, content_type)
     _check_named(changes)
-    fragments = judge(changes, "change", {})
+    fragments = judge_changes(changes, "change", {})
     fingerprint = _fingerprint(body, key)
     by_set: dict[str, list[Fragment]] = {}
     for change, fragment in zip(changes, fragments, strict=True):
@@ -311,7 +311,9 @@ def _fingerprint(body: bytes, key: str | None) -> str:
     return "" if key is None else hashlib.blake2b(body, digest_size=12).hexdigest()
 
 
-def judge(changes: Iterable[Change], kind: Kind, foreign: Mapping[int, Foreign]) -> list[Fragment]:
+def judge_changes(
+    changes: Iterable[Change], kind: Kind, foreign: Mapping[int, Foreign]
+) -> list[Fragment]:
     """A fragment for each change, or `Rejected` with the faults of all."""
     fragments: list[Fragment] = []
     faults: list[Fault] = []

@@ -22,7 +22,7 @@ from redis.asyncio.connection import BlockingConnectionPool, SSLConnection, pars
 from redis.exceptions import RedisError
 
 from rsnotify.errors import InvalidSettings, RedisRefuses
-from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.failures import judge_error
 
 LISTEN_SECONDS = 1.0
 PORT = 6379
@@ -110,7 +110,7 @@ class Address(NamedTuple):
                 finally:
                     writer.transport.abort()
         except OSError as error:  # a timeout is one too
-            judged = judge(error)
+            judged = judge_error(error)
             return judged.detail if isinstance(judged, RedisRefuses) else None
         return None
 

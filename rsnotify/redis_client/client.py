@@ -29,11 +29,11 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ExecAbortError, NoScriptError, RedisError, ResponseError
 
 from rsnotify.errors import PartAway, RedisRefuses, TooFewReplicas, TryAgain, Unanswered
-from rsnotify.redis_client.failures import code_of, judge, judge_unforeseen
+from rsnotify.redis_client.failures import code_of, judge_error, judge_unforeseen
 from rsnotify.redis_client.pool import Command, DirectConnection, ListeningConnection, Pool
 
 
-def in_words(command: Command) -> Command:
+def words_of(command: Command) -> Command:
     """redis-py names some commands with two words, as CLUSTER SLOTS; Redis wants them apart."""
     name, *rest = command
     return (*name.split(" "), *rest) if " " in name else command
@@ -134,7 +134,7 @@ async def _answers(
         missing = len(commands) + len(reads_after) - len(answers)
         if not 0 <= missing <= len(reads_after):
             raise
-        return [*answers, *[judge(error)] * missing]
+        return [*answers, *[judge_error(error)] * missing]
     if not connection.is_usable:  # as it is after a refusal
         _raise_refusal(answers)
     return answers
@@ -144,7 +144,7 @@ def _raise_refusal(answers: Sequence[Any]) -> None:
     """If Redis serves nobody now, or not us. If it refused the first, it has executed none."""
     refusal = next((each for each in answers if isinstance(each, ConnectionLost)), None)
     if refusal is not None:
-        raise judge(refusal) if refusal is answers[0] else refusal
+        raise judge_error(refusal) if refusal is answers[0] else refusal
 
 
 def has_error(answers: Iterable[Any]) -> bool:
@@ -157,7 +157,7 @@ def has_error(answers: Iterable[Any]) -> bool:
 
 def judge_answers(answers: Sequence[Any], *, raise_on_error: bool) -> list[Any]:
     """The answers as the hub understands them."""
-    found = [judge(each) if isinstance(each, Exception) else each for each in answers]
+    found = [judge_error(each) if isinstance(each, Exception) else each for each in answers]
     failed = next((each for each in found if isinstance(each, Exception)), None)
     if raise_on_error and failed is not None:
         raise failed
@@ -235,7 +235,7 @@ class Replicas:
     def _unknown(self, error: ResponseError) -> Exception:
         """Why nobody knows how many have it."""
         if code_of(error) != "NOPERM":
-            return judge(error)
+            return judge_error(error)
         right = "+waitaof" if self._knows_files else "+wait"
         return RedisRefuses(
             "Redis does not let the hub's user ask how many replicas have what is written "
@@ -507,7 +507,7 @@ async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
     if not commands:
         return []
     began = monotonic()
-    commands = [in_words(command) for command in commands]
+    commands = [words_of(command) for command in commands]
     try:
         return await exchange(pool, commands)
     except Unanswered as error:
@@ -530,4 +530,4 @@ def executed(answers: Sequence[Any]) -> list[Any]:
     if not isinstance(answers[-1], Exception):
         return list(answers[-1])
     refused = [each for each in answers if isinstance(each, Exception)]
-    raise judge(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
+    raise judge_error(min(refused, key=lambda each: isinstance(each, ExecAbortError)))

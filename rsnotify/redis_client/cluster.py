@@ -52,14 +52,14 @@ from rsnotify.redis_client.client import (
     as_transaction,
     exchange,
     executed,
-    in_words,
     is_connection_lost,
     judge_answers,
     parsed_as,
     pool_options,
     repeatable,
+    words_of,
 )
-from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.failures import judge_error
 from rsnotify.redis_client.pool import Command, Pool
 from rsnotify.single_flight import SingleFlight
 
@@ -106,7 +106,7 @@ def placed(command: Command) -> tuple[Command, str]:
 
     All its keys must be in one slot, or it is a mistake in the hub.
     """
-    words = in_words(command)
+    words = words_of(command)
     at = _keys_at(words)
     if not at:
         return words, REGISTRY
@@ -327,7 +327,7 @@ def _nobody_knows(errors: Sequence[Exception]) -> TryAgain:
     """Why: one that answers and refuses comes before those that do not answer."""
     if any("cluster support disabled" in str(error) for error in errors):
         return RedisRefuses("it is no Redis Cluster: write redis:// and not redis+cluster://")
-    judged = [judge(error) for error in errors]
+    judged = [judge_error(error) for error in errors]
     refusals = [each for each in judged if isinstance(each, RedisRefuses)]
     if refusals:
         return RedisRefuses(f"a node of the Redis Cluster refuses: {refusals[0].detail}")

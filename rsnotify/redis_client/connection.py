@@ -28,7 +28,7 @@ from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.redis_client.address import Address, Host
 from rsnotify.redis_client.client import RedisClient, Replicas, answer_raw, pool_options
 from rsnotify.redis_client.cluster import ClusterClient, ToAnyNode, ToAnyNodeWithTLS
-from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.failures import judge_error
 from rsnotify.redis_client.pool import DirectConnection, Pool
 from rsnotify.single_flight import SingleFlight
 
@@ -86,7 +86,7 @@ class Sentinels:
         """Why: one that answers and refuses comes before those that do not answer."""
         if any(UNKNOWN_NAME in str(error) for error in errors):
             return RedisRefuses(f"the Sentinels know no primary of the name {self._name!r}")
-        judged = [judge(error) for error in errors]
+        judged = [judge_error(error) for error in errors]
         refusals = [each for each in judged if isinstance(each, RedisRefuses)]
         if refusals:
             return RedisRefuses(f"a Sentinel refuses: {refusals[0].detail}")

@@ -107,7 +107,7 @@ _BEGINS = re.compile(r"([A-Z]{3,}) ")
 _WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transaction; a script
 
 
-def judge(error: Exception) -> Exception:
+def judge_error(error: Exception) -> Exception:
     """Which of our errors it is: `TryAgain` while Redis is in trouble, else the error itself."""
     for cause in _causes(error):
         if isinstance(cause, TryAgain):  # judged already, and wrapped by the client library
@@ -126,7 +126,7 @@ def judge(error: Exception) -> Exception:
 
 def judge_unforeseen(error: Exception) -> Exception:
     """The same for whatever is raised where an answer is read: what is in no table was spoilt."""
-    found = judge(error)
+    found = judge_error(error)
     if isinstance(found, TryAgain):
         return found
     log.warning(SPOILT, exc_info=error)

@@ -167,7 +167,7 @@ JWT = "jwt:"
 """What the keys of JWTs begin with; those of our tokens are hexadecimal."""
 
 
-def address_of(connection: HTTPConnection) -> str:
+def peer_address(connection: HTTPConnection) -> str:
     return connection.client.host if connection.client else ""
 
 
@@ -182,7 +182,7 @@ class Access:
         self,
         tokens: Tokens,
         admin_token: str,
-        asker: Asker = address_of,
+        asker: Asker = peer_address,
         *,
         publishes_per_second: int = PUBLISHES_PER_SECOND,
         jwts: JwtJudge | None = None,
@@ -472,18 +472,14 @@ class Cors:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope)
 
-            async def send_with_cors(message: Message) -> None:
+            async def send_cors(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     is_content = scope["method"] != "OPTIONS" and message["status"] < 400
                     is_private = is_content and self._is_private(request)
-                    _add(
-                        MutableHeaders(scope=message), self._headers(request, is_private=is_private)
-                    )
+                    _add(MutableHeaders(scope=message), self._cors(request, is_private=is_private))
                 await send(message)
 
-            await (_preflight if scope["method"] == "OPTIONS" else app)(
-                scope, receive, send_with_cors
-            )
+            await (_preflight if scope["method"] == "OPTIONS" else app)(scope, receive, send_cors)
 
         return answer
 
@@ -491,7 +487,7 @@ class Cors:
         record = self._hub.sets.get(request.path_params.get("set", ""))
         return record is not None and record.private
 
-    def _headers(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
+    def _cors(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
         """What says who may read. An answer that depends on who asks varies with it."""
         allowed = origins_that_read(self._allowed_origins, is_private=is_private)
         if "*" in allowed:

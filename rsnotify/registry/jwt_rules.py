@@ -194,7 +194,7 @@ def _key(listed: Mapping[str, Any]) -> JwtKey:
 # --- tokens --------------------------------------------------------------------------------------
 
 
-def judge(
+def judge_jwt(
     text: str, keys: Sequence[JwtKey], *, audience: str | None, skew_seconds: float, now: float
 ) -> Grant:
     """What the token allows; `TokenRefused` if it is not good."""

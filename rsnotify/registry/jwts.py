@@ -12,7 +12,7 @@ from time import monotonic, time
 
 from rsnotify.errors import TryAgain
 from rsnotify.loops import repeat
-from rsnotify.registry.jwt_rules import Grant, JwtKey, UnknownKey, is_over, judge, parse_key_set
+from rsnotify.registry.jwt_rules import Grant, JwtKey, UnknownKey, is_over, judge_jwt, parse_key_set
 from rsnotify.registry.tokens import token_key
 from rsnotify.single_flight import SingleFlight
 
@@ -88,7 +88,7 @@ class Jwts:
 
     def _judged(self, text: str) -> Grant:
         audience, skew = self._audience, self._skew_seconds
-        return judge(text, self.keys, audience=audience, skew_seconds=skew, now=time())
+        return judge_jwt(text, self.keys, audience=audience, skew_seconds=skew, now=time())
 
     def ended(self, grant_keys: Iterable[str]) -> set[str]:
         """Those of tokens that have expired, or whose key counts no more."""

@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # commands parse positions, and have no web framework
 
 # --- base URL and peer ---------------------------------------------------------------------------
 
-Network = IPv4Network | IPv6Network
-Address = IPv4Address | IPv6Address
+IpNetwork = IPv4Network | IPv6Network
+IpAddress = IPv4Address | IPv6Address
 
 ADDRESS_CHARACTERS = 64  # with a zone and a port
 HOPS = 32  # of a request that was forwarded
@@ -47,7 +47,7 @@ _OF_SOCKETS = {"ws": "http", "wss": "https"}
 class BaseUrl:
     """Finds the base of the links, such as `https://hub.example.org`."""
 
-    def __init__(self, public_url: str | None, trusted: Sequence[Network] = ()) -> None:
+    def __init__(self, public_url: str | None, trusted: Sequence[IpNetwork] = ()) -> None:
         self._public_url = public_url
         self._trusted = trusted
 
@@ -112,7 +112,7 @@ def _asker(host: str) -> str:
     return host if address is None else str(address)
 
 
-def _address(text: str) -> Address | None:
+def _address(text: str) -> IpAddress | None:
     """An address as it may be forwarded: with a port, in brackets, IPv4 written as IPv6."""
     if len(text) > ADDRESS_CHARACTERS:
         return None

@@ -260,10 +260,10 @@ class Verdict(NamedTuple):
 
 def check(data: bytes) -> list[Violation]:
     """Every violation in a document; one that cannot be read has that as its violation."""
-    return judge(data).violations
+    return judge_document(data).violations
 
 
-def judge(data: bytes) -> Verdict:
+def judge_document(data: bytes) -> Verdict:
     """A document judged by the edition that it was written for."""
     if len(data) > MAX_BYTES:
         message = f"the document has {len(data)} bytes, more than {MAX_BYTES}"

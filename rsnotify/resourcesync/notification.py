@@ -35,7 +35,7 @@ from rsnotify.resourcesync.xml_writer import (
     Md,
     close_root,
     escape,
-    is_plain,
+    is_plain_text,
     open_root,
     render_foreign,
     render_link,
@@ -140,7 +140,7 @@ def render_forms(change: Change, *, foreign: Mapping[str, str] | None = None) ->
     c = change
     usual = is_usual(c) and not foreign
     texts = (c.loc, c.change, c.lastmod, c.hash, c.type) if usual else _texts(c)
-    if not is_plain("".join(filter(None, texts))):
+    if not is_plain_text("".join(filter(None, texts))):
         c = _escaped(c)
     if usual:
         return _xml(c).encode(), _short(c).encode()

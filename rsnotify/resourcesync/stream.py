@@ -23,7 +23,7 @@ from rsnotify.resourcesync.xml_structure import (
     PARSER_OPTIONS,
     TAG_BYTES,
     Oddity,
-    is_plain,
+    is_plain_entry,
     name_of,
     oddities_of_entry,
     stray_text,
@@ -182,7 +182,7 @@ class DocumentStream:
         if element.tag != tag or element.getparent() is not self._root:
             return None
         self._number += 1
-        if self._is_judged and not is_plain(element):
+        if self._is_judged and not is_plain_entry(element):
             self._judge_entry(element)
         try:
             return self._reader.one(element, self._number - 1)

@@ -21,7 +21,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import ELEMENTS
 from rsnotify.resourcesync.xml_writer import ENTRY, RS_NS, SITEMAP_NS, XML_NS
 
-Kind = Literal["unknown", "foreign", "order"]
+OddityKind = Literal["unknown", "foreign", "order"]
 
 XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
 SHOWN = 80  # characters of a text in a message
@@ -36,7 +36,7 @@ _ORDER = {tag: place for place, tag in enumerate(_TEXTS)} | dict.fromkeys((_MD, 
 class Oddity(msgspec.Struct, frozen=True):
     """One thing without a place: `unknown`, of another namespace (`foreign`), or out of `order`."""
 
-    kind: Kind
+    kind: OddityKind
     path: str
     message: str
     index: int | None = None  # of its entry
@@ -53,7 +53,7 @@ def oddities_of(root: etree._Element) -> Iterator[Oddity]:
         yield from stray_text(child.tail, path, None)
         if child.tag == tag:
             index += 1
-            if not is_plain(child):
+            if not is_plain_entry(child):
                 yield from oddities_of_entry(child, f"{path}/{ENTRY[name]}[{index + 1}]", index)  # type: ignore[index]
         else:
             yield from _of_child(child, path, None)
@@ -61,7 +61,7 @@ def oddities_of(root: etree._Element) -> Iterator[Oddity]:
                 yield Oddity("order", f"{path}/{name_of(child)}", "stands after an entry")
 
 
-def is_plain(entry: etree._Element) -> bool:
+def is_plain_entry(entry: etree._Element) -> bool:
     """Whether it has only what is expected, as nearly all have: asked for each entry published."""
     if entry.keys() or _says(entry.text):
         return False

@@ -92,7 +92,7 @@ def _kept(described: Md | Link | None) -> dict[str, str]:
 
 # Writing ---------------------------------------------------------------------------------------
 
-is_plain = re.compile(r"[ !#-%'-;=?-~]*").fullmatch
+is_plain_text = re.compile(r"[ !#-%'-;=?-~]*").fullmatch
 _SPECIAL = re.compile('[&<>"\x00-\x1f\ud800-\udfff\ufffe\uffff]')
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"} | {
     space: f"&#{ord(space)};" for space in "\t\n\r"

@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify import __version__
-from rsnotify.errors import Rejected
+from rsnotify.errors import PROBLEM, Rejected
 from rsnotify.http.endpoints import Route, Routes
 from rsnotify.resourcesync.forms import accepts_gzip, qualities_of
 from rsnotify.resourcesync.notification import CHANNELS_PATH, SOURCE_DESCRIPTION
@@ -184,7 +184,7 @@ VARY = ("accept", "upgrade-insecure-requests")
 KEPT = ("allow", "link", "retry-after", "www-authenticate")  # of an error
 LEFT_OUT = (b"accept", b"if-none-match", b"if-modified-since", b"range")
 NO_DOCUMENTS = ("/robots.txt", CHANNELS_PATH)
-PROBLEM, DOCUMENT = "application/problem+json", XML[0]
+DOCUMENT = XML[0]
 TITLES = {404: "There is nothing here", 410: "This is no longer kept"}
 
 

@@ -23,7 +23,7 @@ from rsnotify.websub.state import Clock, Subscriber
 from rsnotify.websub.subscription import (
     PROMPT_SECONDS,
     CallbackAnswer,
-    Outcome,
+    DeliveryOutcome,
     Subscription,
     after_answer,
 )
@@ -79,7 +79,7 @@ class Deliverer:
         self._clock = clock
         self._rights = rights
         self._algorithm = algorithm
-        self.outcomes: dict[str, int] = dict.fromkeys(get_args(Outcome), 0)  # of deliveries
+        self.outcomes: dict[str, int] = dict.fromkeys(get_args(DeliveryOutcome), 0)  # of deliveries
         self.sent_bytes = 0
 
     async def deliver(self, subscriber: Subscriber) -> None:

@@ -24,7 +24,7 @@ from rsnotify.websub.verification import Verification, Verifier
 
 log = logging.getLogger(__name__)
 
-Claim = Callable[[Sequence[int]], Awaitable[list[bool]]]
+ClaimShares = Callable[[Sequence[int]], Awaitable[list[bool]]]
 
 RENEW_SECONDS = 2.0
 END_SECONDS = 1.0  # within two of them a subscription ends after its token
@@ -136,7 +136,7 @@ class Ownership:
             await self._store.release(set(range(SHARES)) - set(self.shares))
             self._are_claims_old = False
 
-    async def _claimed(self, numbers: Sequence[int], claim: Claim) -> list[tuple[int, float]]:
+    async def _claimed(self, numbers: Sequence[int], claim: ClaimShares) -> list[tuple[int, float]]:
         """The shares that are ours now, and until when; the others are lost."""
         until = monotonic() + CLAIM_SECONDS  # Redis begins to count a little later
         owned = await claim(numbers)

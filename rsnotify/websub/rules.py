@@ -170,7 +170,7 @@ def own_topic(channel: ChannelName, topic: str) -> str | None:
     return None if unquote(topic).endswith(channel.path) else topic
 
 
-def host_of(url: str) -> str:
+def hostname_of(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 

@@ -41,7 +41,7 @@ from rsnotify.websub.rules import (
     FormFields,
     SubscriptionRequest,
     channel_of,
-    host_of,
+    hostname_of,
     parse_form,
     parse_links,
     parse_mode,
@@ -108,7 +108,7 @@ class WebSubEndpoint:
 
     def _check_address(self, callback: str) -> None:
         """Refuse a callback that the hub may not call: no call can report it later."""
-        address = literal_address(host_of(callback))
+        address = literal_address(hostname_of(callback))
         if address is None:
             return
         if reason := refusal(address, private=self._callback_private):

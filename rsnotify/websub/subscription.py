@@ -155,7 +155,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     missed: bool = False  # deleted changes: the next notification has a gap before it
 
 
-Outcome = Literal["delivered", "forbidden", "unanswered", "unreachable", "gone", "refused"]
+DeliveryOutcome = Literal["delivered", "forbidden", "unanswered", "unreachable", "gone", "refused"]
 
 
 class CallbackAnswer(NamedTuple):
@@ -175,7 +175,7 @@ class CallbackAnswer(NamedTuple):
         return 200 <= self.status < 300
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> DeliveryOutcome:
         """What became of the call, in one word."""
         if self.succeeded:
             return "delivered"

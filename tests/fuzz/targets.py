@@ -27,7 +27,7 @@ from rsnotify.publishing.loads.load_formats import LoadReader
 from rsnotify.redis_client.pool import DirectConnection
 from rsnotify.registry import requests as query
 from rsnotify.resourcesync.change import CHANGE_TYPES
-from rsnotify.resourcesync.document_rules import judge
+from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
@@ -124,7 +124,7 @@ def read_xml(data: bytes) -> None:
     elif how % 4 == 1:
         _loaded(document, _XML, how // 4)
     elif how % 4 == 2:
-        found = judge(document)
+        found = judge_document(document)
         check(found.kind, "a verdict without a kind")
         outcome(lambda: read_notification(document))
     else:
@@ -178,7 +178,7 @@ def _asked(form: Any) -> None:
     if mode == "publish":
         return
     asked = protocol.parse_subscription_request(form, mode)
-    protocol.host_of(asked.callback)
+    protocol.hostname_of(asked.callback)
     protocol.authority(asked.callback)
     protocol.channel_of(asked.topic, ["http://hub.example"])
     protocol.verification_url(asked.callback, mode, asked.topic, "challenge", 1)

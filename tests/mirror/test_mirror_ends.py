@@ -12,7 +12,7 @@ from rsnotify_mirror import fetch
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
-from rsnotify_mirror.state import Row, State
+from rsnotify_mirror.state import State, StateRow
 from rsnotify_mirror.workers import Workers
 from tests.support.sources import CAPABILITIES, Source, digest
 
@@ -95,10 +95,10 @@ class AwayAtFirst:
         self._state = state
         self.asked: set[str] = set()
 
-    def settle(self, _: list[Row]) -> None:
+    def settle(self, _: list[StateRow]) -> None:
         pass
 
-    async def bring_up_to_date(self, row: Row) -> None:
+    async def bring_up_to_date(self, row: StateRow) -> None:
         if row.loc not in self.asked:
             self.asked.add(row.loc)
             raise Unreachable(row.loc, "it is away")

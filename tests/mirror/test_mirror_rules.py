@@ -35,7 +35,7 @@ from rsnotify_mirror.plan import (
     wanted_by,
 )
 from rsnotify_mirror.report import Event, percentile
-from rsnotify_mirror.state import START, Row, State
+from rsnotify_mirror.state import START, State, StateRow
 from rsnotify_mirror.storing import command_hook
 from rsnotify_mirror.workers import ATTEMPTS, LATER_SECONDS, LATEST_SECONDS, delay
 from tests.support.sources import rendered
@@ -605,8 +605,8 @@ def test_percentiles() -> None:
     assert percentile(list(range(100)), 0.99) == 99
 
 
-def row(have: Have | None, path: str | None = "a") -> Row:
-    return Row(LOC, path, SourceResource(LOC), have, None, 1, 0, None)
+def row(have: Have | None, path: str | None = "a") -> StateRow:
+    return StateRow(LOC, path, SourceResource(LOC), have, None, 1, 0, None)
 
 
 @pytest.mark.parametrize(

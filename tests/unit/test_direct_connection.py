@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses
 from rsnotify.redis_client import pool
-from rsnotify.redis_client.failures import judge
+from rsnotify.redis_client.failures import judge_error
 from rsnotify.redis_client.pool import STEADY_BYTES, DirectConnection
 from tests.support.threaded_peer import ThreadedPeer
 
@@ -247,7 +247,7 @@ async def test_a_refusal_by_tls_keeps_its_meaning(direct: DirectConnection) -> N
     direct.connection_lost(ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]"))
     with pytest.raises(ConnectionLost) as raised:
         await asking
-    refusal = judge(raised.value)
+    refusal = judge_error(raised.value)
     assert isinstance(refusal, RedisRefuses)
     assert "a certificate of the hub" in refusal.detail
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.resourcesync.document_rules import judge
+from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 
 DRAFT_NS = "http://www.openarchives.org/rs/"
@@ -19,7 +19,9 @@ def url(name: str, rest: str = "", lastmod: str = AT) -> str:
 
 
 def messages(data: bytes) -> list[str]:
-    return [f"{each.path}: {each.message} [{each.clause}]" for each in judge(data).violations]
+    return [
+        f"{each.path}: {each.message} [{each.clause}]" for each in judge_document(data).violations
+    ]
 
 
 # Editions --------------------------------------------------------------------------------------
@@ -59,13 +61,13 @@ OF_THE_DRAFT = {
 
 @pytest.mark.parametrize("name", OF_0_9)
 def test_a_document_of_0_9_is_known_and_valid(name: str) -> None:
-    assert (judge(OF_0_9[name]).edition, messages(OF_0_9[name])) == ("0.9", [])
+    assert (judge_document(OF_0_9[name]).edition, messages(OF_0_9[name])) == ("0.9", [])
 
 
 @pytest.mark.parametrize("name", OF_THE_DRAFT)
 def test_a_document_of_the_draft_is_known_and_valid(name: str) -> None:
     data = OF_THE_DRAFT[name]
-    assert (judge(data).edition, messages(data)) == ("draft of 2013", [])
+    assert (judge_document(data).edition, messages(data)) == ("draft of 2013", [])
 
 
 WRONG = [
@@ -100,7 +102,7 @@ def test_an_old_document_is_held_to_its_own_text(data: bytes, told: str, clause:
 def test_a_resource_list_of_today_whose_time_is_called_from_is_not_of_0_9() -> None:
     up = '<rs:ln rel="up" href="http://example.com/c"/>'
     data = document(f'{up}<rs:md capability="resourcelist" from="{AT}"/>{url("a")}')
-    assert judge(data).edition == "1.1"
+    assert judge_document(data).edition == "1.1"
     assert any("at is missing" in message for message in messages(data))
 
 
@@ -148,4 +150,4 @@ def test_an_xml_declaration_must_come_first() -> None:
 
 def test_a_sitemap_is_called_one() -> None:
     data = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><loc>http://a/</loc></url></urlset>'
-    assert judge(data).kind == "sitemap"
+    assert judge_document(data).kind == "sitemap"

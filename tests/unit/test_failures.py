@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
 from rsnotify.errors import RedisRefuses, StoreFull, TryAgain
-from rsnotify.redis_client.failures import FULL, LASTING, PASSING, judge, judge_unforeseen
+from rsnotify.redis_client.failures import FULL, LASTING, PASSING, judge_error, judge_unforeseen
 
 
 def in_script(text: str) -> str:
@@ -47,7 +47,7 @@ def in_transaction(text: str) -> str:
 def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
     error = ResponseError(said(f"{code} Redis can't do it now."))  # type: ignore[operator]
     kind = TryAgain if code in PASSING else StoreFull if code in FULL else RedisRefuses
-    assert type(judge(error)) is kind
+    assert type(judge_error(error)) is kind
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
     ids=lambda case: type(case).__name__ if isinstance(case, Exception) else "",
 )
 def test_a_code_that_is_a_class_is_known(error: Exception, expected: type) -> None:
-    assert type(judge(error)) is expected
+    assert type(judge_error(error)) is expected
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_a_code_that_is_a_class_is_known(error: Exception, expected: type) -> No
     ],
 )
 def test_damage_and_bugs_stay_what_they_are(error: Exception) -> None:
-    assert judge(error) is error
+    assert judge_error(error) is error
 
 
 def test_what_a_peer_is_told_holds_nothing_of_the_command() -> None:
-    said = judge(ResponseError("MISCONF Errors writing to the AOF file of set 'secret'"))
+    said = judge_error(ResponseError("MISCONF Errors writing to the AOF file of set 'secret'"))
     assert str(said) == "the journal cannot be used: Redis cannot write its data to disk (MISCONF)"
 
 
@@ -121,34 +121,37 @@ def untrusted(code: int, message: str) -> ssl.SSLCertVerificationError:
     ],
 )
 def test_what_tls_refuses_lasts_and_says_how_to_mend_it(cause: Exception, said: str) -> None:
-    judged = judge(lost(cause))
+    judged = judge_error(lost(cause))
     assert isinstance(judged, RedisRefuses)
     assert said in judged.detail
 
 
 def test_other_trouble_with_tls_may_pass() -> None:
-    assert type(judge(lost(ssl.SSLError(8, "EOF occurred in violation of protocol")))) is TryAgain
+    assert (
+        type(judge_error(lost(ssl.SSLError(8, "EOF occurred in violation of protocol"))))
+        is TryAgain
+    )
 
 
 def test_what_was_judged_before_is_not_judged_again() -> None:
     judged = RedisRefuses("the Sentinels know no primary")
-    assert judge(lost(judged)) is judged
+    assert judge_error(lost(judged)) is judged
 
 
 def test_a_password_that_is_wrong_at_the_next_connection_is_named() -> None:
     error = ConnectionLost("invalid username-password pair or user is disabled.")
     error.__cause__ = AuthenticationError("invalid username-password pair")
-    assert "check them in its address (WRONGPASS)" in str(judge(error))
+    assert "check them in its address (WRONGPASS)" in str(judge_error(error))
 
 
 def test_a_connection_that_closes_as_it_is_written_to_is_a_failure_that_passes() -> None:
     text = "unable to perform operation on <UnixTransport closed=True 0x7f>; the handler is closed"
-    assert type(judge(RuntimeError(text))) is TryAgain
+    assert type(judge_error(RuntimeError(text))) is TryAgain
 
 
 def test_any_other_runtime_error_is_a_bug() -> None:
     bug = RuntimeError("dictionary changed size during iteration")
-    assert judge(bug) is bug
+    assert judge_error(bug) is bug
 
 
 @pytest.mark.parametrize("error", [ValueError("no number"), ResponseError("no code"), KeyError(1)])

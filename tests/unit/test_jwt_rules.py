@@ -24,7 +24,7 @@ from rsnotify.registry.jwt_rules import (
     Grant,
     JwtKey,
     UnknownKey,
-    judge,
+    judge_jwt,
     parse_key,
     parse_key_set,
 )
@@ -81,7 +81,7 @@ def by_hand(header: object, payload: object, secret: str = SECRET) -> str:
 
 
 def judged(text: str, keys: Sequence[JwtKey] = (HMAC_KEY,), **options: Any) -> Grant:
-    return judge(text, keys, **{"audience": None, "skew_seconds": 10, "now": NOW} | options)
+    return judge_jwt(text, keys, **{"audience": None, "skew_seconds": 10, "now": NOW} | options)
 
 
 def refusal(text: str, keys: Sequence[JwtKey] = (HMAC_KEY,), **options: Any) -> str:

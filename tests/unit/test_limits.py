@@ -155,7 +155,7 @@ LIMITS: dict[str, float] = {
     "sets over one connection": requests.SETS_OF_A_CONNECTION,
     "seconds that a position may be in the future": requests.AHEAD_SECONDS,
     "bytes, or one notification, for a reader who is behind, before the next one's turn": (
-        turns.TURN_BYTES
+        turns.SEND_BYTES
     ),
     "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
     "bytes from a reader in a second, or without a pause": reader_input.BYTES_PER_SECOND,

@@ -19,7 +19,7 @@ from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.registry.requests import CHANNEL, CHANNELS, COOKIE, SUBPROTOCOL
 from rsnotify.resourcesync.change import CHANGE_TYPES
-from rsnotify.resourcesync.document_rules import judge
+from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 
@@ -296,4 +296,4 @@ def test_the_channels_are_described_as_the_code_has_them() -> None:
 def test_the_example_of_a_notification_is_valid() -> None:
     channels = json.loads((REFERENCE / "asyncapi.json").read_text())
     (example,) = channels["components"]["messages"]["notification"]["examples"]
-    assert judge(example["payload"].encode()) == ("change-notification", "1.1", [])
+    assert judge_document(example["payload"].encode()) == ("change-notification", "1.1", [])

@@ -18,8 +18,8 @@ from rsnotify.channels.reader import (
     BYTES_PER_SECOND,
     FRAMES_PER_SECOND,
     PARSED_BYTES,
+    READ_TURN_BYTES,
     SECOND,
-    TURN_BYTES,
     ReaderInput,
     SocketReader,
     TransportReader,
@@ -207,10 +207,10 @@ async def test_who_always_has_more_to_say_is_cut_off_however_slowly_it_is_read()
     flooding, pausing = Mock(), Mock()
 
     def is_taken() -> bool:
-        counted.turns.take(flooding, TURN_BYTES)
-        return counted.takes_bytes(flooding, TURN_BYTES)
+        counted.turns.take(flooding, READ_TURN_BYTES)
+        return counted.takes_bytes(flooding, READ_TURN_BYTES)
 
-    for _ in range(BYTES_PER_SECOND // TURN_BYTES):
+    for _ in range(BYTES_PER_SECOND // READ_TURN_BYTES):
         assert is_taken()
         assert counted.takes_bytes(pausing, BYTES_PER_SECOND)
         now += SECOND
@@ -235,7 +235,7 @@ def test_a_reader_that_sends_without_end_is_cut_off_after_a_bounded_number_of_by
 
     received = run(loop, SocketReader, act).input.received
     assert codes == [ANSWERED.get(flood, 1008)]
-    assert received.bytes[WEBSOCKET] <= BYTES_PER_SECOND + TURN_BYTES
+    assert received.bytes[WEBSOCKET] <= BYTES_PER_SECOND + READ_TURN_BYTES
     assert received.frames <= FRAMES_PER_SECOND + PARSED_BYTES // SHORTEST
     assert received.floods == {"http": 0, WEBSOCKET: 1, EVENT_STREAM: 0}
     assert [each.getMessage() for each in caplog.records] == [
@@ -253,6 +253,6 @@ def test_an_event_stream_whose_peer_sends_without_end_is_cut_off(
         await connected.floods(b"", b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 
     received = run(loop, SseReader, act).input.received
-    assert IGNORED_BYTES < received.bytes[EVENT_STREAM] <= IGNORED_BYTES + TURN_BYTES
+    assert IGNORED_BYTES < received.bytes[EVENT_STREAM] <= IGNORED_BYTES + READ_TURN_BYTES
     assert received.floods == {"http": 0, WEBSOCKET: 0, EVENT_STREAM: 1}
     assert len(caplog.records) == 1

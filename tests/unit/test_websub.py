@@ -16,7 +16,7 @@ from rsnotify.websub.rules import (
     authority,
     channel_of,
     denial_url,
-    host_of,
+    hostname_of,
     notification_id,
     parse_form,
     parse_links,
@@ -83,7 +83,7 @@ def test_15_a_denial_names_the_topic_and_the_reason() -> None:
 def test_the_host_of_a_callback_is_its_name_and_port() -> None:
     assert authority("http://user@Example.COM/a") == "example.com:80"
     assert authority("https://example.com/a") == "example.com:443"
-    assert host_of("http://user@Example.COM:81/a") == "example.com"
+    assert hostname_of("http://user@Example.COM:81/a") == "example.com"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from rsnotify_client.notification import position_of, read_notification
 
 Entries = list[tuple[str, Change]]
 NEXT = ("next", "prev-archive")
-KINDS = {
+CHANGE_OF_ACTIVITY = {
     "create": "created", "add": "created", "update": "updated", "delete": "deleted",
     "remove": "deleted",
 }  # fmt: skip
@@ -171,10 +171,10 @@ def _activities(url: str, kind: str, item: Any, skip: Skip) -> Iterator[tuple[st
                 yield loc, Change(loc, change, when, _exact(when))
         return
     loc = _id(url, item.get("object"))
-    if loc is None or kind not in KINDS:
+    if loc is None or kind not in CHANGE_OF_ACTIVITY:
         skip(f"an activity of {url}: {kind[:40]!r} of {str(loc)[:200]}")
         return
-    yield loc, Change(loc, KINDS[kind], when, _exact(when))
+    yield loc, Change(loc, CHANGE_OF_ACTIVITY[kind], when, _exact(when))
 
 
 def _id(url: str, value: Any) -> str | None:

@@ -141,7 +141,7 @@ class WrongToken(Rejected):
         self.said = refused.detail
 
 
-def in_short(error: TryAgain) -> str:
+def hub_trouble(error: TryAgain) -> str:
     """The trouble in a line of the log."""
     if isinstance(error, HubUnreachable):
         return f"the hub {error.url} does not answer ({error.cause})"

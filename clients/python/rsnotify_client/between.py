@@ -177,7 +177,7 @@ WHERE was
 """How many the old list has, and how many of these the new one has not; both sorted once."""
 IN_ORDER = "SELECT loc, change FROM %s ORDER BY loc, rowid"
 
-Row = tuple[str, bytes]
+EntryRow = tuple[str, bytes]
 
 
 def changes_between(
@@ -248,7 +248,7 @@ def _link(link: Link) -> Link:
     return Link(**{name: getattr(link, name) for name in Link.__struct_fields__})
 
 
-def _in_order(lists: sqlite3.Connection, table: str) -> Iterator[Row]:
+def _in_order(lists: sqlite3.Connection, table: str) -> Iterator[EntryRow]:
     """Each address once: the first entry of several counts."""
     last = None
     for loc, change in lists.execute(IN_ORDER % table):
@@ -257,7 +257,7 @@ def _in_order(lists: sqlite3.Connection, table: str) -> Iterator[Row]:
             last = loc
 
 
-def _merged(old: Iterator[Row], new: Iterator[Row]) -> Iterator[Change]:
+def _merged(old: Iterator[EntryRow], new: Iterator[EntryRow]) -> Iterator[Change]:
     before, now = next(old, None), next(new, None)
     while before or now:
         if now is None or (before and before[0] < now[0]):

@@ -110,7 +110,7 @@ def channels_address(url: str, cursors: Mapping[str, Position | None]) -> str:
     return f"ws{url.removeprefix('http')}{path}?{urlencode(sets, safe=':@')}"
 
 
-def in_short(error: Exception) -> str:
+def channel_trouble(error: Exception) -> str:
     """What went wrong, for a line of the log; it will be tried again."""
     if isinstance(error, Unreachable):
         server = urlsplit(error.url).netloc.rpartition("@")[2]
@@ -245,7 +245,7 @@ class BaseFollower(Generic[Piece]):
         If they did not help either, all is tried again after a pause, longer each time.
         """
         times = self._gaps.count(self._place())
-        self.trouble = in_short(error)
+        self.trouble = channel_trouble(error)
         self._catch_up_after(error, times)
         if times > 1 or not isinstance(error, TooOld):
             self._attempt = max(self._attempt, times - 1)
@@ -263,7 +263,7 @@ class BaseFollower(Generic[Piece]):
         if isinstance(error, TryAgain):
             wait = max(wait, error.retry_after_seconds)
         self._attempt += 1
-        self.trouble = in_short(error)
+        self.trouble = channel_trouble(error)
         self._lost = self._has_been_connected
         log.warning("%s; trying again in %s", self.trouble, in_words(wait))
         await asyncio.sleep(wait)

@@ -26,7 +26,7 @@ from rsnotify_client.answer import (
     cause_of,
     content_of,
     delay_seconds,
-    in_short,
+    hub_trouble,
     in_words,
     untrusted,
 )
@@ -61,7 +61,7 @@ def patiently(ask: Callable[[], Answered], seconds: float) -> Answered:
             most = min(seconds, NO_HOST_SECONDS) if is_misspelt else seconds
             if monotonic() + wait > begun + most:
                 raise
-            log.warning("%s; trying again in %s", in_short(error), in_words(wait))
+            log.warning("%s; trying again in %s", hub_trouble(error), in_words(wait))
             if not waited(wait):
                 raise
         attempt += 1

@@ -24,7 +24,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.answer import HubUnreachable, delay_seconds, in_short, refused_changes
+from rsnotify_client.answer import HubUnreachable, delay_seconds, hub_trouble, refused_changes
 from rsnotify_client.hub import HubClient
 from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.threads import is_given_up, notify_of_forks
@@ -145,7 +145,7 @@ class Troubles:
 
 
 def _said(error: Rejected | TryAgain) -> str:
-    return in_short(error) if isinstance(error, TryAgain) else error.detail
+    return hub_trouble(error) if isinstance(error, TryAgain) else error.detail
 
 
 LOOK_SECONDS = 1.0  # another process may have left something; the bell is a hint

@@ -32,14 +32,14 @@ from rsnotify_mirror.paths import OURS, Map, key_of
 from rsnotify_mirror.plan import Have, Options, Selection, compared
 from rsnotify_mirror.planning import Baseline, record
 from rsnotify_mirror.report import Event, Report
-from rsnotify_mirror.state import FILE, Row, State
+from rsnotify_mirror.state import FILE, State, StateRow
 
 log = logging.getLogger(__name__)
 
 ASKED_AT_ONCE = 8
 
-Kind = Literal["missing", "length", "hash", "older", "extra"]
-KINDS: dict[Kind, str] = {
+FindingKind = Literal["missing", "length", "hash", "older", "extra"]
+FINDINGS: dict[FindingKind, str] = {
     "missing": "not in the copy",
     "length": "another length",
     "hash": "another content",
@@ -51,7 +51,7 @@ KINDS: dict[Kind, str] = {
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
     """One resource or file that is not as it should be."""
 
-    kind: Kind
+    kind: FindingKind
     loc: str | None
     path: str | None = None
     detail: str = ""
@@ -84,7 +84,7 @@ class Now(NamedTuple):
     skipped: list[str]
 
 
-def judged(wanted: SourceResource, row: Row | None, length: int | None) -> Finding | None:
+def judged(wanted: SourceResource, row: StateRow | None, length: int | None) -> Finding | None:
     """What is wrong, as far as it shows without reading the file."""
     path = row.path if row else None
     if row is None or path is None or length is None:
@@ -134,7 +134,7 @@ async def _compared(
     if sample is not None:
         query += f" ORDER BY random() LIMIT {min(sample, found.resources)}"
     wanted_in_all = found.resources if sample is None else min(sample, found.resources)
-    unknown: list[tuple[SourceResource, Row]] = []
+    unknown: list[tuple[SourceResource, StateRow]] = []
     for (loc,) in now.state.database.execute(query):
         wanted, row = now.state.row(loc), copy.row(loc)
         assert wanted is not None  # noqa: S101
@@ -172,14 +172,16 @@ def _is_unknown(wanted: SourceResource, have: Have | None) -> bool:
 
 
 async def _ask(
-    found: Audit, web: Web, disk: Disk, unknown: list[tuple[SourceResource, Row]]
+    found: Audit, web: Web, disk: Disk, unknown: list[tuple[SourceResource, StateRow]]
 ) -> None:
     """Whether the server still has what is in these files."""
     await asyncio.gather(*(_ask_one(found, web, disk, *each) for each in unknown))
     unknown.clear()
 
 
-async def _ask_one(found: Audit, web: Web, disk: Disk, wanted: SourceResource, row: Row) -> None:
+async def _ask_one(
+    found: Audit, web: Web, disk: Disk, wanted: SourceResource, row: StateRow
+) -> None:
     assert row.path is not None  # noqa: S101 - it was looked at
     have, now = row.have or Have(), hashlib.sha256()
     try:
@@ -204,7 +206,7 @@ async def _ask_one(found: Audit, web: Web, disk: Disk, wanted: SourceResource, r
         found.findings.append(Finding("hash", wanted.loc, row.path, detail))
 
 
-async def _check(found: Audit, wanted: SourceResource, row: Row | None, disk: Disk) -> bool:
+async def _check(found: Audit, wanted: SourceResource, row: StateRow | None, disk: Disk) -> bool:
     """Whether it is right, as far as that shows."""
     status = disk.status(row.path) if row and row.path else None
     finding = judged(wanted, row, status.st_size if status else None)

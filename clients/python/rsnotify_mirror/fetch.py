@@ -39,7 +39,7 @@ from rsnotify_client.web import (
 )
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.plan import Have, addresses, media_type
-from rsnotify_mirror.state import Row
+from rsnotify_mirror.state import StateRow
 
 HTML = ("text/html", "application/xhtml+xml")
 UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
@@ -178,7 +178,7 @@ class Fetcher:
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._login_pages = LoginPages()
 
-    async def fetch(self, row: Row) -> Fetched:
+    async def fetch(self, row: StateRow) -> Fetched:
         """From the best address that has it; what the last one said is raised if none has."""
         problem: Exception = Refused(f"{row.loc} has no address")
         for number, url in enumerate(addresses(row.wanted)):
@@ -189,7 +189,7 @@ class Fetcher:
                     problem = error
         raise problem
 
-    async def _from(self, url: str, row: Row, *, is_own: bool) -> Fetched:
+    async def _from(self, url: str, row: StateRow, *, is_own: bool) -> Fetched:
         headers = self._conditions(row) if is_own else {}
         try:
             begun = await self._web.threads.run(self._begin, url, headers, row)
@@ -216,7 +216,7 @@ class Fetcher:
             self._drop_part(wanted.loc)
             raise Mismatch(f"{url} {why}")
 
-    def _begin(self, url: str, headers: Mapping[str, str], row: Row) -> Fetched | Answer:
+    def _begin(self, url: str, headers: Mapping[str, str], row: StateRow) -> Fetched | Answer:
         wanted = row.wanted
         if "Range" not in headers and asks_for_gzip(url, row):
             answer = self._web.answer(url, {**headers, **ASKS_FOR_GZIP})
@@ -227,7 +227,7 @@ class Fetcher:
         assert begun is not None  # noqa: S101 - nothing is unpacked
         return begun
 
-    def _conditions(self, row: Row) -> dict[str, str]:
+    def _conditions(self, row: StateRow) -> dict[str, str]:
         """Go on with a part; or ask with a condition, where the Source gives nothing to compare."""
         length = self._disk.part_length(row.loc) if row.part else 0
         if row.part is not None and length:
@@ -239,7 +239,7 @@ class Fetcher:
             return {}
         return Tag(row.have.etag, row.have.modified).condition
 
-    async def _into_part(self, url: str, row: Row, answer: Answer) -> Fetched:
+    async def _into_part(self, url: str, row: StateRow, answer: Answer) -> Fetched:
         checking = checker(row.wanted.hash)
         is_packed = asks_for_gzip(url, row) and is_long_gzip(row.wanted, answer)
         digest = checking and checking[1]
@@ -294,7 +294,7 @@ def _begin(
             answer.close()
 
 
-def asks_for_gzip(url: str, row: Row) -> bool:
+def asks_for_gzip(url: str, row: StateRow) -> bool:
     """Of what is long only every other time: in gzip it cannot be continued."""
     is_long = row.wanted.length is not None and row.wanted.length > SMALL_BYTES
     return may_be_compressed(url, row.wanted) and not (is_long and row.attempts % 2)

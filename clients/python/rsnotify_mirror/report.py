@@ -18,7 +18,7 @@ from rsnotify_mirror.state import State
 
 LAGS_KEPT = 10_000
 
-Kind = Literal[
+EventKind = Literal[
     "stored",
     "unchanged",
     "deleted",
@@ -34,7 +34,7 @@ Kind = Literal[
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened."""
 
-    event: Kind
+    event: EventKind
     loc: str | None = None
     path: str | None = None
     change: str | None = None

@@ -80,12 +80,12 @@ AT_ONCE = 500
 FILLED = "filled"  # the packages that an empty copy was filled from, until all are
 PART = "part "  # in the names of facts, before a package's address
 
-ReadTo = tuple[float, str]
+DueMark = tuple[float, str]
 """How far what is due was read: it is read in the order of its time, then of its address."""
-START: ReadTo = (0.0, "")
+START: DueMark = (0.0, "")
 
 
-class Row(msgspec.Struct):
+class StateRow(msgspec.Struct):
     """One resource: what is wanted, what is there, and what remains to be done."""
 
     loc: str
@@ -319,8 +319,8 @@ class State:
     # The work -----------------------------------------------------------------------------------
 
     def due(
-        self, now: float, after: ReadTo, limit: int, known: Container[str]
-    ) -> tuple[list[Row], ReadTo | None]:
+        self, now: float, after: DueMark, limit: int, known: Container[str]
+    ) -> tuple[list[StateRow], DueMark | None]:
         """What is due and not known yet; and where to go on, if there may be more."""
         found = self.database.execute(
             f"SELECT {_ROW}, due FROM resource"  # noqa: S608
@@ -350,20 +350,20 @@ class State:
         ).fetchone()
         return found
 
-    def row(self, loc: str) -> Row | None:
+    def row(self, loc: str) -> StateRow | None:
         found = self.database.execute(
             f"SELECT {_ROW} FROM resource WHERE loc = ?",  # noqa: S608
             (loc,),
         ).fetchone()
         return found and _row(found)
 
-    def rows_of(self, locs: Sequence[str]) -> dict[str, Row]:
+    def rows_of(self, locs: Sequence[str]) -> dict[str, StateRow]:
         """Of some hundreds of resources those that are known."""
         marks = ",".join("?" * len(locs))
         query = f"SELECT {_ROW} FROM resource WHERE loc IN ({marks})"  # noqa: S608
         return {row.loc: row for row in map(_row, self.database.execute(query, locs))}
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[StateRow]:
         cursor = self.database.execute(f"SELECT {_ROW} FROM resource ORDER BY loc")  # noqa: S608
         return map(_row, cursor)
 
@@ -378,20 +378,20 @@ class State:
             (limit,),
         ).fetchall()
 
-    def stored(self, row: Row, have: Have) -> None:
+    def stored(self, row: StateRow, have: Have) -> None:
         """The copy has it; if nothing newer was planned meanwhile, it is done."""
         self._stored.append((_encode(have), row.version, row.loc))
         if len(self._stored) >= AT_ONCE:
             self.flush()
 
-    def hook_failed(self, row: Row, have: Have) -> None:
+    def hook_failed(self, row: StateRow, have: Have) -> None:
         """The copy has it, but it is not done."""
         self.begin()
         self.database.execute(
             "UPDATE resource SET have = ?, part = NULL WHERE loc = ?", (_encode(have), row.loc)
         )
 
-    def removed(self, row: Row) -> None:
+    def removed(self, row: StateRow) -> None:
         """The file is gone; the row too, unless something newer was planned meanwhile."""
         self.begin()
         if row.path is not None:
@@ -406,7 +406,7 @@ class State:
             deletion = (row.loc, row.wanted.position)
             self.database.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", deletion)
 
-    def failed(self, row: Row, problem: str, due: float) -> bool:
+    def failed(self, row: StateRow, problem: str, due: float) -> bool:
         """Whether that is still so: if it was planned again meanwhile, it is due at once."""
         self.begin()
         updated = self.database.execute(
@@ -477,7 +477,7 @@ class State:
             (now, f"{host}/", f"{host}0"),  # what begins with the host and a slash
         )
 
-    def attempts_of(self, row: Row) -> int:
+    def attempts_of(self, row: StateRow) -> int:
         """How often it has failed by now: less than when it was read, if its host came back."""
         found = self.database.execute(
             "SELECT attempts FROM resource WHERE loc = ?", (row.loc,)
@@ -507,9 +507,11 @@ class State:
         self._places.forget_folder(path)
 
 
-def _row(found: tuple[str, str | None, str, str | None, str | None, int, int, str | None]) -> Row:
+def _row(
+    found: tuple[str, str | None, str, str | None, str | None, int, int, str | None],
+) -> StateRow:
     loc, path, wanted, have, part, version, attempts, problem = found[:8]
-    return Row(
+    return StateRow(
         loc,
         path,
         _wanted.decode(wanted),

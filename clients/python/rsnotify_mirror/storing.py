@@ -46,8 +46,8 @@ from rsnotify_mirror.plan import (
     media_type,
     wanted_by,
 )
-from rsnotify_mirror.report import Event, Kind, Report
-from rsnotify_mirror.state import Row, State
+from rsnotify_mirror.report import Event, EventKind, Report
+from rsnotify_mirror.state import State, StateRow
 
 Hook = Callable[[Event, bytes | None], Awaitable[None]]
 """Called after each change that is in its place; what it raises makes the change be tried again."""
@@ -184,7 +184,7 @@ class Store:
         self._kept = kept
         self._hook = hook
 
-    async def bring_up_to_date(self, row: Row) -> Event | None:
+    async def bring_up_to_date(self, row: StateRow) -> Event | None:
         """Do what the row wants; what happened, if anything did."""
         if row.wanted.is_deleted:
             return await self._delete(row)
@@ -205,19 +205,19 @@ class Store:
             ) from None
         return await self.put(row, fetched)
 
-    async def _kept_as_it_is(self, row: Row, have: Have) -> Event:
+    async def _kept_as_it_is(self, row: StateRow, have: Have) -> Event:
         """The file stays. If a hook failed for it before, the hook is called again."""
         if have.hook_failed and self._hook is not None:
             return await self._done(row, replace(have, hook_failed=False), None, "stored")
         return await self._done(row, have, None, "unchanged")
 
-    def _is_there(self, row: Row) -> bool:
+    def _is_there(self, row: StateRow) -> bool:
         if not self._has_files:
             return True
         status = self._disk.status(row.path) if row.path else None
         return status is not None and row.have is not None and status.st_size == row.have.length
 
-    def settle(self, rows: Sequence[Row]) -> None:
+    def settle(self, rows: Sequence[StateRow]) -> None:
         """Resources that are new to the copy get their places, as far as they have an address."""
         if not self._has_files:
             return
@@ -235,12 +235,12 @@ class Store:
         except ValueError:
             return None
 
-    async def put(self, row: Row, fetched: Fetched) -> Event:
+    async def put(self, row: StateRow, fetched: Fetched) -> Event:
         """It was verified, here or elsewhere."""
         content = self._put_in_place(row, fetched)
         return await self._done(row, fetched.have, content, "stored")
 
-    def _put_in_place(self, row: Row, fetched: Fetched) -> bytes | None:
+    def _put_in_place(self, row: StateRow, fetched: Fetched) -> bytes | None:
         """What was fetched, if it is in memory."""
         content = fetched.content
         if not self._has_files:
@@ -256,7 +256,7 @@ class Store:
             self._disk.put(row.path, content, modified)
         return content
 
-    def _taken_into_memory(self, row: Row, fetched: Fetched) -> bytes:
+    def _taken_into_memory(self, row: StateRow, fetched: Fetched) -> bytes:
         """Where no files are kept, the hook gets each resource whole."""
         try:
             if fetched.length > IN_MEMORY_BYTES:
@@ -266,7 +266,9 @@ class Store:
         finally:
             self._disk.drop_part(row.loc)
 
-    async def _done(self, row: Row, have: Have, content: bytes | None, what: Kind) -> Event:
+    async def _done(
+        self, row: StateRow, have: Have, content: bytes | None, what: EventKind
+    ) -> Event:
         event = _event(row, have, what)
         if self._is_left(row):
             have = replace(have, hook_failed=True)
@@ -275,12 +277,12 @@ class Store:
         self._state.stored(row, have)
         return event
 
-    def _is_left(self, row: Row) -> bool:
+    def _is_left(self, row: StateRow) -> bool:
         """Whether a hook failed for it before, and is not there now: the mark stays."""
         return self._hook is None and row.have is not None and row.have.hook_failed
 
     async def _call(
-        self, hook: Hook, row: Row, event: Event, have: Have, content: bytes | None
+        self, hook: Hook, row: StateRow, event: Event, have: Have, content: bytes | None
     ) -> None:
         """Call the hook. If it fails, mark the row: then only the hook is repeated.
 
@@ -293,7 +295,7 @@ class Store:
                 self._state.hook_failed(row, replace(have, hook_failed=True))
             raise
 
-    async def _delete(self, row: Row) -> Event | None:
+    async def _delete(self, row: StateRow) -> Event | None:
         """What was never in the copy is removed from its state, and no hook is called."""
         path = row.path if self._has_files else None
         is_there = path is not None and self._disk.status(path) is not None
@@ -317,7 +319,7 @@ class Store:
             return self._disk.remove(path)
         return self._disk.move_to(self._kept, path, _mark())
 
-    async def _patched(self, row: Row) -> Fetched | None:
+    async def _patched(self, row: StateRow) -> Fetched | None:
         """By a patch, where that is cheaper and leads to what the Source says."""
         link = cheaper_patch(row.wanted, row.have)
         if link is None or row.path is None or not self._is_there(row):
@@ -334,7 +336,7 @@ class Store:
             return None
 
 
-def _event(row: Row, have: Have, what: Kind) -> Event:
+def _event(row: StateRow, have: Have, what: EventKind) -> Event:
     links = tuple(map(to_builtins, kept_links(row.wanted.links))) if row.wanted.links else ()
     lag = _lag(row.wanted) if what == "stored" else None
     return Event(what, row.loc, row.path, row.wanted.change, have.length, links, lag)
@@ -409,7 +411,7 @@ class Unpacking(RemotePackages):
             part = self._state.part_of_package(wanted.loc)
             try:
                 return await self._fetcher.fetch(
-                    Row(wanted.loc, None, wanted, None, part, 0, attempt, None)
+                    StateRow(wanted.loc, None, wanted, None, part, 0, attempt, None)
                 )
             except Missing as missing:
                 raise Refused(str(missing)) from None
@@ -460,7 +462,7 @@ class Unpacking(RemotePackages):
         self,
         package: Package,
         packed: Packed,
-        row: Row,
+        row: StateRow,
         wanted: SourceResource,
         at: Position | None,
     ) -> None:
@@ -477,7 +479,9 @@ class Unpacking(RemotePackages):
         except (Rejected, TryAgain) as error:
             self._report(Event("skipped", wanted.loc, problem=error.detail))
 
-    async def _store_one(self, package: Package, packed: Packed, row: Row, held: Have) -> Event:
+    async def _store_one(
+        self, package: Package, packed: Packed, row: StateRow, held: Have
+    ) -> Event:
         wanted = row.wanted
         check = Check(wanted.length, wanted.hash)
         pieces = package.content(packed)

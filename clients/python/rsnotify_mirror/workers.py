@@ -21,7 +21,7 @@ from rsnotify_client.web import Unreachable
 from rsnotify_mirror.fetch import Mismatch
 from rsnotify_mirror.plan import FIRST_SECONDS, Options
 from rsnotify_mirror.report import Event, Report
-from rsnotify_mirror.state import START, Row, State
+from rsnotify_mirror.state import START, State, StateRow
 from rsnotify_mirror.storing import Store
 
 LONGEST_SECONDS = 3_600.0  # that a host may ask for
@@ -104,7 +104,7 @@ class Workers:
         self._report = report
         self._jobs, self._per_host = options.jobs, options.per_host
         self._first_seconds = options.first_retry_seconds
-        self._waiting: dict[str, deque[tuple[int, Row]]] = {}  # by host
+        self._waiting: dict[str, deque[tuple[int, StateRow]]] = {}  # by host
         self._waiting_count = 0
         self._known: set[str] = set()  # waiting or being worked on
         self._tasks: set[asyncio.Task[None]] = set()
@@ -196,7 +196,7 @@ class Workers:
             del self._pauses[host]
         return None
 
-    def _put_off(self, queue: deque[tuple[int, Row]], pause: Pause, now: float) -> None:
+    def _put_off(self, queue: deque[tuple[int, StateRow]], pause: Pause, now: float) -> None:
         """All that waits for this host; if it is away, the first asks whether it is back."""
         rows = [row for each in queue if (row := self._as_planned(*each)) is not None]
         self._waiting_count -= len(queue)
@@ -211,7 +211,7 @@ class Workers:
                 self._fail(row, pause.problem, now + self._delay(max(row.attempts, ATTEMPTS)))
         asyncio.get_running_loop().call_soon(self._awake.set)  # there is room for others
 
-    def _start_at(self, host: str, queue: deque[tuple[int, Row]]) -> None:
+    def _start_at(self, host: str, queue: deque[tuple[int, StateRow]]) -> None:
         while queue and self._has_room(host):
             self._waiting_count -= 1
             if (row := self._as_planned(*queue.popleft())) is not None:
@@ -220,14 +220,14 @@ class Workers:
     def _has_room(self, host: str) -> bool:
         return self._tasks_at.get(host, 0) < self._per_host and len(self._tasks) < self._jobs
 
-    def _as_planned(self, replanned: int, read: Row) -> Row | None:
+    def _as_planned(self, replanned: int, read: StateRow) -> StateRow | None:
         """The row as it is now; None if nothing is to be done any more."""
         row = read if replanned == self._state.replanned else self._state.row(read.loc)
         if row is None:
             self._known.discard(read.loc)
         return row
 
-    def _work_on(self, row: Row, host: str) -> None:
+    def _work_on(self, row: StateRow, host: str) -> None:
         self._tasks_at[host] += 1
         task = asyncio.create_task(self._work(row, host))
         self._tasks.add(task)
@@ -293,7 +293,7 @@ class Workers:
             self._state.commit()
             self._committed = now
 
-    async def _work(self, row: Row, host: str) -> None:
+    async def _work(self, row: StateRow, host: str) -> None:
         event: Event | None = None
         began = time()
         try:
@@ -307,7 +307,7 @@ class Workers:
         if event is not None:
             self._report(event)
 
-    def _failed(self, row: Row, error: TryAgain | Rejected, host: str, began: float) -> None:
+    def _failed(self, row: StateRow, error: TryAgain | Rejected, host: str, began: float) -> None:
         now = time()
         pause = self._paused(error, host, began, now)
         is_away = pause is not None and pause.is_away
@@ -347,12 +347,12 @@ class Workers:
 
         return random()  # noqa: S311
 
-    def _fail(self, row: Row, problem: str, due: float) -> None:
+    def _fail(self, row: StateRow, problem: str, due: float) -> None:
         """It is tried again then, unless this run gives up."""
         if self._state.failed(row, problem, NOT_IN_THIS_RUN if self._gives_up else due):
             self._report(Event("failed", row.loc, row.path, problem=problem))
 
-    def _not_stored(self, row: Row, error: OSError) -> Event:
+    def _not_stored(self, row: StateRow, error: OSError) -> Event:
         """A full disk ends the mirror; what stands in the way of one resource does not."""
         problem = f"{row.path or row.loc} cannot be stored: {error.strerror or error}"
         self._state.failed(

@@ -26,7 +26,7 @@ from rsnotify.resourcesync.notification import ChannelName
 
 log = logging.getLogger(__name__)
 
-Outcome = dict[str, Any]
+LoadOutcome = dict[str, Any]
 TakeSnapshot = Callable[[str], Awaitable[Snapshot | None]]
 
 
@@ -37,7 +37,7 @@ class LoadKeeper:
         self._hub = hub
         self._loads = loads
         self._take_snapshot = take_snapshot
-        self._finishing: set[asyncio.Task[Outcome]] = set()
+        self._finishing: set[asyncio.Task[LoadOutcome]] = set()
 
     def loops(self) -> dict[str, Loop]:
         return {"keep loads": repeat(self.keep_loads, ROUND_SECONDS)}
@@ -90,14 +90,14 @@ class LoadKeeper:
             except Exception as error:
                 log.warning("a claim to load cannot be kept up", exc_info=error)
 
-    def finish(self, load: Load, held: AsyncExitStack) -> asyncio.Task[Outcome]:
+    def finish(self, load: Load, held: AsyncExitStack) -> asyncio.Task[LoadOutcome]:
         """Do what is decided to its end, even if nobody waits, and let go of what is held."""
         task = asyncio.create_task(self._finish(load, held), name=f"load of {load.set_name}")
         self._finishing.add(task)
         task.add_done_callback(self._finished)
         return task
 
-    def _finished(self, task: asyncio.Task[Outcome]) -> None:
+    def _finished(self, task: asyncio.Task[LoadOutcome]) -> None:
         self._finishing.discard(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, TryAgain):
@@ -105,7 +105,7 @@ class LoadKeeper:
         elif error is not None and not isinstance(error, NoSuchSet):
             log.error("internal error in the %s", task.get_name(), exc_info=error)
 
-    async def _finish(self, load: Load, held: AsyncExitStack) -> Outcome:
+    async def _finish(self, load: Load, held: AsyncExitStack) -> LoadOutcome:
         async with held:
             if load.stage == "publishing":
                 await self._publish(load)
@@ -135,7 +135,7 @@ class LoadKeeper:
             raise TryAgain("another snapshot is being taken")
 
 
-def outcome(load: Load, stage: str) -> Outcome:
+def outcome(load: Load, stage: str) -> LoadOutcome:
     """What a Source learns of its load."""
     told = load.stage == "publishing"
     counts = load.found.as_answered()

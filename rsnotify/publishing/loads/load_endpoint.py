@@ -34,7 +34,7 @@ from rsnotify.publishing.loads.load import (
     read_options,
     too_many_deleted,
 )
-from rsnotify.publishing.loads.load_chores import LoadKeeper, Outcome, outcome
+from rsnotify.publishing.loads.load_chores import LoadKeeper, LoadOutcome, outcome
 from rsnotify.publishing.loads.load_formats import PIECE_BYTES, LoadReader
 from rsnotify.publishing.loads.load_store import Gathered, Load, Loads
 from rsnotify.registry.access import Access
@@ -296,7 +296,7 @@ class Resources:
             shard, found, named = part.next_shard, found.plus(part.found), named + part.named
         return found, named
 
-    async def _answer(self, load: Load, finishing: asyncio.Task[Outcome]) -> Response:
+    async def _answer(self, load: Load, finishing: asyncio.Task[LoadOutcome]) -> Response:
         done, _ = await asyncio.wait({finishing}, timeout=ANSWER_SECONDS)
         if done and not isinstance(finishing.exception(), TryAgain):
             return _answered(finishing.result())
@@ -310,7 +310,7 @@ def _key(request: Request) -> str:
     return key or ""
 
 
-def _answered(known: Outcome) -> Response:
+def _answered(known: LoadOutcome) -> Response:
     return JsonResponse(known, 200 if known["stage"] == "done" else 202)
 
 

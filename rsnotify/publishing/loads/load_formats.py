@@ -27,15 +27,15 @@ from rsnotify.resourcesync.xml_writer import Entry, foreign_of, strays
 
 ENTRY_BYTES = 256 * 1024
 
-Resource = tuple[Change, Foreign | None]
+LoadedResource = tuple[Change, Foreign | None]
 
 
 class ResourceReader(Protocol):
     """Reads one form."""
 
-    def feed(self, data: bytes) -> list[Resource]: ...
+    def feed(self, data: bytes) -> list[LoadedResource]: ...
 
-    def close(self) -> list[Resource]:
+    def close(self) -> list[LoadedResource]:
         """The last ones; `Rejected` if the end is missing."""
         ...
 
@@ -53,7 +53,7 @@ _LISTED: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
 """A resource in JSON: what a change has, but nothing of how or when it changed."""
 
 
-def _created(listed: Any) -> Resource:
+def _created(listed: Any) -> LoadedResource:
     return Change(change="created", **dict(zip(_NAMES, _values(listed), strict=True))), None
 
 
@@ -67,17 +67,17 @@ class NdjsonReader:
         self._rest = b""
         self._number = 0
 
-    def feed(self, data: bytes) -> list[Resource]:
+    def feed(self, data: bytes) -> list[LoadedResource]:
         first, _, _ = data.partition(b"\n")
         _check_length(len(self._rest) + len(first), self._number)
         lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
         _check_length(len(self._rest), self._number)
         return self._read(lines + newline)
 
-    def close(self) -> list[Resource]:
+    def close(self) -> list[LoadedResource]:
         return self._read(self._rest)
 
-    def _read(self, lines: bytes) -> list[Resource]:
+    def _read(self, lines: bytes) -> list[LoadedResource]:
         try:
             found = _LISTED.decode_lines(lines)
         except _UNREADABLE:  # only says what is wrong, not where
@@ -107,12 +107,12 @@ class JsonReader:
         self._number = 0
         self._expected = "["  # or a resource, or what comes after one; nothing after the end
 
-    def feed(self, data: bytes) -> list[Resource]:
+    def feed(self, data: bytes) -> list[LoadedResource]:
         try:
             self._text += self._decode(data)
         except UnicodeDecodeError as error:
             raise Rejected(f"the body is not UTF-8: {error}") from None
-        found: list[Resource] = []
+        found: list[LoadedResource] = []
         at = 0
         while (end := self._step(at, found)) is not None:
             at = end
@@ -120,14 +120,14 @@ class JsonReader:
         _check_length(len(self._text.encode()), self._number)
         return found
 
-    def close(self) -> list[Resource]:
+    def close(self) -> list[LoadedResource]:
         if self._text.startswith("{") and "{" in self._expected:
             self._read(self._text)  # says what is wrong with it
         if self._expected or self._text.strip():
             raise Rejected("the body is not one whole JSON array of resources")
         return []
 
-    def _step(self, at: int, found: list[Resource]) -> int | None:
+    def _step(self, at: int, found: list[LoadedResource]) -> int | None:
         """Read one token or resource from here on; where it ends, None if it is not complete."""
         at = _SPACE(self._text, at).end()  # type: ignore[union-attr]
         mark = self._text[at : at + 1]
@@ -143,7 +143,7 @@ class JsonReader:
         self._expected = _AFTER[mark]
         return at + 1
 
-    def _resource(self, at: int, found: list[Resource]) -> int | None:
+    def _resource(self, at: int, found: list[LoadedResource]) -> int | None:
         try:
             _, end = self._end_of(self._text, at)
         except json.JSONDecodeError:  # not complete, or wrong: then it never will be
@@ -202,8 +202,8 @@ class XmlReader:
         self._number = 0
         self._lists = self._named = 0
 
-    def feed(self, data: bytes) -> list[Resource]:
-        found: list[Resource] = []
+    def feed(self, data: bytes) -> list[LoadedResource]:
+        found: list[LoadedResource] = []
         data = self._unseen + data
         while (end := _END(data)) is not None:
             found += self._feed(data[: end.end()]) + self._end()
@@ -212,7 +212,7 @@ class XmlReader:
         self._unseen = data[cut:]
         return found + self._feed(data[:cut])
 
-    def close(self) -> list[Resource]:
+    def close(self) -> list[LoadedResource]:
         found = self._feed(self._unseen)
         if self._document is not None:
             found += self._end()
@@ -227,7 +227,7 @@ class XmlReader:
             )
         return found
 
-    def _feed(self, data: bytes) -> list[Resource]:
+    def _feed(self, data: bytes) -> list[LoadedResource]:
         if self._document is None:
             data = data.lstrip()
             if not data:
@@ -235,7 +235,7 @@ class XmlReader:
             self._document = DocumentStream(is_judged=True)
         return self._resources(self._document, self._document.feed(data))
 
-    def _end(self) -> list[Resource]:
+    def _end(self) -> list[LoadedResource]:
         document, self._document = self._document, None
         assert document is not None  # noqa: S101
         found = self._resources(document, document.close())
@@ -243,7 +243,7 @@ class XmlReader:
         self._lists += document.head.root == "urlset"
         return found
 
-    def _resources(self, document: DocumentStream, entries: list[Entry]) -> list[Resource]:
+    def _resources(self, document: DocumentStream, entries: list[Entry]) -> list[LoadedResource]:
         if document.skipped:
             raise Rejected(f"in document {self._lists + 1}, {document.skipped[0]}")
         if (odd := document.odd) is not None:
@@ -260,7 +260,7 @@ class XmlReader:
         if head.md.capability not in (None, "resourcelist"):
             raise Rejected(f"this is a {head.md.capability}: send Resource Lists")
 
-    def _resource(self, entry: Entry) -> Resource:
+    def _resource(self, entry: Entry) -> LoadedResource:
         change = change_of(entry)
         for described in (entry.md, *entry.links):
             for name in strays(described):
@@ -317,7 +317,7 @@ class LoadReader:
             self._gzip.close()
         return self._ready(self._form.close())
 
-    def _ready(self, found: Sequence[Resource]) -> Sequence[Ready]:
+    def _ready(self, found: Sequence[LoadedResource]) -> Sequence[Ready]:
         if self.resources + len(found) > LOAD_RESOURCES:
             raise Rejected(f"the body holds more than {LOAD_RESOURCES} resources", status=413)
         ready = [self._one(number, *each) for number, each in enumerate(found, self.resources)]

@@ -15,6 +15,7 @@ import msgspec
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
+from rsnotify.journal.appends import KEY_SECONDS
 from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
 from rsnotify.redis_client import Client, Script, connect
@@ -92,7 +93,6 @@ def shard_of(loc: bytes) -> int:
 _LOADS = Script("publishing/loads/loads.lua")
 
 CLAIM_SECONDS = 20
-KEY_SECONDS = 24 * 3600
 SETTLED_AT_ONCE = 1_000
 
 

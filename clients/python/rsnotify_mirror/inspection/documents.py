@@ -17,7 +17,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Link
-from rsnotify.resourcesync.document_rules import Violation, Violations, judge
+from rsnotify.resourcesync.document_rules import Violation, Violations, judge_document
 from rsnotify.resourcesync.tables import ARCHIVES, LISTS, MAX_BYTES, as_of_today
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
@@ -162,12 +162,12 @@ class Documents:
         try:
             document = parsed(page)
         except Rejected:
-            checked.violations += judge(page.body).violations
+            checked.violations += judge_document(page.body).violations
             return
         if relations.is_plain_sitemap(document) and place.named.relation == "begin":
             checked.kind = "sitemap"
             return
-        checked.kind, checked.edition, violations = judge(page.body)
+        checked.kind, checked.edition, violations = judge_document(page.body)
         checked.violations += [
             *violations,
             *relations.names_nothing(document),
@@ -428,7 +428,7 @@ class Packages:
         body = _manifest_of(file)
         if body is None:
             return []  # `Package` says so
-        found = [_inside_of(each) for each in judge(body).violations]
+        found = [_inside_of(each) for each in judge_document(body).violations]
         try:
             document = parse_document(as_of_today(body)[0])
         except Rejected:

@@ -32,7 +32,7 @@ from rsnotify_client.network import Network
 from rsnotify_client.notification import Received, read_notification
 from rsnotify_client.web import FetchedPage, Unpacker, Web
 from rsnotify_mirror.inspection.contents import Contents, Found
-from rsnotify_mirror.inspection.documents import Documents, Packages
+from rsnotify_mirror.inspection.documents import Documents, Packages, Report
 from rsnotify_mirror.inspection.relations import (
     NamedChannel,
     capability_of,
@@ -226,9 +226,6 @@ class Ways:
     def _add(self, checked: Checked) -> None:
         self.checked.append(checked)
         self._report(checked)
-
-
-Report = Callable[[Checked], None]
 
 
 class Inspection(msgspec.Struct):
