@@ -21,9 +21,9 @@ import msgspec
 import typer
 from aiohttp import web
 
-from rsnotify.cli.hub_request import asked, hub_at
+from rsnotify.cli.hub_request import asked
 from rsnotify.cli.mirror import until_ended
-from rsnotify.cli.target import DATA, HERE, Data, Url, path_of_set, token_for
+from rsnotify.cli.target import DATA, HERE, Data, Url, hub_at, path_of_set, token_for
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.blocking_threads import BlockingThreads

@@ -1,23 +1,17 @@
 """Requests to the hub, with the token that goes with its address."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rsnotify.cli.target import token_for
+from rsnotify.cli.target import hub_at, token_for
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
 
 PATIENCE_SECONDS = 5  # an unreachable hub is reported soon, not after a minute
-ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
-
-
-def hub_at(url: str, token: str | None) -> closing[HubClient]:
-    """The hub, until the block ends."""
-    return closing(HubClient(url, token, answer_bytes=ANSWER_BYTES))
 
 
 @contextmanager

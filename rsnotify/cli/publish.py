@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from rsnotify.cli.output import counted, progress
+from rsnotify.cli.resources import FORMATS, JSON, NDJSON, XML
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, token_for
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import CHANGE_TYPES, Change
@@ -195,9 +196,6 @@ def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file
 AT_ONCE = 1_000
 FLUSH_SECONDS = 60.0
 PAUSE_SECONDS = 0.1  # a line on stdin does not wait longer than this for others to go with it
-
-JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
-FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
 
 
 class PublishBody(NamedTuple):

@@ -18,9 +18,8 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from rsnotify.cli.publish import NDJSON
 from rsnotify.cli.relay import rung_by_signals
-from rsnotify.cli.resources import LoadBody, LoadRequest, load
+from rsnotify.cli.resources import NDJSON, LoadBody, LoadRequest, load
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.folder import Folder, Look
 from rsnotify_client.queue import OutboxError

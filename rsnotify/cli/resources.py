@@ -17,10 +17,9 @@ from urllib.parse import urlencode
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import ask, asked, hub_at
+from rsnotify.cli.hub_request import ask, asked
 from rsnotify.cli.output import Say, print_fields, progress, size
-from rsnotify.cli.publish import FORMATS, JSON, NDJSON, XML
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set, token_for
+from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, hub_at, path_of_set, token_for
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify_client.hub import HubClient
 
@@ -112,6 +111,8 @@ def show(
     print_fields(ask(url, data, "GET", path_of_resources(set_name) + query), json=json)
 
 
+JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
+FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
 PIECE_BYTES = 256 * 1024
 AGAIN_SECONDS = 1.0
 SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has

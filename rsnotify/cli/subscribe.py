@@ -18,9 +18,9 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
-from rsnotify_client.follower import Follower, NoChannel
+from rsnotify_client.follower import Follower
 from rsnotify_client.following import first_cursor
-from rsnotify_client.notification import Received, channel_url, rendered
+from rsnotify_client.notification import NoChannel, Received, channel_url, rendered
 
 commands = typer.Typer()
 

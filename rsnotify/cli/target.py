@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -14,12 +14,15 @@ import typer
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
+from rsnotify_client.answer import NOTHING_THERE, NotAHub, WrongToken
+from rsnotify_client.hub import HubClient
 
 HERE = EXAMPLE
 DATA = Path("data")
 NO_SET = re.compile(r"there is no set '(.+)'")
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
+ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
 
 
 def path_of_set(name: str) -> str:
@@ -102,6 +105,11 @@ def _read_token(file: Path) -> str:
         raise InvalidSettings(f"{ADMIN_FILE}={str(file)!r}: {error.strerror}") from None
 
 
+def hub_at(url: str, token: str | None) -> closing[HubClient]:
+    """The hub, until the block ends."""
+    return closing(HubClient(url, token, answer_bytes=ANSWER_BYTES))
+
+
 @contextmanager
 def token_for(url: str, data: Path) -> Iterator[str | None]:
     """The token to speak with; what the hub refuses meanwhile says what to do."""
@@ -122,8 +130,6 @@ def refusals_of(credential: Credential, url: str) -> Iterator[None]:
 
 
 def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | None:
-    from rsnotify_client.answer import NOTHING_THERE, NotAHub, WrongToken
-
     if isinstance(refused, NotAHub):
         return refused.detail
     said = refused.said if isinstance(refused, WrongToken) else refused.detail
@@ -140,11 +146,8 @@ def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | N
 
 def sets_of(url: str, token: str | None) -> list[str]:
     """The names of the sets of the hub that this token may see, as far as it says them at once."""
-    from rsnotify.cli.hub_request import asked, hub_at
-
     with suppress(Rejected, TryAgain), hub_at(url, token) as hub:
-        sets = asked(hub, "GET", "/api/sets", patience_seconds=1).content
-        return [each["name"] for each in sets]
+        return [each["name"] for each in hub.ask("GET", "/api/sets").content]
     return []
 
 

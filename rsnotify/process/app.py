@@ -1,95 +1,33 @@
-"""The route table: all addresses of the hub.
-
-`Stores` is everything that a hub process keeps in Redis, by subject. Nothing here connects yet.
-"""
+"""The route table: all addresses of the hub, and who answers there."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from rsnotify.channels.event_stream import Sse, wants_stream
-from rsnotify.documents.announcements import AnnouncedDescriptions, AnnouncedDocuments
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.discovery import Discovery
 from rsnotify.documents.pages import Pages
 from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
-from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import Application, Route, Routes, WebSocketRoute
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Bell
-from rsnotify.journal.journal import Journal
 from rsnotify.journal.reading import History
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.window import HOUR
-from rsnotify.journal.windows import Windows
 from rsnotify.openapi.document import Description
 from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration
+from rsnotify.process.composition import Composition
 from rsnotify.process.logs import AccessLog
-from rsnotify.process.settings import Settings
 from rsnotify.publishing.intake import SeveralSets
 from rsnotify.publishing.loads.load_endpoint import Resources
-from rsnotify.publishing.loads.load_store import Loads
-from rsnotify.redis_client import connect
 from rsnotify.registry.access import Cors
-from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
-from rsnotify.websub.subscription_store import Subscriptions
-
-if TYPE_CHECKING:
-    from rsnotify.process.composition import Composition
-
-
-class Stores:
-    """One object for each subject, on two connections."""
-
-    def __init__(self, settings: Settings, redis_url: str) -> None:
-        self._bells: list[Bell] = []
-        self._client = connect(redis_url, replicas=settings.replicas)
-        # Of its own: publishing never waits for readers.
-        self.publishing_client = connect(redis_url, replicas=settings.replicas)
-        self.journal = Journal(
-            self.publishing_client,
-            window_changes=settings.changelist_max,
-            window_hours=settings.changelist_hours,
-        )
-        self.tokens = Tokens(self.publishing_client)
-        self.sets = Sets(self._client)
-        self.windows = Windows(self._client)
-        self.snapshots = Snapshots(self._client)
-        self.loads = Loads(self._client)
-        self.announced_documents = AnnouncedDocuments(self._client)
-        self.announced = AnnouncedDescriptions(self._client)
-        self.subscriptions = Subscriptions(
-            self._client,
-            pending_per_host=settings.pending_per_host,
-            pending_per_asker=settings.pending_per_asker,
-            per_host=settings.subscriptions_per_host,
-            per_asker=settings.subscriptions_per_asker,
-        )
-
-    def bell(self, name: str = keys.BELL) -> Bell:
-        """A bell of its own for each listener."""
-        bell = Bell(self._client, name)
-        self._bells.append(bell)
-        return bell
-
-    async def doubt_bells(self) -> None:
-        """Redis is another one now: strokes may have gone elsewhere."""
-        for bell in self._bells:
-            bell.doubt()
-
-    async def close(self) -> None:
-        await self._client.aclose()
-        await self.publishing_client.aclose()
 
 
 def build_app(
@@ -99,7 +37,7 @@ def build_app(
     return Application([*Description(routes).routes, *routes], around_errors)
 
 
-def build(parts: "Composition") -> ASGIApp:
+def build(parts: Composition) -> ASGIApp:
     """The whole HTTP API, as one application."""
     settings = parts.settings
     cors = Cors(parts.hub, settings.allowed_origins, parts.access.cookie_origins)
@@ -122,7 +60,7 @@ def build(parts: "Composition") -> ASGIApp:
 # --- routes --------------------------------------------------------------------------------------
 
 
-def _publishing_routes(parts: "Composition") -> Routes:
+def _publishing_routes(parts: Composition) -> Routes:
     """These come first: a route is found by trying each."""
     hub, access, intake = parts.hub, parts.access, parts.intake
     several = SeveralSets(hub, access, intake.refused)
@@ -142,7 +80,7 @@ def resource_routes(resources: Resources) -> Routes:
     ]
 
 
-def _administration_routes(parts: "Composition") -> Routes:
+def _administration_routes(parts: Composition) -> Routes:
     hub, access, stores = parts.hub, parts.access, parts.stores
     administration = Administration(hub, access, stores.tokens, parts.upkeep)
     subscribers = SubscriptionAdmin(hub, access, stores.subscriptions)
@@ -165,7 +103,7 @@ def _administration_routes(parts: "Composition") -> Routes:
     ]
 
 
-def _channel_routes(parts: "Composition") -> Routes:
+def _channel_routes(parts: Composition) -> Routes:
     channels, is_compressed = parts.channels, parts.settings.channel_compression == "on"
     topic = Topic(parts.hub, parts.access, parts.base_url)
     page = ChannelPage(Sse(channels, is_compressed=is_compressed), topic)
@@ -199,7 +137,7 @@ class ChannelPage:
         )
 
 
-def _websub_routes(parts: "Composition") -> Routes:
+def _websub_routes(parts: Composition) -> Routes:
     endpoint = WebSubEndpoint(
         parts.hub,
         parts.access,
@@ -221,7 +159,7 @@ def _watching_routes(watching: Watching) -> Routes:
     ]
 
 
-def _page_routes(parts: "Composition") -> Routes:
+def _page_routes(parts: Composition) -> Routes:
     settings = parts.settings
     validation = Validation(
         parts.access,
@@ -239,7 +177,7 @@ def _page_routes(parts: "Composition") -> Routes:
     ]
 
 
-def _pull_routes(parts: "Composition") -> Routes:
+def _pull_routes(parts: Composition) -> Routes:
     hub, stores, settings = parts.hub, parts.stores, parts.settings
     admission = SetAdmission(hub, parts.access, parts.base_url)
     discovery = Discovery(

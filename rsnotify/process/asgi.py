@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.admin_token import admin_token
+from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.hub_process import StartedRedis, on_redis, only_error, redis_url_of
 from rsnotify.process.settings import Settings
@@ -84,7 +85,7 @@ class HostedHub:
         composition = Composition(self._settings, redis.url, token, self._public_url)
         try:
             await composition.open(())
-            self._app = composition.app
+            self._app = build(composition)
             await composition.run(self._until_stopped(composition))
         finally:
             await composition.close()

@@ -15,35 +15,45 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from starlette.types import ASGIApp
-
 from rsnotify.channels.admission import Channels, ReaderLimits
 from rsnotify.channels.reader import Keepalive
-from rsnotify.documents.announcements import Announcements, DocumentAnnouncer
+from rsnotify.documents.announcements import (
+    AnnouncedDescriptions,
+    AnnouncedDocuments,
+    Announcements,
+    DocumentAnnouncer,
+)
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers
+from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
 from rsnotify.http.bounds import ConnectionLimits, total_connections
 from rsnotify.journal import keys
 from rsnotify.journal.cache import Cache
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.hub import Hub
+from rsnotify.journal.journal import Journal
+from rsnotify.journal.sets import Sets
 from rsnotify.journal.window import HOUR, DocumentSchedule
+from rsnotify.journal.windows import Windows
 from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
 from rsnotify.operation.reports import Identity
-from rsnotify.process import app
-from rsnotify.process.app import Stores
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
 from rsnotify.publishing.intake import Intake, RefusedCounts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
+from rsnotify.publishing.loads.load_store import Loads
+from rsnotify.redis_client import connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.requests import BaseUrl
+from rsnotify.registry.tokens import Tokens
 from rsnotify.websub import websub
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import put_subscriptions_back
+from rsnotify.websub.subscription_store import Subscriptions
 
 if TYPE_CHECKING:
     from rsnotify.registry.jwts import Jwts
@@ -107,10 +117,6 @@ class Composition:
         await self.stores.close()
 
     # --- what is served --------------------------------------------------------------------------
-
-    @cached_property
-    def app(self) -> ASGIApp:
-        return app.build(self)
 
     @cached_property
     def intake(self) -> Intake:
@@ -284,3 +290,47 @@ def _jwts_of(settings: Settings) -> "Jwts | None":
     from rsnotify.process.jwt_settings import jwts_of  # noqa: PLC0415
 
     return jwts_of(settings)
+
+
+class Stores:
+    """What a hub process keeps in Redis: one object for each subject, on two connections."""
+
+    def __init__(self, settings: Settings, redis_url: str) -> None:
+        self._bells: list[Bell] = []
+        self._client = connect(redis_url, replicas=settings.replicas)
+        # Of its own: publishing never waits for readers.
+        self.publishing_client = connect(redis_url, replicas=settings.replicas)
+        self.journal = Journal(
+            self.publishing_client,
+            window_changes=settings.changelist_max,
+            window_hours=settings.changelist_hours,
+        )
+        self.tokens = Tokens(self.publishing_client)
+        self.sets = Sets(self._client)
+        self.windows = Windows(self._client)
+        self.snapshots = Snapshots(self._client)
+        self.loads = Loads(self._client)
+        self.announced_documents = AnnouncedDocuments(self._client)
+        self.announced = AnnouncedDescriptions(self._client)
+        self.subscriptions = Subscriptions(
+            self._client,
+            pending_per_host=settings.pending_per_host,
+            pending_per_asker=settings.pending_per_asker,
+            per_host=settings.subscriptions_per_host,
+            per_asker=settings.subscriptions_per_asker,
+        )
+
+    def bell(self, name: str = keys.BELL) -> Bell:
+        """A bell of its own for each listener."""
+        bell = Bell(self._client, name)
+        self._bells.append(bell)
+        return bell
+
+    async def doubt_bells(self) -> None:
+        """Redis is another one now: strokes may have gone elsewhere."""
+        for bell in self._bells:
+            bell.doubt()
+
+    async def close(self) -> None:
+        await self._client.aclose()
+        await self.publishing_client.aclose()

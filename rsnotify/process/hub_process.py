@@ -18,6 +18,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.http.bounds import check_open_files
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.process.admin_token import admin_token
+from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.process.engine import wait_until_usable
@@ -139,7 +140,7 @@ async def _run_hub(
         drain = partial(composition.channels.drain, settings.drain_seconds)
         server = WebServer(
             web_config(
-                composition.app,
+                build(composition),
                 settings,
                 composition.connections,
                 composition.channels.reader_input,

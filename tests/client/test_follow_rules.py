@@ -18,7 +18,7 @@ from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS, Entry, Md
 from rsnotify_client import follow_sets_sync, follow_sync
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.cursor import CursorStore, FileCursor, Ledger, SqliteCursor, store_of
-from rsnotify_client.follower import NotJoined, Timeline, resumed
+from rsnotify_client.follower import NotJoined, Timeline
 from rsnotify_client.following import FollowedChange, Keeper, ReadingTask, first_cursor
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
@@ -26,6 +26,7 @@ from rsnotify_client.notification import (
     position_of,
     read_notification,
     rendered,
+    resumed,
     standing,
     timed_changes,
 )

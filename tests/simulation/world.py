@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.engine import wait_until_usable
 from rsnotify.process.settings import Settings
@@ -101,7 +102,7 @@ class World:
         composition = Composition(chosen, redis_url, TOKEN, url, port=number)
         await composition.open(sets)
         drain = partial(composition.channels.drain, chosen.drain_seconds)
-        config = web_config(composition.app, chosen, composition.connections)
+        config = web_config(build(composition), chosen, composition.connections)
         config.host, config.port = host.name, HUB_PORT
         ready = partial(self.note, host.name, "is ready")
         server = WebServer(config, ready, drain, is_worker=False)

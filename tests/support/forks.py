@@ -169,6 +169,7 @@ def main(descriptor: int) -> None:
     gc.disable()  # what is made here stays
     atexit.register(end_at_once)  # the first is the last to run
     from rsnotify import cli
+    from rsnotify.process.app import build
     from rsnotify.process.composition import Composition
     from rsnotify.process.settings import Settings
 
@@ -176,7 +177,7 @@ def main(descriptor: int) -> None:
         import_module(name)
     with suppress(Exception):
         cli.app(REFUSED, standalone_mode=False)
-    assert Composition(Settings(), "redis://nowhere", "", "http://nowhere").app  # its patterns
+    build(Composition(Settings(), "redis://nowhere", "", "http://nowhere"))  # its patterns
     gc.freeze()  # a fork need not look at what all have
     gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -14,6 +14,7 @@ from rsnotify.journal.set_options import SetOptions
 from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
 from rsnotify.operation.administration import NewToken
+from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
@@ -29,7 +30,7 @@ OF_HTTP_ITSELF = {405, 414, 431, 500}  # any request may get these
 
 @pytest.fixture(scope="module")
 def document() -> dict:
-    app = Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example").app
+    app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
     return json.loads(msgspec.json.encode(described(app.routes)))  # type: ignore[attr-defined]
 
 
@@ -38,7 +39,7 @@ def operations(document: dict) -> list[dict]:
 
 
 def test_all_that_is_served_is_described_and_nothing_else() -> None:
-    app = Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example").app
+    app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
     assert {*served(app.routes)} == OPERATIONS.keys()  # type: ignore[attr-defined]
 
 

@@ -32,7 +32,7 @@ from rsnotify_bridge.polite import PoliteWeb, Webs
 from rsnotify_bridge.rules import LocRule, changes_of
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.discovery import SOCKETS, Source, discover
+from rsnotify_client.discovery import SOCKETS, Capabilities, discover
 from rsnotify_client.documents import RemoteDocument, next_after
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
@@ -128,26 +128,26 @@ class ListedSource(SourceAdapter):
 
     overlays = True
 
-    def __init__(self, web: PoliteWeb, source: Source) -> None:
+    def __init__(self, web: PoliteWeb, offered: Capabilities) -> None:
         super().__init__(web)
-        self.source = source
-        self.via = source.url
+        self.offered = offered
+        self.via = offered.url
         self._timeline = Timeline()  # it knows what was read at its very end
-        self._lists: ChangeLists | None = lists_of(web, source, skip=self.skip)
+        self._lists: ChangeLists | None = lists_of(web, offered, skip=self.skip)
         self.has_changes = self._lists is not None
         self.kind = "Change Lists" if self.has_changes else "Resource List or sitemap"
         self.compare_seconds = AGAIN_SECONDS if self.has_changes else None
-        if source.resourcelist is None and source.resourcedump is not None:
+        if offered.resourcelist is None and offered.resourcedump is not None:
             self.remarks.append("its Resource Dump is not read: only what changes is published")
 
     def how(self) -> str:
         names = ("resourcelist", "changelist", "changedump")
-        found = {name: getattr(self.source, name) for name in names}
+        found = {name: getattr(self.offered, name) for name in names}
         return "; ".join(f"{name} {url}" for name, url in found.items() if url)
 
     async def state(self) -> Pieces:
         self.unchanged, self.cursor = set(), None
-        url = self.source.resourcelist
+        url = self.offered.resourcelist
         self.is_whole = url is not None
         if url is None:
             return
@@ -197,7 +197,7 @@ class ListedSource(SourceAdapter):
             raise Refused(f"{url} has more than {MAX_PARTS:,} parts")
 
     def _piece(self, document: RemoteDocument, entries: list[Entry], part: int) -> Piece:
-        self.via = joined(document.url, document.head.link("up") or self.source.url)
+        self.via = joined(document.url, document.head.link("up") or self.offered.url)
         if nameless := sum(not each.loc for each in entries):
             self.skip(f"{nameless} entries of {document.url} without <loc>")
         found = [
@@ -229,17 +229,17 @@ class ChannelSource(ListedSource):
 
     is_live = True
 
-    def __init__(self, web: PoliteWeb, channel_web: Web, source: Source) -> None:
-        super().__init__(web, source)
+    def __init__(self, web: PoliteWeb, channel_web: Web, offered: Capabilities) -> None:
+        super().__init__(web, offered)
         self._channel_web = channel_web  # a stream that stays open takes no turn of others
         self._follower: Follower | None = None
         self.kind = "channel"
         self.compare_seconds = AGAIN_SECONDS
-        if not self.has_changes and source.resourcelist is None:
+        if not self.has_changes and offered.resourcelist is None:
             self.remarks.append("it has no lists: what is missed while nobody listens is lost")
 
     def how(self) -> str:
-        channel = f"channel {self.source.socket or self.source.topic}"
+        channel = f"channel {self.offered.socket or self.offered.topic}"
         return "; ".join(filter(None, (channel, super().how())))
 
     @property
@@ -248,10 +248,10 @@ class ChannelSource(ListedSource):
 
     async def live(self, cursor: str | None) -> AsyncGenerator[Piece, None]:
         follower = Follower(
-            self.source.socket or self.source.topic or self.source.url,
+            self.offered.socket or self.offered.topic or self.offered.url,
             cursor=position_of(cursor),
             web=self._channel_web,
-            source=self.source,
+            offered=self.offered,
             lists=self._lists,
         )
         self._follower = follower
@@ -461,13 +461,13 @@ async def find_source(webs: Webs, url: str, rule: LocRule) -> SourceAdapter:
             return FeedSource(web, url, kind, body)
     is_topic = TOPIC.is_in(body)
     try:
-        source = await discover(web, url)
+        offered = await discover(web, url)
     except Refused:
         if not is_topic:
             raise
-        source = Source(url, topic=url)
-    if is_topic and not (source.socket or source.changelist):
+        offered = Capabilities(url, topic=url)
+    if is_topic and not (offered.socket or offered.changelist):
         return FeedSource(web, url, TOPIC, body)
-    if source.socket or source.topic:
-        return ChannelSource(web, webs.channel, source)
-    return ListedSource(web, source)
+    if offered.socket or offered.topic:
+        return ChannelSource(web, webs.channel, offered)
+    return ListedSource(web, offered)

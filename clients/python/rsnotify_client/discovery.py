@@ -45,8 +45,8 @@ SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
 
 
-class Source(msgspec.Struct, frozen=True):
-    """What is offered for one set of resources; each an address, or None."""
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a Source offers for one set of resources; each an address, or None."""
 
     url: str  # the Capability List, or the one document that there is
     resourcelist: str | None = None
@@ -59,9 +59,9 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class DiscoveryStep(msgspec.Struct, frozen=True):
-    """What a page turned out to be: a Source, or where to look next."""
+    """What a page turned out to be: a Capability List, or where to look next."""
 
-    source: Source | None = None
+    found: Capabilities | None = None
     next: str | None = None
     sets: tuple[str, ...] = ()  # where there are several of them
     missing: str | None = None  # an address that is not there, and what it answers
@@ -113,7 +113,7 @@ def sitemaps_of(robots: str) -> list[str]:
     return _SITEMAP.findall(robots)
 
 
-def offered(url: str, entries: Sequence[Entry]) -> Source:
+def offered(url: str, entries: Sequence[Entry]) -> Capabilities:
     """What a Capability List offers: 1.0.1 with alternates, 0.8 with `ws://` addresses, or 1.1."""
     found: dict[str, str] = {}
     for entry in entries:
@@ -123,7 +123,7 @@ def offered(url: str, entries: Sequence[Entry]) -> Source:
             found.setdefault(capability, loc)
         elif capability == "change-notification":
             _channel(found, url, entry, loc)
-    return Source(
+    return Capabilities(
         url,
         **{name: found.get(name) for name in OFFERS[:4]},
         archive=found.get("changelist-archive"),
@@ -147,16 +147,16 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     """What a ResourceSync document says of where it belongs."""
     capability = head.md.capability
     if capability == "capabilitylist" and head.root == "urlset":
-        return DiscoveryStep(source=offered(url, entries))
+        return DiscoveryStep(found=offered(url, entries))
     if capability in ("capabilitylist", *DESCRIPTIONS):  # 0.9 has indexes of Capability Lists
         return _sets_of(url, [joined(url, entry.loc) for entry in entries])
     up = head.link(*UP)
     if up is not None and joined(url, up) != url:
         return DiscoveryStep(next=joined(url, up))
     if capability in ("changelist", "changedump", "resourcedump"):
-        return DiscoveryStep(source=Source(url, **{capability: url}))
+        return DiscoveryStep(found=Capabilities(url, **{capability: url}))
     if capability in (None, "resourcelist"):  # a plain sitemap lists resources, too
-        return DiscoveryStep(source=Source(url, resourcelist=url))
+        return DiscoveryStep(found=Capabilities(url, resourcelist=url))
     raise Refused(f"{url} is a {capability}, from which nothing leads to a Capability List")
 
 
@@ -172,7 +172,7 @@ def _sets_of(url: str, lists: Sequence[str]) -> DiscoveryStep:
 # Fetching ---------------------------------------------------------------------------------------
 
 
-async def discover(web: Web, url: str) -> Source:
+async def discover(web: Web, url: str) -> Capabilities:
     """What the Source at this address offers; `Refused` says why nothing was found."""
     if url.startswith(SOCKETS):
         return await _of_channel(web, url)
@@ -183,16 +183,16 @@ async def discover(web: Web, url: str) -> Source:
     return await _walk(web, url)
 
 
-async def _walk(web: Web, url: str, seen: int = 0) -> Source:
+async def _walk(web: Web, url: str, seen: int = 0) -> Capabilities:
     step = await _last_step(web, url, STEPS - seen)
-    if step.source is None:
+    if step.found is None:
         names = ", ".join(step.sets[:NAMED_SETS])
         count = f"{len(step.sets)} sets of resources"
         raise Refused(f"{url} offers {count}: give the address of one: {names}")
     if step.missing is not None:
-        said = f"{step.missing}; taking {step.source.url}, to which its site leads"
+        said = f"{step.missing}; taking {step.found.url}, to which its site leads"
         log.warning("%s", without_tokens(said))
-    return step.source
+    return step.found
 
 
 async def _last_step(web: Web, url: str, steps: int = STEPS) -> DiscoveryStep:
@@ -220,7 +220,7 @@ async def discover_sets(web: Web, url: str) -> list[str]:
         seen.add(each)
         try:
             step = await _last_step(web, each)
-            inside = list(step.sets) if step.source is None else [step.source.url]
+            inside = list(step.sets) if step.found is None else [step.found.url]
         except (Rejected, TryAgain):
             if each == url:
                 raise
@@ -239,8 +239,8 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
     _check_right(web, url, page)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
-    if _link_of(page) is None and (source := await _named_by_hub(web, page)) is not None:
-        return DiscoveryStep(source=source)
+    if _link_of(page) is None and (by_hub := await _named_by_hub(web, page)) is not None:
+        return DiscoveryStep(found=by_hub)
     if urlsplit(url).path.rstrip("/").lower().endswith(DOCUMENTS):
         return _beside_document(url, page)
     if page.status == 200 or urlsplit(url).path in ("", "/", WELL_KNOWN):
@@ -350,13 +350,13 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
 async def socket_of_topic(web: Web, topic: str) -> str | None:
     """The WebSocket beside a topic of which a Capability List names none, by the topic's hub."""
     try:
-        source = await _named_by_hub(web, await web.page(topic))
+        found = await _named_by_hub(web, await web.page(topic))
     except (Rejected, TryAgain):
         return None
-    return None if source is None else source.socket
+    return None if found is None else found.socket
 
 
-async def _named_by_hub(web: Web, page: FetchedPage) -> Source | None:
+async def _named_by_hub(web: Web, page: FetchedPage) -> Capabilities | None:
     """A topic is at its Source's own address, its set on the hub that the page names."""
     if page.status != 200:
         return None
@@ -367,8 +367,8 @@ async def _named_by_hub(web: Web, page: FetchedPage) -> Source | None:
     for url in await _sets_of_hub(web, joined(page.url, hub)):
         listed = await web.page(url)
         document = _document(listed) if listed.status == 200 else None
-        if document is not None and (source := offered(listed.url, document[1])).topic == topic:
-            return source
+        if document is not None and (found := offered(listed.url, document[1])).topic == topic:
+            return found
     return None
 
 
@@ -383,7 +383,7 @@ async def _sets_of_hub(web: Web, hub: str) -> list[str]:
     return found[:MAX_SETS_ASKED]
 
 
-async def _of_channel(web: Web, url: str) -> Source:
+async def _of_channel(web: Web, url: str) -> Capabilities:
     """A channel by its ws address: its http twin may link to the Capability List."""
     twin = http_twin(url)
     page = await web.page(twin)
@@ -392,9 +392,9 @@ async def _of_channel(web: Web, url: str) -> Source:
         raise refused(url, page.status, detail_of(page.body), page.challenge)
     link = _link_of(page) if page.status == 200 else None
     if link is None:
-        return Source(url, socket=url)
-    source = await _walk(web, joined(twin, link), 1)
-    return msgspec.structs.replace(source, socket=url)
+        return Capabilities(url, socket=url)
+    found = await _walk(web, joined(twin, link), 1)
+    return msgspec.structs.replace(found, socket=url)
 
 
 def http_twin(url: str) -> str:

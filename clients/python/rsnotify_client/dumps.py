@@ -34,7 +34,7 @@ from rsnotify_client.changelists import (
     list_ref,
     stretches,
 )
-from rsnotify_client.discovery import Source
+from rsnotify_client.discovery import Capabilities
 from rsnotify_client.documents import Malformed
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import Check, SourceResource
@@ -328,16 +328,16 @@ class _Opening:
 
 def lists_of(
     web: Web,
-    source: Source,
+    offered: Capabilities,
     *,
     skip: Callable[[str], object] | None = None,
     packages: RemotePackages | None = None,
 ) -> ChangeLists | None:
     """What a Source offers to catch up from: Change Lists, else Change Dumps, else nothing."""
-    if source.changelist is not None:
-        return ChangeLists(web, source.changelist, source.archive, skip=skip)
-    if source.changedump is not None:
-        return ChangeDumps(web, source.changedump, skip=skip, packages=packages)
+    if offered.changelist is not None:
+        return ChangeLists(web, offered.changelist, offered.archive, skip=skip)
+    if offered.changedump is not None:
+        return ChangeDumps(web, offered.changedump, skip=skip, packages=packages)
     return None
 
 

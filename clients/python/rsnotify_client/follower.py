@@ -10,23 +10,26 @@ payloads travel is not known here, so nothing that speaks WebSocket is imported 
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify.resourcesync.notification import CHANNELS_PATH
 from rsnotify_client.answer import delay_seconds, in_words
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
-from rsnotify_client.discovery import SOCKETS, Source, discover, socket_of_topic
+from rsnotify_client.discovery import SOCKETS, Capabilities, discover, socket_of_topic
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.notification import (
+    Channel,
+    Lost,
     Received,
+    TooOld,
     channel_named,
+    channels_address,
     position_of,
     read_notification,
     set_named,
@@ -37,24 +40,6 @@ from rsnotify_client.web import Refused, Unreachable, Web
 log = logging.getLogger(__name__)
 
 Piece = TypeVar("Piece")
-
-
-class Lost(Exception):
-    """The connection ended; another may be made from the cursor."""
-
-
-class TooOld(Exception):
-    """The channel no longer has what followed the cursor; Change Lists may."""
-
-
-class NoChannel(Rejected):
-    """What answered at the address serves no channel, and does not say why."""
-
-    def __init__(self, url: str, status: int) -> None:
-        detail = f"{url}: the answer was {status}"
-        if status == 200:
-            detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
-        super().__init__(detail, status=status)
 
 
 class Standstill:
@@ -69,45 +54,6 @@ class Standstill:
         self._times = self._times + 1 if at == self._at else 1
         self._at = at
         return self._times
-
-
-class Channel:
-    """An open connection: the payloads, and what the peer has said of where it begins."""
-
-    def __init__(self, payloads: AsyncIterator[bytes | str], announced: str | None = None) -> None:
-        self.payloads = payloads
-        self._announced = announced or ""
-
-    @property
-    def begins(self) -> Position | None:
-        return position_of(self._announced)
-
-    @property
-    def begins_in_each(self) -> dict[str, Position]:
-        """Where several sets are read: by their names, those whose place can be read."""
-        places = (each.partition("@")[::2] for each in self._announced.split(","))
-        found = {name: position_of(text) for name, text in places}
-        return {name: position for name, position in found.items() if position is not None}
-
-
-def resumed(url: str, cursor: Position | None) -> str:
-    """The channel's address for a reader at this cursor."""
-    if cursor is None:
-        return url
-    parts = urlsplit(url)
-    query = [pair for pair in parse_qsl(parts.query) if pair[0] != "from"]
-    return urlunsplit(parts._replace(query=urlencode([*query, ("from", str(cursor))], safe=":")))
-
-
-def channels_address(url: str, cursors: Mapping[str, Position | None]) -> str:
-    """The WebSocket address of one connection to the change channels of several sets of a hub.
-
-    >>> channels_address("http://a", {"x": None, "y": Position(0)})
-    'ws://a/channels/change_notification_channel?set=x&set=y@1970-01-01T00:00:00.000000Z'
-    """
-    sets = [("set", name if at is None else f"{name}@{at}") for name, at in cursors.items()]
-    path = CHANNELS_PATH.format(kind="change")
-    return f"ws{url.removeprefix('http')}{path}?{urlencode(sets, safe=':@')}"
 
 
 def channel_trouble(error: Exception) -> str:
@@ -283,13 +229,13 @@ class Follower(BaseFollower[Received]):
         cursor: Position | None = None,
         token: str | None = None,
         web: Web | None = None,
-        source: Source | None = None,
+        offered: Capabilities | None = None,
         lists: ChangeLists | None = None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
         super().__init__(web or Web(token, url), owns_web=web is None)
         self._url = url
-        self._source = source
+        self._offered = offered
         self._lists = lists
         self._timeline = Timeline(cursor)
         self._poll_seconds = poll_seconds
@@ -359,15 +305,15 @@ class Follower(BaseFollower[Received]):
         """The channel's address; None if there is none, then Change Lists are polled."""
         if self._is_framework:
             return self._url
-        if self._source is None and self._url.startswith(SOCKETS):
+        if self._offered is None and self._url.startswith(SOCKETS):
             await self._discover_beside()
             return self._url
-        if self._source is None:
-            self._source = await discover(self._web, self._url)
-        if self._source.socket is None and self._source.topic is not None:
-            socket = await socket_of_topic(self._web, self._source.topic)
-            self._source = msgspec.structs.replace(self._source, socket=socket)
-        address = self._source.socket or self._source.topic
+        if self._offered is None:
+            self._offered = await discover(self._web, self._url)
+        if self._offered.socket is None and self._offered.topic is not None:
+            socket = await socket_of_topic(self._web, self._offered.topic)
+            self._offered = msgspec.structs.replace(self._offered, socket=socket)
+        address = self._offered.socket or self._offered.topic
         await self._prepare_lists()
         if address is None and self._lists is None:
             raise Refused(f"{self._url} offers neither a channel nor a Change List to follow")
@@ -376,16 +322,16 @@ class Follower(BaseFollower[Received]):
     async def _discover_beside(self) -> None:
         """A channel can be followed even where nothing more is found of its Source."""
         try:
-            self._source = await discover(self._web, self._url)
+            self._offered = await discover(self._web, self._url)
             await self._prepare_lists()
         except (Rejected, TryAgain):
-            self._source = None
+            self._offered = None
 
     async def _prepare_lists(self) -> None:
         if self._lists is None and not self._is_framework:
-            if self._source is None:
-                self._source = await discover(self._web, self._url)
-            self._lists = lists_of(self._web, self._source)
+            if self._offered is None:
+                self._offered = await discover(self._web, self._url)
+            self._lists = lists_of(self._web, self._offered)
 
     @property
     def _is_framework(self) -> bool:
@@ -440,10 +386,10 @@ class FollowedSet:
 
     async def _change_lists(self) -> ChangeLists:
         if self._lists is None:
-            source = await discover(self._web, self._url)
-            if source.changelist is None:
+            offered = await discover(self._web, self._url)
+            if offered.changelist is None:
                 raise Refused(f"{self._url} offers no Change List to catch up from")
-            self._lists = ChangeLists(self._web, source.changelist, source.archive)
+            self._lists = ChangeLists(self._web, offered.changelist, offered.archive)
         return self._lists
 
 

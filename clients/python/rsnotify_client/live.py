@@ -28,8 +28,8 @@ from rsnotify_client.address import joined
 from rsnotify_client.answer import AGAIN, cause_of, untrusted
 from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
-from rsnotify_client.follower import Channel, Lost, NoChannel, TooOld, resumed
 from rsnotify_client.network import OutOfReach, Proxy, without_login
+from rsnotify_client.notification import Channel, Lost, NoChannel, TooOld, resumed
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (
     MOVED,

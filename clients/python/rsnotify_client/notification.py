@@ -1,4 +1,4 @@
-"""What a follower hands on: changes, the interval that they cover, and their positions.
+"""What a channel sends and a follower hands on: changes, their interval and their positions.
 
 Rules that hold here: positions never run backwards within one `Received`; a change that does not
 say when it happened has the position of the one before it. Nothing here knows how it came. What
@@ -7,8 +7,9 @@ cannot be read is skipped and named.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
@@ -21,7 +22,7 @@ from rsnotify.resourcesync.change import (
     Position,
     is_w3c_datetime,
 )
-from rsnotify.resourcesync.notification import CHANNEL_PATH
+from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 
@@ -143,3 +144,63 @@ def _entry(change: Change) -> Entry:
     elements = {name: getattr(change, name) for name in ELEMENTS}
     md = Md(**{name: getattr(change, name) for name in ATTRIBUTES})
     return Entry(**elements, md=md, links=change.links)
+
+
+# --- channels ------------------------------------------------------------------------------------
+
+
+class Channel:
+    """An open connection: the payloads, and what the peer has said of where it begins."""
+
+    def __init__(self, payloads: AsyncIterator[bytes | str], announced: str | None = None) -> None:
+        self.payloads = payloads
+        self._announced = announced or ""
+
+    @property
+    def begins(self) -> Position | None:
+        return position_of(self._announced)
+
+    @property
+    def begins_in_each(self) -> dict[str, Position]:
+        """Where several sets are read: by their names, those whose place can be read."""
+        places = (each.partition("@")[::2] for each in self._announced.split(","))
+        found = {name: position_of(text) for name, text in places}
+        return {name: position for name, position in found.items() if position is not None}
+
+
+class Lost(Exception):
+    """The connection ended; another may be made from the cursor."""
+
+
+class TooOld(Exception):
+    """The channel no longer has what followed the cursor; Change Lists may."""
+
+
+class NoChannel(Rejected):
+    """What answered at the address serves no channel, and does not say why."""
+
+    def __init__(self, url: str, status: int) -> None:
+        detail = f"{url}: the answer was {status}"
+        if status == 200:
+            detail = f"{url} is no channel: it serves neither a WebSocket nor an event stream"
+        super().__init__(detail, status=status)
+
+
+def resumed(url: str, cursor: Position | None) -> str:
+    """The channel's address for a reader at this cursor."""
+    if cursor is None:
+        return url
+    parts = urlsplit(url)
+    query = [pair for pair in parse_qsl(parts.query) if pair[0] != "from"]
+    return urlunsplit(parts._replace(query=urlencode([*query, ("from", str(cursor))], safe=":")))
+
+
+def channels_address(url: str, cursors: Mapping[str, Position | None]) -> str:
+    """The WebSocket address of one connection to the change channels of several sets of a hub.
+
+    >>> channels_address("http://a", {"x": None, "y": Position(0)})
+    'ws://a/channels/change_notification_channel?set=x&set=y@1970-01-01T00:00:00.000000Z'
+    """
+    sets = [("set", name if at is None else f"{name}@{at}") for name, at in cursors.items()]
+    path = CHANNELS_PATH.format(kind="change")
+    return f"ws{url.removeprefix('http')}{path}?{urlencode(sets, safe=':@')}"

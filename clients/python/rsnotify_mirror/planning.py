@@ -24,7 +24,7 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
 from rsnotify_client.between import MAX_DELETE, too_many
 from rsnotify_client.changelists import ChangeLists, HistoryGone
-from rsnotify_client.discovery import Source, discover
+from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
@@ -47,7 +47,7 @@ class Baseline:
     def __init__(
         self,
         web: Web,
-        source: Source,
+        offered: Capabilities,
         state: State,
         selection: Selection,
         report: Report,
@@ -60,12 +60,12 @@ class Baseline:
         self.completed: Position | None = None  # when its Source had made it
         self.listed = self.selected = 0
         self._web = web
-        self._source = source
+        self._offered = offered
         self._state = state
         self._selection = selection
         self._report = report
         self._packages = packages or RemotePackages(web)
-        self._fills = fills and source.resourcedump is not None  # an empty copy, from packages
+        self._fills = fills and offered.resourcedump is not None  # an empty copy, from packages
         self._max_delete = max_delete
         self._generation = state.generation + 1
         self._parts: set[str] = set()
@@ -73,25 +73,25 @@ class Baseline:
     @property
     def is_of_resources(self) -> bool:
         """Whether a list of resources is read, after which changes follow."""
-        return (self._source.resourcelist or self._source.resourcedump) is not None
+        return (self._offered.resourcelist or self._offered.resourcedump) is not None
 
     async def plan(self, lists: ChangeLists | None) -> Position | None:
         """Record it; up to where the changes are in it, None if the Source does not say."""
         self._state.set_fact("generation", str(self._generation))
         if self._fills and self._state.fact(FILLED) is None:
             self._state.set_fact(FILLED, "[]")
-        if self._source.resourcelist is not None:
-            at = await self._lists(self._source.resourcelist)
-            if self._fills and self._source.resourcedump is not None:
+        if self._offered.resourcelist is not None:
+            at = await self._lists(self._offered.resourcelist)
+            if self._fills and self._offered.resourcedump is not None:
                 self._state.commit()
-                await self._fill(self._source.resourcedump)
-        elif self._source.resourcedump is not None:
-            at = await self._dumps(self._source.resourcedump)
+                await self._fill(self._offered.resourcedump)
+        elif self._offered.resourcedump is not None:
+            at = await self._dumps(self._offered.resourcedump)
         elif lists is not None:
             at = await self._changes(lists)
         else:
             raise Refused(
-                f"{self._source.url} offers nothing to copy: no Resource List, Dump or Change List"
+                f"{self._offered.url} offers nothing to copy: no Resource List, Dump or Change List"
             )
         self.selected = self._state.listed(self._generation)
         self._state.release(time())
@@ -118,7 +118,7 @@ class Baseline:
 
     @property
     def _listing(self) -> str | None:
-        return self._source.resourcelist or self._source.resourcedump or self._source.changelist
+        return self._offered.resourcelist or self._offered.resourcedump or self._offered.changelist
 
     def gap_before(self, begins: Position, at: Position) -> str | None:
         """What is wrong where Change Lists begin after `at`: what changed before stands nowhere.
@@ -131,7 +131,7 @@ class Baseline:
 
     def summary(self) -> Event:
         """How much the Resource List has, how much of it is selected, and what is to be done."""
-        selection, has_list = str(self._selection), self._source.resourcelist is not None
+        selection, has_list = str(self._selection), self._offered.resourcelist is not None
         return Event(
             "baseline",
             resources=self.selected if has_list else None,
@@ -344,7 +344,7 @@ class Planner:
         self._reached: Position | None = None  # by changes whose package is not kept yet
         self._report = report
         self._wake = wake
-        self._source: Source  # once it is prepared
+        self._offered: Capabilities  # once it is prepared
         self._lists: ChangeLists | None = None
         self._follower: Follower | None = None
         self._trouble: str | None = NOT_READ
@@ -370,10 +370,10 @@ class Planner:
 
     async def prepare(self) -> None:
         """Find the Source, and see that this directory is its mirror."""
-        self._source = await self._discovered()
-        self._claim_directory(self._source.url)
+        self._offered = await self._discovered()
+        self._claim_directory(self._offered.url)
         self._select(self._options.selection)
-        self._lists = lists_of(self._web, self._source, skip=self._skip, packages=self._packages)
+        self._lists = lists_of(self._web, self._offered, skip=self._skip, packages=self._packages)
         if self._lists is not None:
             self._recall_lists(self._lists)
         self.state.commit()
@@ -410,7 +410,7 @@ class Planner:
         if refusal is not None:
             raise InvalidSettings(f"{selection} would remove {refusal}")
 
-    async def _discovered(self) -> Source:
+    async def _discovered(self) -> Capabilities:
         """A Source that does not answer is asked again a few times."""
         is_known, attempt = self.state.fact("source") is not None, 0
         while True:
@@ -449,7 +449,7 @@ class Planner:
         self.state.set_fact("incomplete", None)
         baseline = Baseline(
             self._web,
-            self._source,
+            self._offered,
             self.state,
             self._options.selection,
             self._report,
@@ -574,12 +574,12 @@ class Planner:
                 await asyncio.sleep(max(error.retry_after_seconds, 5.0))
 
     async def _follow(self) -> None:
-        source = self._source
-        if self.state.cursor is None or not (source.socket or source.topic or self._lists):
+        offered = self._offered
+        if self.state.cursor is None or not (offered.socket or offered.topic or self._lists):
             await asyncio.sleep(self._options.relist_seconds)
             self.state.set_fact("cursor", None)
             return
-        if not (source.socket or source.topic):
+        if not (offered.socket or offered.topic):
             log.info(
                 "there is no channel: reading the Change List every %g s",
                 self._options.poll_seconds,
@@ -588,7 +588,7 @@ class Planner:
             self.url,
             cursor=self.state.cursor,
             web=self._web,
-            source=source,
+            offered=offered,
             lists=self._lists,
             poll_seconds=self._options.poll_seconds,
         )

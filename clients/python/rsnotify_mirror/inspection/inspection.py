@@ -27,9 +27,8 @@ from rsnotify_client.discovery import (
     linked_in_html,
     sitemaps_of,
 )
-from rsnotify_client.follower import Channel, Lost
 from rsnotify_client.network import Network
-from rsnotify_client.notification import Received, read_notification
+from rsnotify_client.notification import Channel, Lost, Received, read_notification
 from rsnotify_client.web import FetchedPage, Unpacker, Web
 from rsnotify_mirror.inspection.contents import Contents, Found
 from rsnotify_mirror.inspection.documents import Documents, Packages, Report
