@@ -36,7 +36,7 @@ READING_SECONDS = 0.3
 _ROWS = "SELECT loc, path, wanted, have FROM resource"
 _HELD = "have IS NOT NULL AND path IS NOT NULL"
 _GONE = (
-    "position > ?1 AND position <= ?2 AND NOT EXISTS"
+    "position > :after AND position <= :until AND NOT EXISTS"
     " (SELECT 1 FROM resource WHERE resource.loc = gone.loc AND have IS NOT NULL)"
 )
 _wanted = msgspec.json.Decoder(SourceResource)
@@ -178,18 +178,19 @@ class CopyReader:
             "SELECT json_extract(wanted, '$.position') AS time,"  # noqa: S608
             " coalesce(json_extract(wanted, '$.change'), 'updated') AS change,"
             " loc, path, wanted, have"
-            f" FROM resource WHERE {_HELD} AND change != 'deleted' AND time > ?1 AND time <= ?2"
+            f" FROM resource WHERE {_HELD} AND change != 'deleted'"
+            " AND time > :after AND time <= :until"
             f" UNION ALL SELECT position, 'deleted', loc, NULL, NULL, NULL FROM gone WHERE {_GONE}"
             " ORDER BY time, loc"
         )
-        found = self._state.database.execute(query, (int(after), int(until)))
+        found = self._state.database.execute(query, {"after": int(after), "until": int(until)})
         for when, change, loc, *held in found:
             yield when, change, loc, HeldRow(loc, *held) if held[0] is not None else None
 
     def gone(self, after: Position, until: Position) -> Iterator[tuple[str, Position]]:
         """What was deleted within this time, as far as its change said when."""
         query = f"SELECT loc, position FROM gone WHERE {_GONE}"  # noqa: S608
-        found = self._state.database.execute(query, (int(after), int(until)))
+        found = self._state.database.execute(query, {"after": int(after), "until": int(until)})
         return ((loc, Position(position)) for loc, position in found)
 
     def read(self, row: HeldRow) -> Content | None:
