@@ -608,6 +608,27 @@ async def test_killed_at_any_call_of_the_system_a_dump_is_whole_and_the_next_run
     assert killed, "nothing was tried"
 
 
+async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """The next run has nothing to make, and nothing to mend."""
+    out, rename = tmp_path / "out", os.rename
+
+    def die(here: Path, there: Path) -> None:
+        rename(here, there)
+        if Path(there).name == "current":
+            os._exit(9)
+
+    child = os.fork()
+    if child == 0:
+        os.rename = die  # type: ignore[assignment]
+        dump(copied, out)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9  # noqa: ASYNC222
+    assert dump(copied, out).generation is None
+    assert state_of(zips(out)) == of_source(source)
+
+
 async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
     source: Source, copied: Path, tmp_path: Path
 ) -> None:

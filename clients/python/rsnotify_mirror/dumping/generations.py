@@ -84,13 +84,13 @@ class DumpFolder:
         os.rename(folder, self._generations / generation.name)
         _sync(self.packages)
         _sync(self._generations)
+        for name in documents.keys() & {*PUBLISHED}:
+            if not (self.directory / name).is_symlink():
+                (self.directory / name).symlink_to(f"{CURRENT}/{name}")
         pointer = self.directory / NEXT
         pointer.unlink(missing_ok=True)
         pointer.symlink_to(f"{GENERATIONS}/{generation.name}")
         os.rename(pointer, self.directory / CURRENT)
-        for name in documents.keys() & {*PUBLISHED}:
-            if not (self.directory / name).is_symlink():
-                (self.directory / name).symlink_to(f"{CURRENT}/{name}")
         _sync(self.directory)
 
     def sweep(self, kept: Sequence[Generation]) -> None:
