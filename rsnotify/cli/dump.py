@@ -6,6 +6,7 @@ beside the dumps, and each generation has an idempotency key of its own.
 
 import re
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import msgspec
@@ -20,8 +21,8 @@ from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify_client.hub import HubClient
 from rsnotify_mirror.dumping.changes import make_window
 from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make
-from rsnotify_mirror.dumping.dump_documents import ARCHIVES, GENERATIONS, Generation
-from rsnotify_mirror.dumping.generations import SCHEMES, Bucket, DumpFolder
+from rsnotify_mirror.dumping.dump_documents import GENERATIONS, Generation
+from rsnotify_mirror.dumping.generations import PUBLISHED, SCHEMES, Bucket, DumpFolder
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
 from rsnotify_mirror.paths import OURS
 
@@ -152,23 +153,27 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
 
 
 def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
-    made, newest = dumped.generation, folder.kept[-1]
-    resources = sum(each.entries for each in newest.packages)
+    made, newest = dumped.generation, folder.kept[-1] if folder.kept else None
+    packages = newest.packages if newest else ()
+    resources = sum(each.entries for each in packages)
     if json:
         found = {
             "made": made is not None,
-            "at": newest.at,
+            "at": newest and newest.at,
             "resources": resources,
-            "packages": [f"{each.name}.zip" for each in newest.packages],
-            "changes": [f"{each.name}.zip" for each in newest.changes or ()],
+            "packages": [f"{each.name}.zip" for each in packages],
+            "changes": [f"{each.name}.zip" for each in (newest and newest.changes) or ()],
             "problems": dumped.problems,
         }
         typer.echo(msgspec.json.encode(found))
         return
     for problem in dumped.problems:
         typer.echo(f"left out: {problem}", err=True)
+    if not packages:
+        typer.echo("the copy has no resource: there is no Resource Dump", err=True)
+        return
     if made is None:
-        typer.echo(f"nothing has changed: the dump of {newest.at} stays", err=True)
+        typer.echo(f"nothing has changed: the dump of {newest and newest.at} stays", err=True)
         return
     new = [each for each in made.packages if each.name.startswith(made.name)]
     typer.echo(
@@ -181,23 +186,23 @@ def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:
 # Announcing -------------------------------------------------------------------------------------
 
 
-def documents_named(folder: Path, base: str) -> dict[str, str]:
-    """What is published, by capability."""
-    names = [name for pair in ARCHIVES.items() for name in pair]
-    return {name.removesuffix(".xml"): base + name for name in names if (folder / name).exists()}
-
-
 def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
     """Let the set name what there is, then say that it is new; once for each generation."""
+    if not folder.kept:
+        return
     newest, note = folder.kept[-1], folder.directory / ANNOUNCED
     announced = {"set": set_name, "generation": newest.name}
     if note.exists() and msgspec.json.decode(note.read_bytes()) == announced:
         return
-    named = documents_named(folder.directory, newest.base)
+    ours = {name.removesuffix(".xml"): newest.base + name for name in PUBLISHED}
+    named = {name: loc for name, loc in ours.items() if (folder.directory / f"{name}.xml").exists()}
     sets = asked(hub, "GET", f"/api/sets?name={set_name}").content
-    known: dict[str, str] = next((each for each in sets if each["name"] == set_name), {})
-    other = {name: loc for name, loc in named.items() if known.get(name.replace("-", "_")) != loc}
-    if other:  # the hub announces what a set names newly
+    record: dict[str, str] = next((each for each in sets if each["name"] == set_name), {})
+    known = {name: record.get(name.replace("-", "_")) for name in ours}
+    other = {
+        name: named.get(name) for name in ours if (known[name] == ours[name]) != (name in named)
+    }
+    if other:  # the hub announces what a set names newly, or no more
         _name_in_set(hub, set_name, other)
     for capability, loc in named.items() - other.items():
         change = _change(newest, capability, loc)
@@ -208,14 +213,16 @@ def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
     note.write_bytes(msgspec.json.encode(announced))
 
 
-def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str]) -> None:
+def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str | None]) -> None:
     options = {name.replace("-", "_"): loc for name, loc in named.items()}
     try:
         asked(hub, "PATCH", path_of_set(set_name), body=msgspec.json.encode(options))
     except Rejected as error:
         if error.status != 403:
             raise
-        words = " ".join(f"--{name.replace('dump', '-dump')} {loc}" for name, loc in named.items())
+        words = " ".join(
+            f"--{name.replace('dump', '-dump')} {quote(loc or '')}" for name, loc in named.items()
+        )
         advice = f"let its administrator run once: rsnotify sets edit {set_name} {words}"
         raise InvalidSettings(f"{error.detail}: {advice}") from None
 

@@ -375,6 +375,35 @@ async def test_where_nothing_has_changed_the_dump_stays(copied: Path, tmp_path: 
     assert sorted(tmp_path.glob("out/**/*")) == before
 
 
+async def test_a_copy_without_a_resource_has_no_resource_dump(
+    source: Source, tmp_path: Path
+) -> None:
+    """The schema refuses a list of nothing; what was there before is not today's state."""
+    copy, out = tmp_path / "copy", tmp_path / "out"
+    for path in [*source.resources]:
+        source.change(path[1:], None)
+    await mirrored(source, copy)
+    assert dump(copy, out).generation is None
+    for content in (b"1", None, b"2", None):
+        source.change("a.txt", content)
+        await mirrored(source, copy)
+        before = state_of(zips(out)) if (out / "resourcedump.xml").exists() else {}
+        made = dump(copy, out, OPTIONS._replace(keep=9)).generation
+        assert made
+        assert dump(copy, out, OPTIONS._replace(keep=9)).generation is None
+        assert os.path.lexists(out / "resourcedump.xml") is (content is not None)
+        if content is not None:
+            assert state_of(zips(out)) == of_source(source)
+        for path in out.glob("generations/*/*.xml"):
+            valid(path.read_bytes())
+        if made.changes:
+            changes = f"generations/{made.name}/changes.xml"
+            assert state_of(zips(out, changes), before) == of_source(source)
+    assert len(zips(out, "changedump.xml")) == 3
+    past = document(out, "resourcedump-archive.xml").entries
+    assert len([zips(out, each.loc.removeprefix(BASE)) for each in past]) == 2
+
+
 def flip(index: Path) -> None:
     content = bytearray(index.read_bytes())
     content[len(content) // 2] ^= 0xFF

@@ -70,5 +70,12 @@ async def test_the_bucket_has_what_the_source_has(
         assert {each for each in listed if each.endswith(".zip")} == {
             f"packages/{path.name}" for path in copy.glob(".rsnotify-dumps/packages/*.zip")
         }
+        for path in [*source.resources]:
+            source.change(path[1:], None)
+        await mirrored(source, copy)
+        assert "there is no Resource Dump" in dump(copy, environment)
+        listed = [each["path"] for some in obstore.list(from_url("s3://dumps/d")) for each in some]
+        assert "resourcedump.xml" not in listed
+        assert state_in("changedump.xml", tmp_path, first) == {}
     await mirrored(source, copy)  # the mirror leaves alone what is packed beside it
     assert list(copy.glob(".rsnotify-dumps/packages/*.zip"))

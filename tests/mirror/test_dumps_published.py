@@ -81,6 +81,29 @@ async def test_each_dump_is_named_and_announced_once(
     assert sorted(announced(real_hub, set_name, 9)) == sorted(told)
 
 
+async def test_a_set_does_not_name_a_dump_that_is_no_more(
+    source: Source, tmp_path: Path, real_hub: HubProcess, set_name: str
+) -> None:
+    copy, out = tmp_path / "copy", tmp_path / "out"
+
+    for path in [*source.resources]:
+        source.change(path[1:], None)
+
+    async def named(content: bytes | None) -> list[str]:
+        source.change("a.txt", content)
+        await mirrored(source, copy)
+        assert dump(copy, out, real_hub.url, set_name)["made"]
+        with hub_at(real_hub.url, TOKEN) as hub:
+            record = asked(hub, "GET", f"/api/sets?name={set_name}").content[0]
+        return [name for name in ("changedump", "resourcedump") if record.get(name)]
+
+    assert await named(b"1") == ["resourcedump"]
+    assert await named(None) == ["changedump"]
+    assert await named(b"2") == ["changedump", "resourcedump"]
+    told = announced(real_hub, set_name, 6)
+    assert told.count(("created", "resourcedump", "resourcedump.xml")) == 2
+
+
 async def test_a_token_that_may_not_name_them_is_told_who_may(
     source: Source, tmp_path: Path, real_hub: HubProcess, set_name: str
 ) -> None:

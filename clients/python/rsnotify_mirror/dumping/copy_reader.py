@@ -56,10 +56,6 @@ class HeldRow(NamedTuple):
         """All that is known of it: what is the same has not changed."""
         return f"{self.path}\n{self.wanted}\n{self.have}"
 
-    @property
-    def states_digest(self) -> bool:
-        return '"hash":' in self.have
-
     def described(self) -> tuple[SourceResource, Have]:
         """What the Source says of it, and what the copy has."""
         return _wanted.decode(self.wanted), _have.decode(self.have)

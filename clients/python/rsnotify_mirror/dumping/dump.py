@@ -20,21 +20,10 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
 from rsnotify.resourcesync.xml_writer import Md
 from rsnotify_mirror.dumping.changes import Changes
-from rsnotify_mirror.dumping.copy_reader import (
-    Content,
-    CopyReader,
-    HeldRow,
-    NotAsFetched,
-    entry_of,
-)
+from rsnotify_mirror.dumping.copy_reader import Content, CopyReader, HeldRow, NotAsFetched, entry_of
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
-from rsnotify_mirror.dumping.package_writer import (
-    MadePackage,
-    PackageWriter,
-    is_readable,
-    members,
-)
+from rsnotify_mirror.dumping.package_writer import MadePackage, PackageWriter, is_readable, members
 from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
 from rsnotify_mirror.dumping.zip_records import ZipMember, needed
 
@@ -163,9 +152,8 @@ class Packing:
         return self._changes is not None and self._changes.covers(position)
 
     def _has_same_content(self, row: HeldRow, member: ZipMember) -> bool:
-        if not row.states_digest:
-            return False  # it is read again, to see
-        return entry_of(row, *row.described()) == member.entry
+        """As far as a digest says so; what has none is read again, to see."""
+        return '"hash":' in row.have and entry_of(row, *row.described()) == member.entry
 
     # Writing ------------------------------------------------------------------------------------
 
@@ -322,7 +310,8 @@ def _made(
                 change_packages = tuple(changes.packages(folder.packages, run, up, options.limits))
             changes.close()
         problems = (*failed, *packing.problems)
-        if before is not None and packages == before.packages and not change_packages:
+        unchanged = before.packages if before else None if last else ()
+        if packages == unchanged and not change_packages:
             return Dumped(None, problems)
         completed = render_datetime(int(time() * MICROSECONDS))
         generation = Generation(

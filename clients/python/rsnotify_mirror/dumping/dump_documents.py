@@ -2,7 +2,8 @@
 
 Rules that hold here: a package and the documents of a generation have addresses of their own, which
 never change; only the documents that Destinations know have the address of the newest. An index is
-made where one document may not hold all.
+made where one document may not hold all. A state without a resource has no Resource Dump: the
+schema refuses a document, and a manifest, that lists nothing.
 """
 
 from collections.abc import Sequence
@@ -43,10 +44,11 @@ class Generation(msgspec.Struct, frozen=True):
 def documents_of(kept: Sequence[Generation], *, most: int = MAX_ENTRIES) -> dict[str, bytes]:
     """The documents of the newest of these generations, by name."""
     newest, stretches = kept[-1], stretches_of(kept)
-    found = _resource_dump(newest, most)
+    found = _resource_dump(newest, most) if newest.packages else {}
     past = [
         Entry(address(newest, each, RESOURCE_DUMP), md=Md(at=each.at, completed=each.completed))
         for each in kept[:-1]
+        if each.packages
     ]
     if past:
         found[ARCHIVES[RESOURCE_DUMP]] = _archive("resourcedump", newest, past)

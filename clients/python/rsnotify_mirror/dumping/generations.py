@@ -9,9 +9,9 @@ Rules that hold here: all that a generation names is there before `current` lead
 rename; what no kept generation names is removed afterwards. What a killed run left is such.
 
 In an object store, `s3://bucket/prefix`, is a copy of the folder. Packages and documents of a
-generation come first, then the documents that Destinations know, each replaced at once; what is not
-named any more is removed last. So whatever is killed when, what is named is there, and the next run
-completes it.
+generation come first, then the documents that Destinations know, each replaced at once; those that
+there are no more, and then what is not named any more, are removed last. So whatever is killed
+when, what is named is there, and the next run completes it.
 """
 
 import os
@@ -91,6 +91,8 @@ class DumpFolder:
         pointer.unlink(missing_ok=True)
         pointer.symlink_to(f"{GENERATIONS}/{generation.name}")
         os.rename(pointer, self.directory / CURRENT)
+        for name in {*PUBLISHED} - documents.keys():
+            (self.directory / name).unlink(missing_ok=True)
         _sync(self.directory)
 
     def sweep(self, kept: Sequence[Generation]) -> None:
@@ -154,19 +156,18 @@ class Bucket:
             raise TryAgain(f"{self._url}: {str(error).partition(chr(10))[0]}") from None
 
     def _publish(self, folder: Path) -> int:
-        there = {each["path"]: each["size"] for some in self._listed() for each in some}
+        listed = self._obstore.list(self._store)
+        there = {each["path"]: each["size"] for some in listed for each in some}
         files = {str(path.relative_to(folder)): path for path in _files(folder)}
         new = [name for name, path in files.items() if there.get(name) != path.stat().st_size]
         documents = [name for name in reversed(PUBLISHED) if (folder / name).exists()]
         for name in (*new, *documents):
             self._put(folder / name, name)
+        withdrawn = [name for name in PUBLISHED if name in there and name not in documents]
         unnamed = [name for name in there if name not in files and "/" in name]
-        if unnamed:
-            self._obstore.delete(self._store, unnamed)
+        for some in filter(None, (withdrawn, unnamed)):
+            self._obstore.delete(self._store, some)
         return len(new)
-
-    def _listed(self) -> Any:
-        return self._obstore.list(self._store)
 
     def _put(self, path: Path, name: str) -> None:
         kind = {"Content-Type": TYPES[path.suffix]}
