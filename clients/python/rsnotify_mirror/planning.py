@@ -1,4 +1,4 @@
-"""What a mirror has to do, recorded as work: from the beginning, and from the cursor on.
+"""Plan what a mirror has to do: from the beginning (`Baseline`), and from the cursor on.
 
 Rules that hold here: work is recorded before it is done, and the cursor with it, in one
 transaction. What could not be read does not end the rest: it is named, and the copy is not whole;
@@ -37,12 +37,317 @@ from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
 from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, State
 from rsnotify_mirror.storing import Unpacking
 
-ATTEMPTS = 4
-DEPTH = 3
+log = logging.getLogger(__name__)
+
+DISCOVERY_ATTEMPTS = 4
+LIST_ATTEMPTS = 3  # to read the Change Lists
+ATTEMPTS = 4  # to read one list
+DEPTH = 3  # of indexes under an index
+LISTS_REMEMBERED = 20
+PENDING = "pending"  # the deletions of a baseline, until the changes since are read
+
+
+class Planner:
+    """Plans the work of one mirror; `wake` is called when there is something to do."""
+
+    def __init__(
+        self,
+        url: str,
+        web: Web,
+        state: State,
+        options: Options,
+        *,
+        packages: Unpacking,
+        report: Report,
+        wake: Callable[[], None],
+    ) -> None:
+        self.url = url
+        self.state = state
+        self._web = web
+        self._options = options
+        self._packages = packages
+        packages.when_kept = self._kept
+        self._reached: Position | None = None  # by changes whose package is not kept yet
+        self._report = report
+        self._wake = wake
+        self._offered: Capabilities  # once it is prepared
+        self._lists: ChangeLists | None = None
+        self._follower: Follower | None = None
+        self._trouble: str | None = NOT_READ
+        self._known: Timeline | None = None  # what the lists have had since they were first read
+
+    async def prepare(self) -> None:
+        """Find the Source, and see that this directory is its mirror."""
+        self._offered = await self._discovered()
+        self._claim_directory(self._offered.url)
+        self._select(self._options.selection)
+        self._lists = lists_of(self._web, self._offered, skip=self._skip, packages=self._packages)
+        if self._lists is not None:
+            self._recall_lists(self._lists)
+        self.state.commit()
+
+    async def bring_up_to_date(self) -> bool:
+        """Read on from the cursor, or all from the beginning; whether all could be read."""
+        is_begun = self.state.cursor is not None and self.state.fact("incomplete") is None
+        if is_begun and self._lists is not None and self.state.cursor is not None:
+            try:
+                return await self._catch_up(self._lists, self.state.cursor)
+            except HistoryGone as error:
+                log.info("%s", error)
+        return await self._baseline()
+
+    async def follow(self) -> bool:
+        """Plan what the Source publishes, as long as the mirror runs."""
+        while True:
+            try:
+                if self.state.cursor is None or self.state.fact("incomplete") is not None:
+                    await self._baseline()
+                self._trouble = None
+                async with asyncio.timeout(
+                    None if self._is_whole else self._options.relist_seconds
+                ):
+                    await self._follow()
+            except TimeoutError:
+                log.info("reading again what could not be read")
+            except HistoryGone as error:
+                log.info("%s", error)
+                self.state.set_fact("cursor", None)
+            except TryAgain as error:
+                self._trouble = error.detail
+                log.warning("%s; trying again", error.detail)
+                await asyncio.sleep(max(error.retry_after_seconds, 5.0))
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the Source is not known to be read up to now."""
+        if self._trouble is not None or not self._is_whole:
+            return self._trouble or NOT_WHOLE
+        return None if self._follower is None else self._follower.trouble
+
+    @property
+    def has_place(self) -> bool:
+        """Whether there are Change Lists to read again, and a place in them."""
+        return self._lists is not None and self.state.cursor is not None
+
+    async def is_news(self) -> bool:
+        """Whether the lists have what was not known."""
+        lists, cursor = self._lists, self.state.cursor
+        if lists is None or cursor is None:
+            return False
+        if self._known is None:
+            self._known = Timeline(cursor)
+        try:
+            return await self._read_on(lists, self._known)
+        except (HistoryGone, TryAgain, Rejected) as error:
+            log.info("%s", error)
+            return self.state.cursor != cursor
+
+    # --- prepare ----------------------------------------------------------------------------------
+
+    async def _discovered(self) -> Capabilities:
+        """A Source that does not answer is asked again a few times."""
+        is_known, attempt = self.state.fact("source") is not None, 0
+        while True:
+            try:
+                return await discover(self._web, self.url)
+            except TryAgain as error:
+                attempt += 1
+                if attempt >= DISCOVERY_ATTEMPTS and is_known:
+                    raise TryAgain(f"{error.detail}; is the Source running?") from None
+                if attempt >= DISCOVERY_ATTEMPTS:
+                    raise Refused(f"{error.detail}; is the address right?") from None
+                await asyncio.sleep(max(error.retry_after_seconds, 0.4 * 2**attempt))
+
+    def _claim_directory(self, url: str) -> None:
+        directory = self.state.directory
+        if (other := self.state.claim("source", url)) is not None:
+            raise InvalidSettings(
+                f"{directory} is the mirror of {other}: give that address, "
+                f"or take another directory for a copy of {url}"
+            )
+        maps = msgspec.json.encode(self._options.maps).decode()
+        if (other := self.state.claim("maps", maps)) is not None:
+            raise InvalidSettings(
+                f"{directory} was made with another --map: give {_maps_in_words(other)}, "
+                "or take another directory"
+            )
+
+    def _select(self, selection: Selection) -> None:
+        """Another selection than before needs a new baseline, and may not remove too much."""
+        encoded, known = msgspec.json.encode(selection).decode(), self.state.fact("selection")
+        if known == encoded:
+            return
+        if known is not None:
+            self._check_removals(selection)
+            self.state.set_fact("cursor", None)
+        self.state.set_fact("selection", encoded)
+
+    def _check_removals(self, selection: Selection) -> None:
+        """Only what the copy has and the selection leaves out: what the Source deletes may go."""
+        counted = Counter(map(selection.takes, self.state.held()))
+        what, allowed = f"resources of {self.state.directory}", self._options.max_delete
+        refusal = too_many(counted[False], counted.total(), allowed, what)
+        if refusal is not None:
+            raise InvalidSettings(f"{selection} would remove {refusal}")
+
+    def _recall_lists(self, lists: ChangeLists) -> None:
+        known = msgspec.json.decode(
+            self.state.fact("lists") or "[]", type=list[tuple[str, str | None, str | None, int]]
+        )
+        for url, etag, modified, position in known:
+            lists.known(url, Tag(etag, modified), Position(position))
+
+    def _remember_lists(self, lists: ChangeLists) -> None:
+        newest = sorted(lists.read.items(), key=lambda item: item[1].position)[-LISTS_REMEMBERED:]
+        known = [
+            (url, read.tag.etag, read.tag.modified, int(read.position)) for url, read in newest
+        ]
+        self.state.set_fact("lists", msgspec.json.encode(known).decode())
+        self.state.commit()
+
+    # --- from the beginning -----------------------------------------------------------------------
+
+    async def _baseline(self) -> bool:
+        self.state.set_fact("cursor", None)
+        self.state.set_fact("incomplete", None)
+        baseline = Baseline(
+            self._web,
+            self._offered,
+            self.state,
+            self._options.selection,
+            self._report,
+            packages=self._packages,
+            fills=self.state.counts()[0] == 0 or self.state.fact(FILLED) is not None,
+            max_delete=self._options.max_delete,
+        )
+        at = await baseline.plan(self._lists)
+        lists = self._lists if at is not None and baseline.is_of_resources else None
+        if lists is None and self._is_whole:
+            baseline.plan_deletions()
+        self._report(baseline.summary())
+        self.state.set_fact("cursor", None if at is None else str(at))
+        self.state.set_fact("baseline", None if at is None else str(at))
+        self._note_whole(PENDING if baseline.is_complete and self._is_whole else "1")
+        if lists is not None and at is not None:
+            if not await self._join(lists, baseline, at):
+                self.state.set_fact("incomplete", "1")
+            elif self._is_whole:
+                baseline.plan_deletions()  # the changes since are recorded
+        is_whole = baseline.is_complete and self._is_whole
+        self._note_whole(None if is_whole else "1")
+        return is_whole
+
+    async def _join(self, lists: ChangeLists, baseline: "Baseline", at: Position) -> bool:
+        """Read the Change Lists from the baseline on."""
+        try:
+            return await self._catch_up(lists, at)
+        except HistoryGone as error:
+            if (gap := baseline.gap_before(error.begins, at)) is not None:
+                self._skip(gap)
+            self.state.set_fact("cursor", str(error.begins))
+            self.state.set_fact("baseline", str(error.begins))
+            return await self._catch_up(lists, error.begins)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether everything up to the cursor could be read, as far as it is known yet."""
+        return self.state.fact("incomplete") in (None, PENDING)
+
+    def _note_whole(self, incomplete: str | None) -> None:
+        self.state.set_fact("incomplete", incomplete)
+        self.state.commit()
+        self._wake()
+
+    def _skip(self, problem: str) -> None:
+        """Something cannot be read: the next baseline has to find its changes."""
+        self.state.set_fact("incomplete", "1")
+        self._report(Event("skipped", problem=problem))
+
+    # --- from the cursor on -----------------------------------------------------------------------
+
+    async def _catch_up(self, lists: ChangeLists, cursor: Position) -> bool:
+        """Record what the Change Lists have after the cursor; whether all could be read."""
+        self._known = Timeline(cursor)
+        for attempt in range(LIST_ATTEMPTS):
+            try:
+                await self._read_on(lists, self._known)
+            except TryAgain as error:
+                if attempt + 1 < LIST_ATTEMPTS:
+                    await asyncio.sleep(max(error.retry_after_seconds, 0.25 * 2**attempt))
+                    continue
+                self._report(Event("skipped", problem=error.detail))
+            except Rejected as error:
+                self._report(Event("skipped", problem=error.detail))
+            else:
+                return self._is_whole
+            finally:
+                self._kept()
+            return False
+        return False
+
+    async def _read_on(self, lists: ChangeLists, known: Timeline) -> bool:
+        """Record what is not known yet; whether there was any."""
+        is_news = False
+        async with aclosing(lists.after(known.cursor)) as pieces:
+            async for received in pieces:
+                if (new := known.new_in(received)) is not None:
+                    self._record(new)
+                    is_news |= bool(new.changes)
+        self._remember_lists(lists)
+        return is_news
+
+    async def _follow(self) -> None:
+        offered = self._offered
+        if self.state.cursor is None or not (offered.socket or offered.topic or self._lists):
+            await asyncio.sleep(self._options.relist_seconds)
+            self.state.set_fact("cursor", None)
+            return
+        if not (offered.socket or offered.topic):
+            log.info(
+                "there is no channel: reading the Change List every %g s",
+                self._options.poll_seconds,
+            )
+        self._follower = follower = Follower(
+            self.url,
+            cursor=self.state.cursor,
+            web=self._web,
+            offered=offered,
+            lists=self._lists,
+            poll_seconds=self._options.poll_seconds,
+        )
+        self._report(Event("live"))
+        async with aclosing(aiter(follower)) as pieces:
+            async for received in pieces:
+                self._record(received)
+
+    def _record(self, received: Received) -> None:
+        """Record changes and cursor in one transaction; the cursor later if they are packed."""
+        is_packed = self._lists is not None and self._lists.is_in_package
+        record(self.state, received, self._options.selection, is_held_back=is_packed)
+        if is_packed:
+            self._reached = received.until
+        else:
+            self._move_to(received.until)
+        self.state.commit()
+        if received.changes:
+            self._wake()
+
+    def _move_to(self, cursor: Position) -> None:
+        if self.state.cursor is None or cursor > self.state.cursor:
+            self.state.set_fact("cursor", str(cursor))
+
+    def _kept(self) -> None:
+        """The contents of a package are stored: what else it lists is due now."""
+        if self._reached is not None:
+            self._move_to(self._reached)
+            self._reached = None
+        self.state.release(time())
+        self.state.commit()
+        self._wake()
 
 
 class Baseline:
-    """Plans all that the Source has, and hands on the packages where it offers them."""
+    """Plans all that the Source lists, and has its packages unpacked where it offers them."""
 
     def __init__(
         self,
@@ -57,7 +362,7 @@ class Baseline:
         max_delete: float = MAX_DELETE,
     ) -> None:
         self.is_complete = True
-        self.completed: Position | None = None  # when its Source had made it
+        self.completed: Position | None = None  # when its Source had completed it
         self.listed = self.selected = 0
         self._web = web
         self._offered = offered
@@ -76,7 +381,7 @@ class Baseline:
         return (self._offered.resourcelist or self._offered.resourcedump) is not None
 
     async def plan(self, lists: ChangeLists | None) -> Position | None:
-        """Record it; up to where the changes are in it, None if the Source does not say."""
+        """Record it as work; the moment that it is of, None if the Source does not say."""
         self._state.set_fact("generation", str(self._generation))
         if self._fills and self._state.fact(FILLED) is None:
             self._state.set_fact(FILLED, "[]")
@@ -99,9 +404,9 @@ class Baseline:
         return at
 
     def plan_deletions(self) -> None:
-        """What is listed no more is gone, unless that is too much to be believed.
+        """Plan to delete what is no longer listed, unless that is too much to be believed.
 
-        It is called when the changes since are recorded: what they create is in no list yet.
+        To be called when the changes since are recorded: what they create is in no list yet.
         """
         if not self.is_complete:
             return
@@ -116,12 +421,8 @@ class Baseline:
         self._state.plan(deleted, self._generation, time())
         self._state.commit()
 
-    @property
-    def _listing(self) -> str | None:
-        return self._offered.resourcelist or self._offered.resourcedump or self._offered.changelist
-
     def gap_before(self, begins: Position, at: Position) -> str | None:
-        """What is wrong where Change Lists begin after `at`: what changed before stands nowhere.
+        """What is wrong if Change Lists begin after `at`: what changed in between is in no list.
 
         Many a Source lists only what changed after its list was complete.
         """
@@ -130,7 +431,7 @@ class Baseline:
         return f"what changed from {at} to {begins} is in no list of the Source"
 
     def summary(self) -> Event:
-        """How much the Resource List has, how much of it is selected, and what is to be done."""
+        """How much is listed, how much of that is selected, and how much is to be done."""
         selection, has_list = str(self._selection), self._offered.resourcelist is not None
         return Event(
             "baseline",
@@ -143,6 +444,19 @@ class Baseline:
     def skip(self, problem: str) -> None:
         self.is_complete = False
         self._report(Event("skipped", problem=problem))
+
+    @property
+    def _listing(self) -> str | None:
+        return self._offered.resourcelist or self._offered.resourcedump or self._offered.changelist
+
+    def _plan(self, entries: Sequence[Entry], *, is_held_back: bool = False) -> None:
+        wanted = newest(wanted_by(change_of(entry)) for entry in entries if entry.loc)
+        selected = [each for each in wanted if self._selection.takes(each.loc)]
+        due = time() + HELD_BACK_SECONDS * is_held_back
+        self._state.plan(selected, self._generation, due)
+        self.listed += len(wanted)
+
+    # --- Resource Lists ---------------------------------------------------------------------------
 
     # Resource Lists -----------------------------------------------------------------------------
 
@@ -197,15 +511,8 @@ class Baseline:
                     self.skip(f"{url}: {skipped}")
                 return
 
-    def _plan(self, entries: Sequence[Entry], *, is_held_back: bool = False) -> None:
-        wanted = newest(wanted_by(change_of(entry)) for entry in entries if entry.loc)
-        selected = [each for each in wanted if self._selection.takes(each.loc)]
-        due = time() + HELD_BACK_SECONDS * is_held_back
-        self._state.plan(selected, self._generation, due)
-        self.listed += len(wanted)
-
     async def _changes(self, lists: ChangeLists) -> Position | None:
-        """Where there is no list of resources, all changes together are one."""
+        """Where there is no list of resources, all changes together stand for one."""
         at: Position | None = None
         try:
             async for received in lists.after(None):
@@ -216,10 +523,12 @@ class Baseline:
             self.skip(error.detail)
         return at
 
+    # --- Resource Dumps ---------------------------------------------------------------------------
+
     # Resource Dumps -----------------------------------------------------------------------------
 
     async def _dumps(self, url: str) -> Position | None:
-        """What the manifests say; each package is handed on with its manifest."""
+        """Plan what the manifests list; each package is unpacked with its manifest."""
         at: Position | None = None
         async for head, base, entries in self._packages_of(url):
             at, self.completed = position_of(head.md.at), position_of(head.md.completed)
@@ -228,7 +537,7 @@ class Baseline:
         return at
 
     async def _fill(self, url: str) -> None:
-        """The list says what there is; what packages cannot give is fetched one by one.
+        """Take what the list has out of packages; the rest is fetched one by one.
 
         A mirror that was killed goes on with the package that it was at.
         """
@@ -312,309 +621,8 @@ def _joined(index: str, loc: str) -> str:
         raise Refused(f"{index} names {loc[:200]!r}, which is no address") from None
 
 
-log = logging.getLogger(__name__)
-
-DISCOVERY_ATTEMPTS = 4
-LISTS_REMEMBERED = 20
-
-LIST_ATTEMPTS = 3
-PENDING = "pending"  # the deletions of a baseline, until the changes since are read
-
-
-class Planner:
-    """Plans for one mirror; `wake` is called when there is something to do."""
-
-    def __init__(
-        self,
-        url: str,
-        web: Web,
-        state: State,
-        options: Options,
-        *,
-        packages: Unpacking,
-        report: Report,
-        wake: Callable[[], None],
-    ) -> None:
-        self.url = url
-        self.state = state
-        self._web = web
-        self._options = options
-        self._packages = packages
-        packages.when_kept = self._kept
-        self._reached: Position | None = None  # by changes whose package is not kept yet
-        self._report = report
-        self._wake = wake
-        self._offered: Capabilities  # once it is prepared
-        self._lists: ChangeLists | None = None
-        self._follower: Follower | None = None
-        self._trouble: str | None = NOT_READ
-        self._known: Timeline | None = None  # what the lists have had since they were first read
-
-    @property
-    def has_place(self) -> bool:
-        """Whether there are Change Lists to read again, and a place in them."""
-        return self._lists is not None and self.state.cursor is not None
-
-    async def is_news(self) -> bool:
-        """Whether the lists have what was not known."""
-        lists, cursor = self._lists, self.state.cursor
-        if lists is None or cursor is None:
-            return False
-        if self._known is None:
-            self._known = Timeline(cursor)
-        try:
-            return await self._read_on(lists, self._known)
-        except (HistoryGone, TryAgain, Rejected) as error:
-            log.info("%s", error)
-            return self.state.cursor != cursor
-
-    async def prepare(self) -> None:
-        """Find the Source, and see that this directory is its mirror."""
-        self._offered = await self._discovered()
-        self._claim_directory(self._offered.url)
-        self._select(self._options.selection)
-        self._lists = lists_of(self._web, self._offered, skip=self._skip, packages=self._packages)
-        if self._lists is not None:
-            self._recall_lists(self._lists)
-        self.state.commit()
-
-    def _claim_directory(self, url: str) -> None:
-        directory = self.state.directory
-        if (other := self.state.claim("source", url)) is not None:
-            raise InvalidSettings(
-                f"{directory} is the mirror of {other}: give that address, "
-                f"or take another directory for a copy of {url}"
-            )
-        maps = msgspec.json.encode(self._options.maps).decode()
-        if (other := self.state.claim("maps", maps)) is not None:
-            raise InvalidSettings(
-                f"{directory} was made with another --map: give {_maps_in_words(other)}, "
-                "or take another directory"
-            )
-
-    def _select(self, selection: Selection) -> None:
-        """Another selection than before needs a new baseline, and may not remove too much."""
-        encoded, known = msgspec.json.encode(selection).decode(), self.state.fact("selection")
-        if known == encoded:
-            return
-        if known is not None:
-            self._check_removals(selection)
-            self.state.set_fact("cursor", None)
-        self.state.set_fact("selection", encoded)
-
-    def _check_removals(self, selection: Selection) -> None:
-        """Only what the copy has and the selection leaves out: what the Source deletes may go."""
-        counted = Counter(map(selection.takes, self.state.held()))
-        what, allowed = f"resources of {self.state.directory}", self._options.max_delete
-        refusal = too_many(counted[False], counted.total(), allowed, what)
-        if refusal is not None:
-            raise InvalidSettings(f"{selection} would remove {refusal}")
-
-    async def _discovered(self) -> Capabilities:
-        """A Source that does not answer is asked again a few times."""
-        is_known, attempt = self.state.fact("source") is not None, 0
-        while True:
-            try:
-                return await discover(self._web, self.url)
-            except TryAgain as error:
-                attempt += 1
-                if attempt >= DISCOVERY_ATTEMPTS and is_known:
-                    raise TryAgain(f"{error.detail}; is the Source running?") from None
-                if attempt >= DISCOVERY_ATTEMPTS:
-                    raise Refused(f"{error.detail}; is the address right?") from None
-                await asyncio.sleep(max(error.retry_after_seconds, 0.4 * 2**attempt))
-
-    async def bring_up_to_date(self) -> bool:
-        """From the cursor on by Change Lists; else from the beginning. Whether all was read."""
-        is_begun = self.state.cursor is not None and self.state.fact("incomplete") is None
-        if is_begun and self._lists is not None and self.state.cursor is not None:
-            try:
-                return await self._catch_up(self._lists, self.state.cursor)
-            except HistoryGone as error:
-                log.info("%s", error)
-        return await self._baseline()
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether everything up to the cursor could be read, as far as it is known yet."""
-        return self.state.fact("incomplete") in (None, PENDING)
-
-    def _skip(self, problem: str) -> None:
-        """It cannot be read, and its changes are looked for in the next baseline."""
-        self.state.set_fact("incomplete", "1")
-        self._report(Event("skipped", problem=problem))
-
-    async def _baseline(self) -> bool:
-        self.state.set_fact("cursor", None)
-        self.state.set_fact("incomplete", None)
-        baseline = Baseline(
-            self._web,
-            self._offered,
-            self.state,
-            self._options.selection,
-            self._report,
-            packages=self._packages,
-            fills=self.state.counts()[0] == 0 or self.state.fact(FILLED) is not None,
-            max_delete=self._options.max_delete,
-        )
-        at = await baseline.plan(self._lists)
-        lists = self._lists if at is not None and baseline.is_of_resources else None
-        if lists is None and self._is_whole:
-            baseline.plan_deletions()
-        self._report(baseline.summary())
-        self.state.set_fact("cursor", None if at is None else str(at))
-        self.state.set_fact("baseline", None if at is None else str(at))
-        self._note_whole(PENDING if baseline.is_complete and self._is_whole else "1")
-        if lists is not None and at is not None:
-            if not await self._join(lists, baseline, at):
-                self.state.set_fact("incomplete", "1")
-            elif self._is_whole:
-                baseline.plan_deletions()  # the changes since are recorded
-        is_whole = baseline.is_complete and self._is_whole
-        self._note_whole(None if is_whole else "1")
-        return is_whole
-
-    def _note_whole(self, incomplete: str | None) -> None:
-        self.state.set_fact("incomplete", incomplete)
-        self.state.commit()
-        self._wake()
-
-    async def _join(self, lists: ChangeLists, baseline: Baseline, at: Position) -> bool:
-        """From the baseline on."""
-        try:
-            return await self._catch_up(lists, at)
-        except HistoryGone as error:
-            if (gap := baseline.gap_before(error.begins, at)) is not None:
-                self._skip(gap)
-            self.state.set_fact("cursor", str(error.begins))
-            self.state.set_fact("baseline", str(error.begins))
-            return await self._catch_up(lists, error.begins)
-
-    async def _catch_up(self, lists: ChangeLists, cursor: Position) -> bool:
-        """Whether all could be read; what could be is recorded."""
-        self._known = Timeline(cursor)
-        for attempt in range(LIST_ATTEMPTS):
-            try:
-                await self._read_on(lists, self._known)
-            except TryAgain as error:
-                if attempt + 1 < LIST_ATTEMPTS:
-                    await asyncio.sleep(max(error.retry_after_seconds, 0.25 * 2**attempt))
-                    continue
-                self._report(Event("skipped", problem=error.detail))
-            except Rejected as error:
-                self._report(Event("skipped", problem=error.detail))
-            else:
-                return self._is_whole
-            finally:
-                self._kept()
-            return False
-        return False
-
-    async def _read_on(self, lists: ChangeLists, known: Timeline) -> bool:
-        """Record what is not known yet; whether there was any. The rest goes on as planned."""
-        is_news = False
-        async with aclosing(lists.after(known.cursor)) as pieces:
-            async for received in pieces:
-                if (new := known.new_in(received)) is not None:
-                    self._record(new)
-                    is_news |= bool(new.changes)
-        self._remember_lists(lists)
-        return is_news
-
-    def _record(self, received: Received) -> None:
-        """The changes and the cursor, in one transaction; after those of a package, the cursor."""
-        is_packed = self._lists is not None and self._lists.is_in_package
-        record(self.state, received, self._options.selection, is_held_back=is_packed)
-        if is_packed:
-            self._reached = received.until
-        else:
-            self._move_to(received.until)
-        self.state.commit()
-        if received.changes:
-            self._wake()
-
-    def _move_to(self, cursor: Position) -> None:
-        if self.state.cursor is None or cursor > self.state.cursor:
-            self.state.set_fact("cursor", str(cursor))
-
-    def _kept(self) -> None:
-        """What a package has is stored; the rest that it lists is due."""
-        if self._reached is not None:
-            self._move_to(self._reached)
-            self._reached = None
-        self.state.release(time())
-        self.state.commit()
-        self._wake()
-
-    @property
-    def trouble(self) -> str | None:
-        """Why the Source is not known to be read up to now."""
-        if self._trouble is not None or not self._is_whole:
-            return self._trouble or NOT_WHOLE
-        return None if self._follower is None else self._follower.trouble
-
-    async def follow(self) -> bool:
-        while True:
-            try:
-                if self.state.cursor is None or self.state.fact("incomplete") is not None:
-                    await self._baseline()
-                self._trouble = None
-                async with asyncio.timeout(
-                    None if self._is_whole else self._options.relist_seconds
-                ):
-                    await self._follow()
-            except TimeoutError:
-                log.info("reading again what could not be read")
-            except HistoryGone as error:
-                log.info("%s", error)
-                self.state.set_fact("cursor", None)
-            except TryAgain as error:
-                self._trouble = error.detail
-                log.warning("%s; trying again", error.detail)
-                await asyncio.sleep(max(error.retry_after_seconds, 5.0))
-
-    async def _follow(self) -> None:
-        offered = self._offered
-        if self.state.cursor is None or not (offered.socket or offered.topic or self._lists):
-            await asyncio.sleep(self._options.relist_seconds)
-            self.state.set_fact("cursor", None)
-            return
-        if not (offered.socket or offered.topic):
-            log.info(
-                "there is no channel: reading the Change List every %g s",
-                self._options.poll_seconds,
-            )
-        self._follower = follower = Follower(
-            self.url,
-            cursor=self.state.cursor,
-            web=self._web,
-            offered=offered,
-            lists=self._lists,
-            poll_seconds=self._options.poll_seconds,
-        )
-        self._report(Event("live"))
-        async with aclosing(aiter(follower)) as pieces:
-            async for received in pieces:
-                self._record(received)
-
-    def _remember_lists(self, lists: ChangeLists) -> None:
-        newest = sorted(lists.read.items(), key=lambda item: item[1].position)[-LISTS_REMEMBERED:]
-        known = [
-            (url, read.tag.etag, read.tag.modified, int(read.position)) for url, read in newest
-        ]
-        self.state.set_fact("lists", msgspec.json.encode(known).decode())
-        self.state.commit()
-
-    def _recall_lists(self, lists: ChangeLists) -> None:
-        known = msgspec.json.decode(
-            self.state.fact("lists") or "[]", type=list[tuple[str, str | None, str | None, int]]
-        )
-        for url, etag, modified, position in known:
-            lists.known(url, Tag(etag, modified), Position(position))
-
-
 def _maps_in_words(maps: str) -> str:
-    """As the command line has them."""
+    """As options of the command line."""
     import shlex  # noqa: PLC0415 - seldom needed
 
     pairs = msgspec.json.decode(maps, type=tuple[Map, ...])
