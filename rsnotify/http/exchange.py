@@ -1,13 +1,13 @@
 """The requests of one HTTP/1.1 connection, and their responses.
 
-Requests are read with httptools, with limits on everything. A head has a maximum size and one
-deadline. A body may take long as long as content keeps coming; chunk extensions and trailers do not
-count as content, and trailers are dropped. After the last request, or an invalid one, nothing more
-is read.
+`RequestReader` parses requests with httptools, with limits on everything. A head has a maximum size
+and one deadline. A body may take long as long as content keeps coming; chunk extensions and
+trailers do not count as content, and trailers are dropped. After the last request, or an invalid
+one, nothing more is read.
 
-Each request is an exchange with the ASGI application. Head and first body part leave in one write.
-A response that begins before its request is complete ends the connection. URLs may contain a token,
-so only the path is logged.
+`Exchange` gives each request to the ASGI application and writes its response. Head and first body
+part leave in one write. A response that begins before its request is complete ends the connection.
+URLs may contain a token, so only the path is logged.
 """
 
 import asyncio
@@ -27,39 +27,8 @@ log = logging.getLogger(__name__)
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-# --- responses -----------------------------------------------------------------------------------
 
-
-def render_head(status: int, headers: Headers) -> bytes:
-    """The head of a response. A line break in a header is an error, never sent."""
-    lines = [STATUS_LINES[status], *map(b": ".join, headers)]
-    head = b"\r\n".join(lines)
-    ends = len(lines) - 1
-    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
-        raise RuntimeError("a header of the response contains a line break")
-    return head + b"\r\n\r\n"
-
-
-def plain_head(status: int, body: bytes) -> Message:
-    """The start of a plain-text response, the last one of its connection."""
-    headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
-        (b"content-length", b"%d" % len(body)),
-        (b"connection", b"close"),
-    ]
-    return {"type": "http.response.start", "status": status, "headers": headers}
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
-STATUS_LINES = {
-    status: f"HTTP/1.1 {status} {_phrase(status)}".encode() for status in range(200, 600)
-}
+# --- an exchange with the application -------------------------------------------------------------
 
 
 JOINED_BYTES = 64 * 1024  # a larger body part is not copied to join it with the head
@@ -134,7 +103,7 @@ class Exchange:
         self._is_chunked = False
         self._remaining: int | None = None  # of the content-length
 
-    # --- called by the connection ----------------------------------------------------------------
+    # --- called by the connection -----------------------------------------------------------------
 
     def feed(self, body: bytes) -> None:
         self._parts.append(body)
@@ -160,7 +129,7 @@ class Exchange:
         if not waiter.done():
             waiter.set_result(None)
 
-    # --- the conversation with the application ---------------------------------------------------
+    # --- the conversation with the application ----------------------------------------------------
 
     async def run(self, app: ASGIApp) -> None:
         try:
@@ -176,6 +145,42 @@ class Exchange:
             if not self.is_answered and not self.is_disconnected:
                 self._log_unfinished()
                 await self._answer_error()
+
+    async def receive(self) -> Message:
+        if self.expects_continue:
+            self._send_continue()
+        while not (self._parts or self._has_ended()):
+            self._connection.resume_reading()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self.is_disconnected or self.is_answered:
+            return {"type": "http.disconnect"}
+        parts, self._parts, self._size = self._parts, [], 0
+        self._is_all_received = self.is_whole
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
+
+    async def send(self, message: Message) -> None:
+        if self._connection.output.is_full and not self.is_disconnected:
+            await self._connection.output.wait()
+        if self.is_disconnected:
+            return
+        if not self.is_begun:
+            self._send_start(message)
+        elif not self.is_answered:
+            self._send_body(message)
+        else:
+            raise RuntimeError(f"{message['type']} after the end of the response")
+
+    def _has_ended(self) -> bool:
+        """No more of the body will come, and the application does not know that yet."""
+        is_whole = self.is_whole and not self._is_all_received
+        return is_whole or self.is_disconnected or self.is_answered
+
+    def _send_continue(self) -> None:
+        self.expects_continue = False
+        if not (self._parts or self.is_whole or self.is_begun or self.is_disconnected):
+            self._connection.transport.write(CONTINUE)
 
     def _log_unfinished(self) -> None:
         """A response that has begun was broken off on purpose, and the reason was logged."""
@@ -199,43 +204,7 @@ class Exchange:
         if not self.is_answered and not self.is_disconnected:
             self._connection.transport.abort()
 
-    async def receive(self) -> Message:
-        if self.expects_continue:
-            self._send_continue()
-        while not (self._parts or self._has_ended()):
-            self._connection.resume_reading()
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        if self.is_disconnected or self.is_answered:
-            return {"type": "http.disconnect"}
-        parts, self._parts, self._size = self._parts, [], 0
-        self._is_all_received = self.is_whole
-        body = parts[0] if len(parts) == 1 else b"".join(parts)
-        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
-
-    def _has_ended(self) -> bool:
-        """No more of the body will come, and the application does not know that yet."""
-        is_whole = self.is_whole and not self._is_all_received
-        return is_whole or self.is_disconnected or self.is_answered
-
-    def _send_continue(self) -> None:
-        self.expects_continue = False
-        if not (self._parts or self.is_whole or self.is_begun or self.is_disconnected):
-            self._connection.transport.write(CONTINUE)
-
-    async def send(self, message: Message) -> None:
-        if self._connection.output.is_full and not self.is_disconnected:
-            await self._connection.output.wait()
-        if self.is_disconnected:
-            return
-        if not self.is_begun:
-            self._send_start(message)
-        elif not self.is_answered:
-            self._send_body(message)
-        else:
-            raise RuntimeError(f"{message['type']} after the end of the response")
-
-    # --- the answer ------------------------------------------------------------------------------
+    # --- the response -----------------------------------------------------------------------------
 
     def _send_start(self, message: Message) -> None:
         if message["type"] != "http.response.start":
@@ -248,7 +217,7 @@ class Exchange:
         self.is_begun = True
 
     def _decide_headers(self, given: Headers) -> Headers:
-        """All of the response; what the connection does next is decided here."""
+        """All headers of the response; whether the connection stays open is decided here."""
         headers = list(self._connection.server_state.default_headers)
         for name, value in given:
             if name == b"connection":
@@ -264,7 +233,7 @@ class Exchange:
         return headers
 
     def _choose_framing(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """The end of a response without a length: the last chunk, or the end of the connection."""
+        """Decide what ends a response without a length: the last chunk, or the connection's end."""
         self._is_chunked = self.scope["http_version"] == "1.1"
         if self._is_chunked:
             headers.append((b"transfer-encoding", b"chunked"))
@@ -312,7 +281,40 @@ class Exchange:
             self._connection.transport.write(head + data)
 
 
-# --- requests ------------------------------------------------------------------------------------
+def render_head(status: int, headers: Headers) -> bytes:
+    """The head of a response. A line break in a header is an error, never sent."""
+    lines = [STATUS_LINES[status], *map(b": ".join, headers)]
+    head = b"\r\n".join(lines)
+    ends = len(lines) - 1
+    if head.count(b"\n") != ends or head.count(b"\r") != ends or b"\0" in head:
+        raise RuntimeError("a header of the response contains a line break")
+    return head + b"\r\n\r\n"
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+STATUS_LINES = {
+    status: f"HTTP/1.1 {status} {_phrase(status)}".encode() for status in range(200, 600)
+}
+
+
+def plain_head(status: int, body: bytes) -> Message:
+    """The start of a plain-text response, the last one of its connection."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+# --- requests -------------------------------------------------------------------------------------
+
 
 HEAD_BYTES = 64 * 1024
 HEAD_FIELDS = 256
@@ -322,6 +324,7 @@ FRAMING_BYTES = 16 * 1024  # chunk extensions and trailers, between two parts of
 
 IDLE, HEAD, BODY, CLOSED = range(4)  # what is being read
 ASGI = {"version": "3.0", "spec_version": "2.3"}
+
 MALFORMED = 400, "The request is not valid HTTP/1.1."
 TOO_LONG = 431, "The head of the request is too long."
 ADDRESS_TOO_LONG = 414, "The address is too long, or has too many parameters."
@@ -329,30 +332,6 @@ AMBIGUOUS = (
     400,
     "Send one Host header, and a body with Content-Length or with Transfer-Encoding: chunked.",
 )
-
-
-def is_unambiguous(version: str, headers: Headers) -> bool:
-    """Whether each proxy on the way has read the same host and body (RFC 9112, 3.2 and 6)."""
-    hosts = encodings = 0
-    encoding = b""
-    for name, value in headers:
-        if name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding":
-            encodings, encoding = encodings + 1, value.lower()
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
-        return False
-    return encodings == 0 or (encodings == 1 and encoding == b"chunked" and version == "1.1")
-
-
-def head_length(url: bytes, headers: Headers) -> int:
-    """The length of a head, as far as it has been read."""
-    return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
-
-
-def render_request(url: bytes, headers: Headers) -> bytes:
-    lines = [b"GET %b HTTP/1.1" % url, *(b"%b: %b" % header for header in headers), b"", b""]
-    return b"\r\n".join(lines)
 
 
 class RequestHandler(ExchangeConnection, Protocol):
@@ -389,7 +368,7 @@ class RequestReader:
         self._headers: list[tuple[bytes, bytes]] = []
 
     def read(self, data: bytes) -> None:
-        """Parse. A request that comes complete, as most do, needs no deadline."""
+        """Parse this data. A request that comes complete, as most do, needs no deadline."""
         self._has_begun = self._has_content = False
         self._must_measure = self.state == HEAD or len(data) > HEAD_BYTES
         self._parse(data)
@@ -416,7 +395,7 @@ class RequestReader:
             self._handler.refuse(*MALFORMED)
 
     def _parsed(self, data: bytes) -> bytes:
-        """Parse; return the rest of the data that follows a request for another protocol."""
+        """Parse, and return the data that follow a request for another protocol."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -425,28 +404,7 @@ class RequestReader:
             self._handler.upgrade(render_request(self._url, self._headers))
         return b""
 
-    # --- how much, and how long ------------------------------------------------------------------
-
-    def _measure_head(self, size: int) -> None:
-        """Estimate the size of an incomplete head; `_check_head` measures the complete one."""
-        self._head_bytes += head_length(self._url, self._headers) if self._has_begun else size
-        if self._head_bytes > 2 * HEAD_BYTES:
-            self._handler.refuse(*TOO_LONG)
-        elif self._has_begun:
-            self._is_timed = True
-            self._handler.start_head_deadline()
-
-    def _measure_body(self, size: int) -> None:
-        if self._has_content:
-            self._framing_bytes = 0
-            self._is_timed = True
-            self._handler.start_body_deadline()
-        else:
-            self._framing_bytes += size
-            if self._framing_bytes > FRAMING_BYTES:
-                self._handler.refuse(400, "The body has too many chunk extensions or trailers.")
-
-    # --- called by the parser --------------------------------------------------------------------
+    # --- called by the parser ---------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         if self.state == CLOSED:
@@ -520,6 +478,7 @@ class RequestReader:
             raise _StopParsing
 
     def _scope(self, version: str) -> Scope:
+        """The request as ASGI describes it."""
         raw_path, _, query = self._url.partition(b"?")
         if raw_path[:1] != b"/" or not self._url.isascii() or b"#" in self._url:
             raw_path, query = self._split_whole_url()
@@ -553,10 +512,31 @@ class RequestReader:
                 return value
         return b""
 
-    # --- requests for another protocol -----------------------------------------------------------
+    # --- how much, and how long -------------------------------------------------------------------
+
+    def _measure_head(self, size: int) -> None:
+        """Estimate the size of an incomplete head; `_check_head` measures the complete one."""
+        self._head_bytes += head_length(self._url, self._headers) if self._has_begun else size
+        if self._head_bytes > 2 * HEAD_BYTES:
+            self._handler.refuse(*TOO_LONG)
+        elif self._has_begun:
+            self._is_timed = True
+            self._handler.start_head_deadline()
+
+    def _measure_body(self, size: int) -> None:
+        if self._has_content:
+            self._framing_bytes = 0
+            self._is_timed = True
+            self._handler.start_body_deadline()
+        else:
+            self._framing_bytes += size
+            if self._framing_bytes > FRAMING_BYTES:
+                self._handler.refuse(400, "The body has too many chunk extensions or trailers.")
+
+    # --- requests for another protocol ------------------------------------------------------------
 
     def _begin_upgrade(self, scope: Scope) -> bool:
-        """True for a WebSocket; requests for any other protocol are answered as HTTP."""
+        """Whether it is a WebSocket; requests for any other protocol are answered as HTTP."""
         has_body = self._value_of(b"transfer-encoding") or self._value_of(b"content-length") > b"0"
         is_websocket = self._value_of(b"upgrade").lower() == b"websocket"
         self._is_upgrading = is_websocket and scope["method"] == "GET" and not has_body
@@ -575,3 +555,27 @@ class RequestReader:
 
 class _StopParsing(Exception):
     """Raised in a callback, so that the parser reads no further."""
+
+
+def is_unambiguous(version: str, headers: Headers) -> bool:
+    """Whether each proxy on the way has read the same host and body (RFC 9112, 3.2 and 6)."""
+    hosts = encodings = 0
+    encoding = b""
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            encodings, encoding = encodings + 1, value.lower()
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        return False
+    return encodings == 0 or (encodings == 1 and encoding == b"chunked" and version == "1.1")
+
+
+def head_length(url: bytes, headers: Headers) -> int:
+    """The length of a head, as far as it has been read."""
+    return len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
+
+
+def render_request(url: bytes, headers: Headers) -> bytes:
+    lines = [b"GET %b HTTP/1.1" % url, *(b"%b: %b" % header for header in headers), b"", b""]
+    return b"\r\n".join(lines)
