@@ -1,8 +1,8 @@
-"""Which endpoint answers a request, what it reads, and what becomes of its answer or its error.
+"""Find the endpoint that answers a request, read its body, and turn its errors into answers.
 
-The first route answers that has the request's path and its method. A posted body is read with a
-limit. An error in an endpoint becomes its answer, a problem document. An error in an answer that
-has begun is the server's, which breaks it off.
+The first route that has the path and the method of the request answers it. A posted body is read up
+to a limit. An error in an endpoint is answered as a problem document. After an error in an answer
+that has begun, the server breaks it off.
 """
 
 import logging
@@ -56,7 +56,7 @@ def _unzipped(body: bytes, most: int) -> bytes:
 
 
 async def read_body(request: Request, limit: int, advice: str = "send less") -> bytes:
-    """The whole body; refused with advice as soon as it is known to be too long."""
+    """The whole body; as soon as it is too long it is refused, with advice."""
     if int(request.headers.get("content-length", 0)) > limit:
         raise _too_large(limit, advice)
     parts, size, is_last = [], 0, False
@@ -80,7 +80,7 @@ def _too_large(limit: int, advice: str) -> Rejected:
 
 
 class JsonResponse(Response):
-    """Its headers are made here: nothing of them has to be found out."""
+    """An answer in JSON. Its headers are made here, without starlette's detours."""
 
     def __init__(
         self, content: object, status: int = 200, media_type: bytes = b"application/json"
@@ -130,11 +130,11 @@ SocketEndpoint = Callable[[WebSocket], Awaitable[None]]
 
 
 class RequestHeaders(Headers):
-    """Of a request: they never change, and several are asked for."""
+    """The headers of a request. They never change, so each is looked up in a dict."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope=scope)
-        self._first = dict(reversed(self._list))  # of each name
+        self._first = dict(reversed(self._list))  # of several with one name
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
         value = self._first.get(_raw(key))
@@ -143,12 +143,12 @@ class RequestHeaders(Headers):
 
 @lru_cache(maxsize=256)
 def _raw(name: str) -> bytes:
-    """The name of a header as it is in a scope; the hub asks for some twenty."""
+    """The name of a header as a scope has it; the hub asks for some twenty names."""
     return name.lower().encode("latin-1")
 
 
 class RoutedRequest(Request):
-    """Its headers are an attribute; starlette tests at each use whether there are any yet."""
+    """A request whose headers are an attribute; starlette tests at each use whether they are."""
 
     headers: Headers = Headers()
 
@@ -158,7 +158,7 @@ class RoutedRequest(Request):
 
 
 class Route:
-    """What is at an address: `{name}` in its path is a parameter, one segment long."""
+    """An endpoint and its address: `{name}` in the path is a parameter, one segment long."""
 
     def __init__(self, path: str, endpoint: Endpoint, methods: Collection[str] = ("GET",)) -> None:
         self.path = path
@@ -168,7 +168,7 @@ class Route:
 
 
 class WebSocketRoute:
-    """The same for WebSockets."""
+    """An endpoint for WebSockets."""
 
     def __init__(self, path: str, endpoint: SocketEndpoint) -> None:
         self.path = path
@@ -180,7 +180,7 @@ Routes = Sequence[Route | WebSocketRoute]
 
 
 class Application:
-    """The ASGI application with these routes; what answers where there is none is put `around`."""
+    """The ASGI application with these routes; `around` wraps the answers where there is none."""
 
     def __init__(
         self, routes: Routes, around: Callable[[ASGIApp], ASGIApp] = lambda app: app

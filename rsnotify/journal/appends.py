@@ -1,12 +1,13 @@
 """Appends to the journals: which go to Redis together, and what becomes of each.
 
-An append is one atom (`append.lua`) that Redis knows again, so it can be repeated at any time. It
-is answered only when Redis has it, and refused only when Redis does not have it, as far as that can
-be known in a bounded time. Appends that arrive while a round is on its way to Redis travel together
-in the next one, so a busy hub pays for one `fsync` a round. (A single flight would not do: each
-append has an answer of its own, and none may join a round that has begun.)
+An append is one atom (`append.lua`). Redis recognises one that is repeated, so it can be repeated
+at any time. It is answered only when Redis has it, and refused only when Redis does not have it, as
+far as that can be known in a bounded time. Appends that arrive while a round is on its way to Redis
+travel together in the next one, so a busy hub pays for one `fsync` a round. (A single flight would
+not do: each append has an answer of its own, and none may join a round that has begun.)
 
-First, how a journal is kept in Redis: keys, the arguments of `journal.lua`, rows as they are read.
+`Appends` takes them, a `_Lane` for each server holds those that wait, its writers send rounds. The
+module begins with the keys and arguments of `journal.lua`, and rows as they are read.
 """
 
 import asyncio
@@ -78,7 +79,7 @@ def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]
 
 
 def rows_of(entries: Sequence[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
-    """The rows; the field of an entry is the note of a key, or empty."""
+    """The rows of stream entries; the field of an entry is the note of a key, or empty."""
     xmls = spell_out_each([fields[1] for _, fields in entries])
     return [
         KeyedRow(_position(stream_id), xml, note) if note else (_position(stream_id), xml)
@@ -87,12 +88,12 @@ def rows_of(entries: Sequence[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
 
 
 def remembered_key(channel: ChannelName, created: int, digest: str) -> str:
-    """What journal.lua calls what it remembers of a key."""
+    """The key of Redis under which journal.lua remembers an idempotency key."""
     return f"{keys.remembered(channel)}{int(created)}:{digest}"
 
 
 def parse_known(known: bytes) -> tuple[str, Position, Position]:
-    """The fingerprint and the interval of what is remembered of a key."""
+    """The fingerprint and the interval that are remembered of an idempotency key."""
     fingerprint, from_, until = known.decode().split(" ")
     return fingerprint, Position(int(from_)), Position(int(until))
 
@@ -162,7 +163,7 @@ class PendingAppend(msgspec.Struct, eq=False):
     is_taken: bool = False  # into a round: Redis may have it
 
     def give_up(self) -> None:
-        """Its Source has waited for long enough, if it can find out later what became of it."""
+        """Answer a Source that has waited for long, if it can find out later what became of it."""
         if not self.answer.done() and (self.submission.key or not self.is_taken):
             self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
@@ -182,7 +183,7 @@ class PendingAppend(msgspec.Struct, eq=False):
 
 
 class Round(NamedTuple):
-    """Which round a call belongs to, so that it is known again when it is repeated."""
+    """The round of a call, by which Redis recognises the call if it is repeated."""
 
     process: str
     writer: str  # makes one round after the other
@@ -252,7 +253,7 @@ def fail_all(group: Sequence[PendingAppend], error: Exception) -> None:
 def _rows(
     fragments: Sequence[Fragment], until: int, positions: Sequence[int] = (), *, is_repeated: bool
 ) -> tuple[Row, ...]:
-    """Where each change stands; without positions they end at `until`, one behind the other."""
+    """The changes with their positions; without these they end at `until`, one µs apart."""
     if positions:
         pairs = zip(positions, fragments, strict=True)
         return tuple((Position(at), fragment.xml) for at, fragment in pairs if at)
@@ -274,7 +275,7 @@ APPEND_SECONDS = 2.5  # a Source gets 503 before three seconds have passed, unle
 CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
 AGAIN_SECONDS = 0.1
 WRITERS = 2  # one packs the next round while Redis works on the other
-ROUND_CHANGES = 4_000  # more go together in one request only: Redis is busy for some 40 ms
+ROUND_CHANGES = 4_000  # in a round, unless one request has more: Redis is busy for some 40 ms
 ROUND_BYTES = ENTRIES_BYTES
 WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
 
@@ -292,7 +293,7 @@ UNCERTAIN = (
 
 
 class _Patience:
-    """Ends the waiting of appends that have not been answered for too long, in their order."""
+    """Gives up on appends that have not been answered for too long, in their order."""
 
     def __init__(self) -> None:
         self._waiting: deque[PendingAppend] = deque()
@@ -319,7 +320,7 @@ class _Patience:
 
 
 class _Lane:
-    """The appends that wait for one server: no other server's wait for them."""
+    """The appends that wait for one server; appends to other servers do not wait for these."""
 
     def __init__(self, writers: Iterable[str]) -> None:
         self.waiting: deque[PendingAppend] = deque()
@@ -328,7 +329,7 @@ class _Lane:
 
 
 class Appends:
-    """What this process appends, to every channel's journal."""
+    """Appends what this process publishes, to the journal of every channel."""
 
     def __init__(self, client: Client, window: tuple[int, int, int]) -> None:
         self._client = client
@@ -347,7 +348,7 @@ class Appends:
     async def append(
         self, channel: ChannelName, submission: Submission, *, seen: Position = UNSEEN
     ) -> Appended:
-        """Append all of it or nothing; nothing to a journal that has not got as far as `seen`."""
+        """Append all of it or nothing; nothing if the journal ends before `seen`."""
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
         answer = asyncio.get_running_loop().create_future()
@@ -367,7 +368,7 @@ class Appends:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of changes that wait for a round to Redis."""
+        """The size of all changes that wait for a round to Redis."""
         return self._waiting_bytes
 
     def _lane_of(self, channel: ChannelName) -> _Lane:
@@ -426,8 +427,8 @@ class Appends:
                 fail_all(group, error)
 
     async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The replies, and behind them the version of the sets; asked for again as long as nobody
-        knows what became of the commands."""
+        """The replies, and after them the version of the sets; the commands are repeated as long as
+        nobody knows what became of them."""
         until = monotonic() + CERTAIN_SECONDS
         replies: list[Any]
         try:

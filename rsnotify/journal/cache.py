@@ -1,6 +1,6 @@
-"""What of the journals is kept in memory: each channel's newest notifications, within one limit.
+"""What is kept in memory of the journals: each channel's newest notifications, within one limit.
 
-Everything here can be read again from the journal, but for what is remembered for repairs, so any
+Everything here can be read again from the journal, except what is remembered for repairs, so any
 entry may be released at any time. A channel that nobody reads is released after a while even if
 there is room.
 
@@ -42,12 +42,12 @@ class Budget(Generic[Owner]):
         return self._evicted() if self.total > self.limit else []
 
     def forget(self, owner: Owner) -> None:
-        """The owner holds nothing any more."""
+        """Forget the owner, which holds nothing any more."""
         size, _ = self._kept.pop(owner, NOTHING)
         self.total -= size
 
     def idle(self, since: float) -> list[Owner]:
-        """The owners that have not been used since then."""
+        """The owners that have not been used since that time."""
         return [owner for owner, (_, used_at) in self._kept.items() if used_at < since]
 
     def _evicted(self) -> list[Owner]:
@@ -102,7 +102,7 @@ class Cache:
             other.release()
 
     def forget(self, entry: CacheEntry) -> None:
-        """The entry does not exist any more."""
+        """Forget an entry that does not exist any more."""
         self._budget.forget(entry)
 
     def release_idle(self) -> None:
@@ -152,7 +152,7 @@ class Tail:
         self._forget(len(self._notifications))
 
     def _drop_oldest(self) -> None:
-        """Drop half of it: dropping one at a time would shift the list at every push."""
+        """Drop the older half: to drop one at a time would shift the list at every push."""
         size, number = self.size, 0
         while size > self._max_bytes // 2 and number < len(self._notifications) - 1:
             size -= self._notifications[number].size
@@ -179,7 +179,7 @@ class Tail:
         return self._notifications[-1] if self._notifications else None
 
     def run_from(self, first: Notification, *, changes: int, size: int) -> list[Notification]:
-        """It and those that join it, as long as all together stay within these limits."""
+        """This notification and those that join it, up to these limits."""
         run: list[Notification] = []
         following: Notification | None = first
         while following is not None:

@@ -1,8 +1,7 @@
 """A channel as this process follows it: gives each notification to every watcher, once, in order.
 
-What is kept in memory has a limit and can be read again from the journal.
-
-`Feeds` has those of all channels, and which of them have changes to read.
+What is kept in memory has a limit and can be read again from the journal. `Feeds` holds the feeds
+of all channels, and knows which of them have changes to read.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ class Watcher(Protocol):
 
     @property
     def writes(self) -> int:
-        """To how many readers a push writes at once."""
+        """The number of readers to which a push writes at once."""
 
     def push(self, notification: Notification) -> None: ...
 
@@ -51,7 +50,7 @@ class Watcher(Protocol):
 
 
 class _Arrival:
-    """Waits for a position."""
+    """A watcher that waits until its channel has reached a position."""
 
     writes = 0
 
@@ -69,7 +68,7 @@ class _Arrival:
             self.future.set_result(None)
 
     def turn_private(self) -> None:
-        """The caller has shown its right before."""
+        """It stays: who waits has shown its right before."""
 
     def end(self) -> None:
         if not self.future.done():
@@ -140,7 +139,7 @@ class Feed:
     stays_when_idle = is_watched
 
     def watch(self, watcher: Watcher) -> None:
-        """Let it have each notification from now on."""
+        """Give it each notification from now on."""
         if self._watchers is None:
             self._watchers = set()
         self._watchers.add(watcher)
@@ -151,7 +150,7 @@ class Feed:
             self._watchers = self._watchers or None
 
     def writes_at_most(self, few: int) -> bool:
-        """Whether a push writes to so few readers, or fewer; with many watchers it stops early."""
+        """Whether a push writes to at most so many readers; counted only if watchers are as few."""
         watchers = self.watchers
         return len(watchers) <= few and sum(watcher.writes for watcher in watchers) <= few
 
@@ -219,8 +218,8 @@ class Feed:
                 )
 
     def owed_since(self, cursor: Position) -> Position | None:
-        """When the oldest change after the cursor came: that of its notification if it is in the
-        tail, else not before the cursor. None at the head."""
+        """The time since when a reader at the cursor is owed changes: that of the next notification
+        if the tail has it, else the cursor itself. None at the head."""
         if cursor >= self.tail.head:
             return None
         found = self.tail.next_after(cursor)
@@ -237,7 +236,7 @@ class Feed:
         return joined
 
     def _has_room(self, joined: Notification) -> bool:
-        """Whether what has come since would have gone into it."""
+        """Whether the next notification would have fitted in."""
         following = self.tail.next_after(joined.until)
         return (
             following is not None
@@ -273,7 +272,7 @@ class Feeds:
         return feed.is_watched or feed in self._cache
 
     def knows(self, channel: ChannelName, created: str) -> bool:
-        """Whether there is a feed of it, of the set that was created then."""
+        """Whether there is a feed of the channel, of the set that was created then."""
         feed = self._feeds.get(channel)
         return feed is not None and feed.created == created
 
@@ -305,8 +304,8 @@ class Feeds:
     def compare(
         self, channel: ChannelName, created: str, standing: Standing | Exception | None
     ) -> bool:
-        """Update a feed from its journal; a feed whose journal cannot be read stays. False if they
-        are to be compared once more: there was no feed, or no journal could be found."""
+        """Update a feed from its journal; a feed whose journal cannot be read stays. False if it is
+        to be compared once more: there was no feed, or no journal could be found."""
         was_known = self.knows(channel, created)
         if standing is None:
             self._end([channel])
@@ -340,7 +339,7 @@ class Feeds:
     # --- which have grown ------------------------------------------------------------------------
 
     def note_growth(self) -> set[str]:
-        """The sets that get changes from now on are put into this; the caller takes them out."""
+        """A collection to which each set is added that gets changes from now on."""
         noted: set[str] = set()
         self._noting.append(noted)
         return noted
@@ -364,14 +363,14 @@ class Feeds:
             interval, count = stored.interval, len(stored.rows)
             key = UsedKey(submission.digest, submission.fingerprint, *interval, count)
         rows = (*stored.before, *stored.rows)
-        # Where a request was put again by a repair, nothing need be where its interval begins.
+        # A request that a repair has stored again need not follow any change.
         begin = None if stored.is_repeated else stored.from_
         feed.memory.appended(rows, stored.until, key, begin=begin)
         self._cache.use(feed.memory)
 
     def remember_served(self, channel: ChannelName, rows: Sequence[Row]) -> None:
-        """What was read for somebody who is behind, or polls: as a rule it was remembered when it
-        was followed, but not while nobody read the channel."""
+        """Remember what was read for somebody who is behind, or polls. As a rule it was remembered
+        when it was followed, but not while nobody read the channel."""
         feed = self._feeds.get(channel)
         if feed is not None and rows and feed.memory.served(rows):
             self._cache.use(feed.memory)
@@ -382,7 +381,7 @@ class Feeds:
         return Position(0) if feed is None else max(feed.tail.head, feed.memory.newest)
 
     def best_remembered(self) -> list[Feed]:
-        """All feeds; first those of which something is remembered."""
+        """All feeds; those for which changes are remembered come first."""
         return sorted(self._feeds.values(), key=lambda feed: not feed.memory.rows)
 
     # --- which have changes to read --------------------------------------------------------------
@@ -392,7 +391,7 @@ class Feeds:
         return bool(self._rung)
 
     def ring(self, channel: ChannelName, head: Position) -> None:
-        """The channel's journal ends here: if that is news, wake the task that follows."""
+        """The channel's journal ends here: if that is new, wake the task that follows."""
         feed = self._feeds.get(channel)
         if feed is not None and head > feed.tail.head:
             feed.newest_known = max(feed.newest_known, head)
@@ -404,16 +403,16 @@ class Feeds:
                 self._rung[channel] = head
 
     def ring_again(self, channel: ChannelName, head: Position) -> None:
-        """More has been rung for than was read."""
+        """Not all that the bell announced was read."""
         self._rung.setdefault(channel, head)
 
     def forget_rung(self) -> list[ChannelName]:
-        """Those that rang: a check finds the same changes."""
+        """The channels that rang; a check will find their changes."""
         rung, self._rung = self._rung, {}
         return list(rung)
 
     def take_rung(self) -> dict[ChannelName, tuple[Feed, Position]]:
-        """The feeds to read on, and how far. Those without readers move on without reading."""
+        """The feeds to read, and up to where. Feeds without readers skip to there at once."""
         rung, self._rung = self._rung, {}
         found: dict[ChannelName, tuple[Feed, Position]] = {}
         for channel, head in rung.items():

@@ -1,11 +1,11 @@
 """Follows all journals and pushes what is new to the feeds.
 
-The bell and the clock wake it; without the bell it is only slower. What this process knows is also
-compared with Redis: the sets once a second, the journals in turn (see `CompareSchedule`), and at
-once what this process changes itself. All of that under one lock, so that nobody changes the sets
-between reading and comparing.
+The bell and the clock wake `Following`; without the bell it is only slower. `Checking` compares
+what this process knows with Redis: the sets once a second, the journals in turn
+(`CompareSchedule`), and at once what this process changes itself. It does so under one lock, so
+that nobody changes the sets between reading and comparing.
 
-What this process has appended itself it pushes from memory (`appended`), before the bell rings.
+What this process has appended itself is pushed from memory (`appended`), before the bell rings.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class CompareSchedule:
         self._connections = 0
 
     def look_at_all(self) -> None:
-        """Something may have been missed: go round once as fast as is reasonable."""
+        """Something may have been missed: compare all once, as fast as is reasonable."""
         self._left = self._begin()
         self._is_urgent = True
 
@@ -94,7 +94,7 @@ class CompareSchedule:
 
 TICK_SECONDS = 1.0
 CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
-AT_ONCE = 2_000  # journals to ask about in one journey
+AT_ONCE = 2_000  # journals to ask about in one round trip
 
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
@@ -170,8 +170,8 @@ class Checking:
             await self.update()
 
     async def check_changed_sets(self) -> None:
-        """Check which sets exist if any was changed; before what was read is given to anybody: its
-        set may have become private before that was published."""
+        """Check which sets exist, if any was changed. To be called before what was read is given
+        to anybody: its set may have become private before that was published."""
         if await self._stored_sets.version() != self._sets.version:
             await self.check_sets()
 
@@ -209,7 +209,7 @@ class Checking:
                 self.look_at(ChannelName(name, kind) for kind in KINDS)  # see `update`
 
     async def _put_sets_back(self) -> None:
-        """What is known here and Redis has lost; and remove again what was removed."""
+        """Put back the sets that Redis has lost, and remove again those that were removed."""
         known, number = self._sets.records, self._sets.number
         stored = await self._stored_sets.stored()
         records = {name: record for name, (_, record) in stored.items()}
@@ -354,7 +354,7 @@ class Following:
         await self._bell.listen(self.hear)
 
     def hear(self, stroke: str) -> None:
-        """A caller has appended, or something else has changed."""
+        """Take a stroke of the bell: a caller has appended, or something else has changed."""
         name, _, appended = stroke.partition(" ")
         caller, _, head = appended.partition(" ")
         if name in TOKEN_ACTS:
@@ -366,7 +366,7 @@ class Following:
             self._feeds.woken.set()
 
     def _ring(self, name: str, head: str) -> bool:
-        """The journal of the channel ends there; False if these are not what they should be."""
+        """The channel's journal ends there; False if that is no channel, or no position."""
         set_name, _, kind = name.partition("/")
         if kind not in KINDS or not head.isdecimal():
             return False
@@ -374,8 +374,8 @@ class Following:
         return True
 
     def _hear_own(self, name: str, head: str) -> None:
-        """As a rule, readers are notified at once of what was appended here. It is looked at later,
-        in case its Source has gone meanwhile: then nobody has notified them."""
+        """As a rule, readers are notified at once of what was appended here. The journal is looked
+        at later all the same: if the Source has gone meanwhile, nobody has notified them."""
         if not self._own_strokes and not self._older_strokes:
             asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
         self._own_strokes[name] = head
@@ -415,14 +415,14 @@ class Following:
         cursors = {channel: feed.tail.head for channel, (feed, _) in rung.items()}
         read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
         if number != self._sets.number:
-            # So that a set that became private is known before, and a gap.
+            # So that a gap is known before, and a set that became private.
             await self._checking.update(rung)
         for channel, found in read.items():
             feed, head = rung[channel]
             rows = await self._repairing.joined(feed, cursors[channel], found)
             if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
                 continue  # the set was created again, or Redis lost changes
-            if self.push(feed, rows) >= NOTIFICATION_CHANGES:  # one more, where the journal began
+            if self.push(feed, rows) >= NOTIFICATION_CHANGES:  # one more where it begins
                 self._feeds.ring_again(channel, head)
             await asyncio.sleep(0)  # let others run: there may be thousands of readers
 
@@ -454,8 +454,8 @@ class Following:
     # --- what this process has appended ----------------------------------------------------------
 
     def appended(self, feed: Feed, stored: Appended) -> None:
-        """The journal has it: notify readers. Few are notified at once; many, or of many changes,
-        after the Sources of this round have their answers, of all of it in one notification."""
+        """The journal has it: notify readers. A few are notified at once. Where there are many, or
+        several appends, they get one notification, after the Sources have their answers."""
         if stored.is_repeated or not self._feeds.is_read(feed):
             self._feeds.ring(feed.channel, stored.until)
             return
@@ -467,7 +467,7 @@ class Following:
         self._waiting.setdefault(feed.channel, {})[stored.from_] = stored
 
     def _push_one(self) -> None:
-        """Push those of one channel: it may have thousands of readers."""
+        """Push what was appended to one channel, as it may have thousands of readers."""
         channel = next(iter(self._waiting))
         waiting = self._waiting.pop(channel)
         if self._waiting:
@@ -483,7 +483,7 @@ class Following:
         self._feeds.ring(feed.channel, newest)  # no news, if it was pushed
 
     def _next(self, cursor: Position, waiting: dict[Position, Appended]) -> Iterator[Appended]:
-        """Those that follow the cursor without a gap."""
+        """The appends that follow the cursor without a gap."""
         while following := waiting.get(cursor):
             if following.sets_version != self._sets.number or following.until == cursor:
                 return

@@ -1,4 +1,4 @@
-"""The hub: publishes to the journals, and is asked for sets, feeds and notifications.
+"""The face of the journals: publish to a set, make, edit and find sets, follow their feeds.
 
 Publishing never waits for a reader.
 """
@@ -28,7 +28,7 @@ DEFAULT_OPTIONS = SetOptions()
 
 
 class Hub:
-    """Connects publishing with all deliveries."""
+    """Connects those who publish with all ways out."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class Hub:
     async def publish(
         self, channel: ChannelName, submission: Submission, others: Collection[str] = ()
     ) -> Interval:
-        """Store the changes, and have readers notified, who are not waited for; `NoSuchSet` if this
-        process does not know the set.
+        """Store the changes and have readers notified, without waiting for them; `NoSuchSet` if
+        this process does not know the set.
 
         What concerns the `others` that `other_sets_of` has named is published to them before: if
         one of them fails, repeating with the same key publishes to no set twice.
@@ -152,7 +152,7 @@ class Hub:
         return feed
 
     def has_changed(self, set_name: str) -> bool:
-        """Whether anything was ever published to the set, as far as this process knows."""
+        """Whether a change was ever published to the set, as far as this process knows."""
         feed = self.feeds.get(ChannelName(set_name, "change"))
         return feed is None or str(feed.newest_known) != feed.created
 
@@ -187,6 +187,6 @@ class Hub:
     # --- following -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """See where every journal stands, before the first reader comes."""
+        """Read where every journal stands, before the first reader comes."""
         await self.checking.check_all()
         await self.following.read_on()

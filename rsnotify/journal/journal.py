@@ -1,4 +1,4 @@
-"""The journals: read them, ask where a journal begins and ends."""
+"""Read the journals, and ask where each begins and ends."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -43,7 +43,7 @@ class Journal:
         self.appends = Appends(client, self.window)
         self.append = self.appends.append
         self.note_served: Callable[[ChannelName, Sequence[Row]], None] = lambda _, __: None
-        """Is given, oldest first, what is read for somebody who is behind, or polls."""
+        """Called with what is read for somebody who is behind, or polls, oldest first."""
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
         """Refuse a key that one of these channels remembers for other changes."""
@@ -85,8 +85,8 @@ class Journal:
     async def read_back(
         self, channel: ChannelName, until: Position, *, count: int
     ) -> tuple[list[Row], Position]:
-        """Up to `count` changes up to `until`, newest first; and where the stream begins, or the
-        gap ends that they do not pass."""
+        """Up to `count` changes up to `until`, newest first; and where the stream begins, or where
+        the newest gap before `until` ends, as they do not reach across a gap."""
         names = [keys.stream(channel), keys.record(channel)]
         entries, first, gaps = await READ_BACK.run(self.client, names, until.stream_id, count)
         if first is None:
@@ -99,13 +99,13 @@ class Journal:
     async def read_on(
         self, cursors: Mapping[ChannelName, Position], *, count: int
     ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
-        """What stands at and after each of these cursors, or why it cannot be read, in one journey.
+        """What stands at and after each of these cursors, or why it cannot be read; one round trip.
 
         A first row that is not at the cursor itself means that Redis has lost changes, unless the
         stream begins there.
 
-        And the version of the sets' records after it: whatever was decided about a set before one
-        of these changes was published has moved it.
+        Also the version of the sets, read after the changes: whatever was decided about a set
+        before one of these changes was published has moved it.
         """
         pipeline = self.client.pipeline(transaction=False)
         for channel, after in cursors.items():
@@ -127,7 +127,7 @@ class Journal:
         return each(await pipeline.execute(raise_on_error=False), _standing)
 
     async def latest(self, channel: ChannelName) -> Position | None:
-        """After which position the newest append begins; None before the first."""
+        """The position after which the newest append begins; None if there was none."""
         latest, first = await self.client.hmget(keys.record(channel), "latest", "first")
         return None if latest is None else max(Position(int(latest)), Position(int(first)))
 
@@ -137,7 +137,7 @@ def _standing(fields: Sequence[bytes | None]) -> Standing | None:
     if first is None or head is None or last is None:
         return None
     ends = Position(int(first)), Position(int(head))
-    if max(ends) > int(last):  # who believed a position of the future would publish behind it
+    if max(ends) > int(last):  # believed, it would make every later change come after the false one
         raise ValueError(f"a journal that ends at {int(last)} cannot hold {max(ends)}")
     return Standing(*ends, max(_gaps(gaps), default=UNSEEN), Position(int(removed or 0)))
 

@@ -1,4 +1,4 @@
-"""What followed a position, as notifications: from memory, else from the journal.
+"""Read what followed a position, as notifications: from memory, else from the journal.
 
 Each is rendered once for all readers at its cursor.
 """
@@ -153,7 +153,7 @@ class Reading:
         try:
             async with self._catching_up:
                 rows = await self._read(feed, cursor, until)
-                while not rows and until < tail.head:  # they were lost, and stand further on now
+                while not rows and until < tail.head:  # they were lost, and are further on now
                     until = tail.boundary_after(Position(until + 1))
                     rows = await self._read(feed, cursor, until)
         except Trimmed as trimmed:

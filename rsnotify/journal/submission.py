@@ -1,4 +1,4 @@
-"""What is appended to a journal: changes in the form in which it keeps them, under one key."""
+"""What one request appends to a journal: changes as the journal keeps them, under one key."""
 
 import base64
 import hashlib
@@ -13,8 +13,8 @@ from rsnotify.resourcesync.notification import LOC, LOC_END, Forms, render_forms
 
 ENTRIES_BYTES = 10 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
-DIGEST_LENGTH = 12  # characters: of what stands for a key in Redis
-PRINT_LENGTH = 6  # of a fingerprint, where it stands in a row of the journal
+DIGEST_LENGTH = 12  # characters of a digest, which stands for a key in Redis
+PRINT_LENGTH = 6  # characters of a fingerprint in a row of the journal
 
 
 class Fragment(msgspec.Struct, frozen=True):
@@ -28,12 +28,12 @@ class Fragment(msgspec.Struct, frozen=True):
 
     @property
     def loc(self) -> bytes:
-        """Its escaped loc."""
+        """The escaped address of the resource."""
         return self.short[len(LOC) : self.short.index(LOC_END)]
 
     @classmethod
     def of_row(cls, position: Position, xml: bytes) -> "Fragment":
-        """What has been in a journal already."""
+        """A fragment made of a row of a journal."""
         return cls(int(position), b'<rs:md change="deleted"' in xml, shorten(xml), xml)
 
 
@@ -47,7 +47,7 @@ class Submission(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What stands for its key in Redis."""
+        """The digest that stands for its key in Redis."""
         if not self.key:
             return ""
         digest = hashlib.blake2b(self.key.encode(), digest_size=DIGEST_LENGTH * 3 // 4).digest()
@@ -67,7 +67,7 @@ def fragment_of(change: Change, foreign: Mapping[str, str] | None = None) -> Fra
 
 
 def forms_of(change: Change, foreign: Mapping[str, str] | None = None) -> Forms:
-    """…and only its two forms."""
+    """The XML of a change, and the short form."""
     if _needs_normalising(change):
         change = _normalised(change)
     forms = render_forms(change, foreign=foreign)

@@ -1,8 +1,8 @@
 """A posted body, read in one of three formats: JSON, NDJSON and XML mean the same changes.
 
-What of a body is not understood is a fault, with its place, and so is a change that breaks a rule:
-one fault refuses the whole body, every length that a stranger controls has a cap. What the formats
-allow but a change has no field for is read over and named in `Body.not_kept`.
+Whatever cannot be read is a fault, named with its place, and so is a change that breaks a rule. One
+fault refuses the whole body. Every length that a stranger controls has a limit. What a format
+allows, but no change has a field for, is ignored, and named in `Body.not_kept`.
 """
 
 import hashlib
@@ -98,7 +98,7 @@ def _read_json(body: bytes, _: Kind) -> Body:
 
 
 def _counted(changes: Sequence[Part]) -> Sequence[Part]:
-    """The same; `Rejected` if there are none, or too many."""
+    """These changes; `Rejected` if there are none, or too many."""
     if not changes:
         raise _nothing()
     if len(changes) > MAX_CHANGES:
@@ -140,7 +140,7 @@ def _nothing() -> Rejected:
 
 
 def read_for_sets(body: bytes, content_type: str) -> list[ChangeForSets]:
-    """Changes that each name their sets: JSON or NDJSON, XML has no place for the names."""
+    """Read changes that each name their sets, in JSON or NDJSON: XML has no place for names."""
     reader = reader_for(content_type)
     if reader is _read_xml:
         raise Rejected("XML cannot name the sets of a change; send JSON or NDJSON", status=415)
@@ -184,7 +184,7 @@ _ROOT_CAPABILITIES: Mapping[Kind, tuple[str | None, ...]] = {
     "change": (None, "change-notification", "changelist"),
     "framework": (None, "framework-notification"),
 }
-"""What the document may call itself; those of version 0.8 have no name."""
+"""The capabilities that a document may have; one of version 0.8 has none."""
 
 _ROOT_ATTRIBUTES = ("capability", "from_", "until")
 _NOT_OF_A_CHANGE = ("at", "completed", "from_", "until", "modified", "path")
@@ -221,7 +221,7 @@ def _misplaced(oddities: Sequence[Oddity], kind: str) -> Iterator[Fault]:
 
 
 def _of_root(document: Document, kind: Kind) -> Iterator[Fault]:
-    """Of the envelope only the values are judged: the hub gives its own."""
+    """The faults of the envelope. Only its values are judged: the hub writes its own envelope."""
     md = document.md or Md()
     if md.capability not in _ROOT_CAPABILITIES[kind]:
         known = " or ".join(name for name in _ROOT_CAPABILITIES[kind] if name)
@@ -270,8 +270,8 @@ def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None)
 def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[str, Submission]:
     """The body as a submission to each of the sets that its changes name.
 
-    The limits hold for what is stored: a change of two sets counts twice. Its form is the same in
-    all of them. The fingerprint is that of the whole body, so a key belongs to all of it.
+    The limits hold for what is stored: a change for two sets counts twice. Its fragment is the same
+    in each. The fingerprint is that of the whole body, so a key stands for all of it.
     """
     _check_request(body, key)
     changes = read_for_sets(body, content_type)

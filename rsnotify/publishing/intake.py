@@ -1,8 +1,8 @@
-"""The way in: what Sources post.
+"""The endpoints to which Sources post changes.
 
-Rules that hold here: nothing of a body is read before its sender is known to be allowed; a body is
-capped while it arrives; large ones are read beside the event loop, so that nobody waits for them.
-Nothing here knows how a body is judged, nor how changes are stored.
+Rules that hold here: no body is read before its sender is known to have the right; its length is
+limited while it arrives; large bodies are parsed in a thread, so that nobody waits for them.
+Nothing here knows how a body is judged, or how changes are stored.
 """
 
 import asyncio
@@ -36,20 +36,20 @@ class RefusedCounts:
         self.by_status = dict.fromkeys((400, 401, 403, 404, 409, 413, 415, 429, 503, 507), 0)
 
     def note(self, error: Rejected | TryAgain) -> Rejected | TryAgain:
-        """Count it, as what it is."""
+        """Count the refusal by its status, and return it."""
         error = self.judged(error)
         self.by_status[error.status] = self.by_status.get(error.status, 0) + 1
         return error
 
     def judged(self, error: Rejected | TryAgain) -> Rejected | TryAgain:
-        """A Redis that has ended because its disk is full is said to be full, too."""
+        """The error to answer: if Redis has ended because its disk is full, that is the reason."""
         if type(error) is TryAgain and (full := self._why_full()):
             return StoreFull(f"nothing was stored: {full}")
         return error
 
 
 class Intake:
-    """The two places to publish to."""
+    """The two endpoints of a set: its changes, and those of its documents."""
 
     def __init__(self, hub: Hub, access: Access, refused: RefusedCounts | None = None) -> None:
         self._hub = hub
@@ -69,7 +69,7 @@ class Intake:
         name, kind = channel.set_name, channel.kind
         try:
             await self._access.require_publisher(request, name, in_address=in_address)
-            self._hub.feed(channel)  # an unknown set is known before the body is read
+            self._hub.feed(channel)  # an unknown set is refused before the body is read
             submission = await read_with(
                 request, lambda body, type_, key: read_submission(body, type_, kind, key)
             )
@@ -101,7 +101,7 @@ def accepted(submission: Submission, interval: Interval) -> Answer:
 
 
 async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
-    """What the body is read as; beside the loop if it is large, or may be when it is unpacked."""
+    """Read the body and parse it; in a thread if it is large, or may be once unpacked."""
     body = await read_body(request, BODY_BYTES, PARTS)
     headers = request.headers
     content_type, key = headers.get("content-type", ""), headers.get("idempotency-key")
@@ -122,7 +122,7 @@ Results = Mapping[ChannelName, Interval | BaseException]
 
 
 class SeveralSets:
-    """Publishing to several sets at once."""
+    """The endpoint that publishes to several sets at once."""
 
     def __init__(self, hub: Hub, access: Access, refused: RefusedCounts) -> None:
         self._hub = hub
@@ -145,7 +145,7 @@ class SeveralSets:
         return JsonResponse(answer_of(submissions, results), 201)
 
     async def _check_sets(self, request: Request, names: Mapping[str, object]) -> None:
-        """A right to a set is asked for first: strangers do not learn which sets there are."""
+        """The right comes before the set itself: strangers must not learn which sets there are."""
         for name in names:
             await self._access.require(request, "publish", name)
         unknown = [name for name in names if name not in self._hub.sets]

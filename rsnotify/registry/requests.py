@@ -1,9 +1,9 @@
 """What a request says of itself, and what it asks for. Nothing here knows a clock or a set.
 
-Of itself: the base URL it came to, the peer that limits count, its token. The public address that
-the operator chose comes first. Forwarded headers count only from proxies that the operator trusts,
-and what a stranger puts into `Host` is checked. An IPv4 address in IPv6 notation counts as the IPv4
-address; an IPv6 network of 64 bits counts as one peer.
+Of itself it says to which base URL it came, from which peer, and with which token. The public
+address that the operator chose comes first. Forwarded headers count only from proxies that the
+operator trusts, and what a stranger puts into `Host` is checked. An IPv4 address in IPv6 notation
+counts as the IPv4 address; an IPv6 network of 64 bits counts as one peer.
 
 A token may be in a header, a WebSocket subprotocol, the address or a cookie. A page of any site can
 have its visitor's browser send a cookie. So a cookie counts only for pages that the browser says
@@ -64,7 +64,7 @@ class BaseUrl:
         return f"{scheme}://{host}"
 
     def origin(self, request: "HTTPConnection") -> str:
-        """That of the hub's own pages; nothing if the request does not say it."""
+        """The origin of the hub's own pages; empty if the request does not say it."""
         try:
             parts = urlsplit(self.base(request))
         except Rejected:
@@ -72,7 +72,7 @@ class BaseUrl:
         return f"{parts.scheme}://{parts.netloc}"
 
     def asker(self, request: "HTTPConnection") -> str:
-        """The address that limits count: the peer's, or the one behind trusted proxies."""
+        """The address to which limits apply: the peer's, or the one behind trusted proxies."""
         host = peer_of(request)
         if not self._trusted:
             return _asker(host)
@@ -127,14 +127,14 @@ def _address(text: str) -> IpAddress | None:
 
 
 def _forwarded_for(request: "HTTPConnection") -> Iterator[str]:
-    """From the nearest on."""
+    """The addresses that proxies have added, the nearest first."""
     lines = ",".join(request.headers.getlist("x-forwarded-for"))
     for hop in reversed(lines.split(",")[-HOPS:]):
         yield hop.strip()
 
 
 def _nearest(request: "HTTPConnection", name: str) -> str:
-    """What the nearest proxy added; anybody may have written what is before it."""
+    """What the nearest proxy added; what stands before it, anybody may have written."""
     return request.headers.get(name, "").rpartition(",")[2].strip()
 
 
@@ -142,7 +142,7 @@ def _nearest(request: "HTTPConnection", name: str) -> str:
 
 COOKIE = "rsnotify_token"
 SUBPROTOCOL = "rsnotify.token."
-"""What a WebSocket's subprotocol with a token begins with; offer one that can be chosen, too."""
+"""How a subprotocol begins that carries a token; a second one must be offered to be chosen."""
 
 
 class SentToken(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class SentToken(msgspec.Struct, frozen=True):
 
 
 def sent_token(connection: "HTTPConnection") -> SentToken | None:
-    """From the header, the subprotocol or the query: what no browser adds by itself."""
+    """The token of the header, the subprotocol or the query, which no browser adds by itself."""
     scheme, _, secret = connection.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         secret = secret.strip()
@@ -168,7 +168,7 @@ def sent_token(connection: "HTTPConnection") -> SentToken | None:
 def cookie_counts(
     method: str, origin: str | None, fetch_site: str | None, trusted: Collection[str]
 ) -> bool:
-    """Whether it was sent for a page that may act for its visitor.
+    """Whether a cookie was sent for a page that may act for its visitor.
 
     >>> cookie_counts("POST", "https://evil.example", "cross-site", {"https://hub.example"})
     False
@@ -181,7 +181,7 @@ def cookie_counts(
 
 
 def is_jwt(text: str) -> bool:
-    """By its form: a token of the hub's own making has no dots.
+    """Whether a token has the form of a JWT; the hub's own have no dots.
 
     >>> is_jwt("eyJhbGciOiJIUzI1NiJ9.e30.c2ln"), is_jwt("rsn_eyJ"), is_jwt("eyJ.a")
     (True, False, False)
@@ -213,7 +213,7 @@ Query = Mapping[str, Sequence[str]]
 
 
 class SetCursor(NamedTuple):
-    """A set that is asked for by its name, and the position from which on."""
+    """A set that is asked for, and from which position on."""
 
     set_name: str
     after: Position | None
@@ -233,7 +233,7 @@ def parse_query(text: bytes, known: Sequence[str]) -> Query:
 
 
 def parse_start(query: Query) -> Position | None:
-    """What `from` says; `since` is another word for it."""
+    """The position in `from`, or in `since`, which means the same."""
     found = {parse_moment(text, name) for name in ("from", "since") for text in query.get(name, ())}
     if len(found) > 1:
         raise _refused("`from` and `since` are two words for one position: send only one")
@@ -283,18 +283,18 @@ def _refused(detail: str) -> Rejected:
 class SetsAsked(NamedTuple):
     """Which sets an answer is to list."""
 
-    name: str | None  # this one
-    search: str  # those that have it in their names
-    limit: int | None  # so many at most
+    name: str | None  # the set of this name
+    search: str  # sets that have this in their names
+    limit: int | None  # so many sets at most
 
     def among(self, sets: Mapping[str, SetRecord]) -> list[SetRecord]:
-        """Those that are asked for, by name."""
+        """The sets that are asked for, in the order of their names."""
         names = (name for name in sets if self.name in (None, name) and self.search in name)
         return [sets[name] for name in sorted(names)]
 
 
 def parse_sets_asked(text: bytes, limit: int | None = None) -> SetsAsked:
-    """What `?name=`, `?search=` and `?limit=` say."""
+    """The sets that `?name=`, `?search=` and `?limit=` ask for."""
     query = parse_query(text, SETS)
     return SetsAsked(
         name=single(query, "name"),
