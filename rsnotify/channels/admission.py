@@ -3,8 +3,8 @@
 A reader without the right to read gets an HTTP error. A reader that asks for a position which
 cannot be served gets a close code. Nothing here writes a notification.
 
-`ReaderLimits` says how many readers a channel may have, and how many an address: that of the
-client, behind a trusted proxy too.
+`ReaderLimits` says how many readers a channel may have, and how many may come from one address;
+behind a trusted proxy that is the address of the client.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Audience(NamedTuple):
 
 
 class ReaderLimits:
-    """Who reads what, counted."""
+    """Counts readers, of each channel and from each address, and refuses those above a limit."""
 
     def __init__(self, *, per_channel: int = 50_000, per_address: int = 20_000) -> None:
         self._channels = LimitedCounts[ChannelName](per_channel)
@@ -67,7 +67,7 @@ class ReaderLimits:
         self.audiences = LimitedCounts[Audience]()
 
     def check(self, address: str, channels: Iterable[ChannelName]) -> None:
-        """Refuse who would be one too many."""
+        """Refuse a reader that would be one too many."""
         if self.addresses.is_full(address):
             detail = f"your address has {self.addresses.limit} channels open: close some"
             raise TooMany(detail, retry_after_seconds=RETRY_SECONDS)
@@ -79,14 +79,14 @@ class ReaderLimits:
     def enter(self, reader: Reader, address: str, channels: Collection[ChannelName]) -> None:
         """Count a reader; others may have come since it was checked."""
         self.check(address, channels)
-        reader.counted_for = sys.intern(address)  # one text for all who come from there
+        reader.counted_for = sys.intern(address)  # one string for all readers of this address
         self.addresses.take(reader.counted_for)
         for channel in channels:
             self._channels.take(channel)
             self.audiences.take(Audience(*channel, reader.wire_format.name))
 
     def leave(self, reader: Reader, channels: Iterable[ChannelName]) -> None:
-        """Count it no more; a reader that is not counted changes nothing."""
+        """Count the reader no more; one that was not counted changes nothing."""
         address, reader.counted_for = reader.counted_for, None
         if address is None:
             return
@@ -103,14 +103,14 @@ REVOKED = "the token has been revoked or has expired"
 
 
 class Revocations:
-    """Which readers use which token."""
+    """Knows which readers use which token, and closes those whose token has ended."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._readers: dict[str, set[Reader]] = {}
 
     def add(self, reader: Reader, token: str) -> None:
-        """`token` is the key of a token, empty for a reader that needed none."""
+        """Note a reader; `token` is the key of its token, empty if it needed none."""
         if token:
             self._readers.setdefault(token, set()).add(reader)
 
@@ -141,7 +141,7 @@ XML_SUBPROTOCOL = "rsnotify.xml"
 
 
 class ChannelCursor(NamedTuple):
-    """A channel that a reader asks for, and from which position on; None is now."""
+    """A channel that a reader asks for, and the position from which on; None means now."""
 
     channel: ChannelName
     after: Position | None
@@ -155,17 +155,17 @@ class Admitted(NamedTuple):
 
 
 class ChannelEntry(NamedTuple):
-    """Where a reader begins that may read: in one channel, or in several over one connection."""
+    """Where an admitted reader begins: in one channel, or in several over one connection."""
 
     places: Sequence[tuple[ChannelName, Position]]
     is_several: bool
     admitted: Admitted
     form: Form = XML
-    address: str = ""  # whose reader it is, for the limits
+    address: str = ""  # of the peer, to which limits apply
 
     @property
     def cursor(self) -> str:
-        """Where it stands, as it is given and may send it back."""
+        """Its cursor, as the reader gets it and may send it back."""
         if not self.is_several:
             return str(self.places[0][1])
         return render_cursors((name.set_name, cursor) for name, cursor in self.places)
@@ -180,7 +180,7 @@ def requested_kind(connection: HTTPConnection) -> Kind:
 
 
 def requested_channels(connection: HTTPConnection, kind: Kind) -> list[ChannelCursor]:
-    """The channel of the set in the path, or those of the sets in the query."""
+    """The channel of the set in the path, or the channels of the sets in the query."""
     requested_form(connection)  # refused before anything else is done
     text, last = connection.scope["query_string"], connection.headers.get("last-event-id")
     set_name = connection.path_params.get("set")
@@ -286,7 +286,7 @@ class Channels:
     async def _send_by_server(
         self, websocket: WebSocket, form: Form, entry: ChannelEntry | Rejected | TryAgain
     ) -> None:
-        """To a reader whose connection another ASGI server keeps."""
+        """Serve a reader whose connection belongs to another ASGI server."""
         transport = SendingTransport()
         reader = MessageReader(transport, self.reader_input, form)
         reader.take_over()
@@ -303,7 +303,7 @@ class Channels:
     async def _entry(
         self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], admitted: Admitted
     ) -> ChannelEntry | Rejected | TryAgain:
-        """The error is returned, not raised: it is sent as a close frame after the handshake."""
+        """Where it begins, or an error, which is sent as a close frame after the handshake."""
         try:
             cursors = [await self.cursor(*each) for each in wanted]
         except (Rejected, TryAgain) as error:
@@ -317,12 +317,12 @@ class Channels:
         cursors: Sequence[Position],
         admitted: Admitted,
     ) -> ChannelEntry:
-        """Where a reader begins, and for whom it counts."""
+        """Where a reader begins, and the address for which it counts."""
         entry = channel_entry(connection, wanted, cursors, admitted)
         return entry._replace(address=self._access.asker(connection))
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
-        """Refuse who may not read all of them."""
+        """Refuse a peer that may not read all of these channels."""
         names = [each.channel.set_name for each in wanted]
         sets = self._hub.sets
         tokens = [
@@ -334,10 +334,10 @@ class Channels:
         is_private = any(record.private for record in records)
         self._check_origin(connection, is_private=is_private)
         self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
-        return Admitted(records, max(tokens))  # one token, and none where none was needed
+        return Admitted(records, max(tokens))  # one token for all, empty where none was needed
 
     def _check_origin(self, connection: HTTPConnection, *, is_private: bool) -> None:
-        """A page must not read with the rights of its visitor; browsers send its origin."""
+        """A page must not read with the rights of its visitor; browsers say its origin."""
         origin = connection.headers.get("origin")
         if origin is None or origin == self._access.own_origin(connection):
             return
@@ -367,8 +367,8 @@ class Channels:
             reader.close(error.close_code, error.detail)
 
     def _check_unchanged(self, admitted: Sequence[SetRecord]) -> None:
-        """Refuse who was not there yet when the readers of a set were closed; a peer chooses how
-        long it takes from its admission until it joins."""
+        """Refuse a reader that had not joined yet when the readers of its set were closed. A peer
+        chooses how long it takes from its admission until it joins."""
         for before in admitted:
             record = self._hub.record(before.name)
             if record.created != before.created:
@@ -397,8 +397,8 @@ class Channels:
         self.limits.leave(reader, channels)
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
-        """The position where a reader starts: the head, or the one that it asks for; what is before
-        the set's first moment means that moment, unless another set had this name before."""
+        """The position where a reader starts: the head, or the one that it asks for. A position
+        before the set was made means that moment, unless another set had this name before."""
         feed = self._hub.feed(name)
         if after is None:
             return feed.tail.head
@@ -412,7 +412,7 @@ class Channels:
         return min(after, head)
 
     async def servable_cursor(self, name: ChannelName, after: Position | None) -> Position:
-        """The same, but raises if the journal no longer has all changes after the position."""
+        """The cursor; raises if the journal no longer has all changes after the position."""
         cursor = await self.cursor(name, after)
         await self._hub.reading.after(self._hub.feed(name), cursor)
         return cursor
@@ -428,7 +428,7 @@ class Channels:
         return channel
 
     def behind(self) -> dict[Feed, list[Position]]:
-        """The cursors of readers that have not been sent everything, of channels with such."""
+        """The cursors of readers that have not been sent everything, by channel."""
         found: dict[Feed, list[Position]] = {}
         for feed, channel in self._channels.items():
             if cursors := channel.behind():
@@ -456,7 +456,7 @@ class Channels:
 
 
 def _start_header(entry: ChannelEntry | Rejected | TryAgain) -> list[tuple[bytes, bytes]]:
-    """Gives the reader its position, so that it can resume even if it gets no notification."""
+    """The header with the reader's position, from which it can resume if nothing else came."""
     if not isinstance(entry, ChannelEntry):
         return []
     return [(FROM_HEADER.lower().encode(), entry.cursor.encode())]

@@ -31,14 +31,14 @@ FORM_NAMES = sorted({each.name for formats in WIRE_FORMATS.values() for each in 
 
 
 class Sent:
-    """How many notifications this process has written in each form, and how many bytes."""
+    """Counts the notifications that this process has written in each form, and their bytes."""
 
     def __init__(self) -> None:
         self.notifications = dict.fromkeys(FORM_NAMES, 0)
         self.bytes = dict.fromkeys(FORM_NAMES, 0)
 
     def count(self, wire_format: WireFormat, size: int, readers: int = 1) -> None:
-        """A notification of this size was written to so many readers."""
+        """Count a notification of this size that was written to so many readers."""
         name = wire_format.name
         self.notifications[name] = self.notifications.get(name, 0) + readers
         self.bytes[name] = self.bytes.get(name, 0) + readers * size
@@ -61,7 +61,7 @@ class ChannelFollower(Protocol):
 
 
 async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notification | None:
-    """What follows its cursor; None at the head. If that cannot be read, it is closed."""
+    """Read what follows the cursor; None at the head. If that fails, the follower is closed."""
     try:
         return await hub.reading.after(feed, follower.cursor)
     except (Rejected, TryAgain) as error:
@@ -74,7 +74,7 @@ async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notificati
 def write_turn(
     feed: Feed, follower: ChannelFollower, found: Notification | None, sent: Sent
 ) -> int:
-    """Write this and what follows, up to SEND_BYTES; how many bytes. If it fails, it is closed."""
+    """Write this and what follows, some SEND_BYTES; the bytes written. If it fails, close it."""
     try:
         return _write(feed, follower, found, sent)
     except Exception:
@@ -102,13 +102,13 @@ def close_for_a_bug(followers: Sequence[ChannelFollower]) -> None:
 
 
 def write_to_all(readers: Collection[Reader], data: bytes) -> None:
-    """Write to each; none of them may be paused. Most sockets take all of it, and nothing of Python
-    runs between two of these. What a socket did not take, its reader writes itself."""
+    """Write to each reader; none may be paused. Most sockets take all of it, and no Python runs
+    between two writes. What a socket did not take, its reader writes itself."""
     writing = map(os.write, [reader.descriptor for reader in readers], repeat(data))
     written: list[int] = []
     while len(written) < len(readers):
         try:
-            written.extend(writing)  # up to an error; then it goes on behind that
+            written.extend(writing)  # up to an error; the next turn goes on after it
         except OSError:
             written.append(0)
     if written.count(len(data)) == len(readers):
@@ -229,7 +229,7 @@ class ChannelReaders:
         self.pushed += 1
         for wire_format, readers in self._at_head.items():
             if readers:
-                written = tuple(readers)  # a copy: who is paused is not in the set
+                written = tuple(readers)  # a copy: a reader that is paused leaves the set
                 try:
                     frame = wire_format.render(notification)
                     self._sent.count(wire_format, len(frame), len(written))

@@ -72,7 +72,7 @@ ReadJournal = Callable[[Position, Position], Awaitable[tuple[bytes, Position]]]
 
 
 class Key(NamedTuple):
-    """What a list is made of."""
+    """The window that a list has, and the data that it was made of."""
 
     created: Position
     window_from: Position
@@ -80,7 +80,7 @@ class Key(NamedTuple):
 
 
 class OpenList:
-    """The entries of one open window."""
+    """The entries of one open window, in memory."""
 
     stays_when_idle = True  # making it costs more than keeping it, and pollers come again
 
@@ -122,7 +122,7 @@ class OpenList:
             self._add(found.payload[found.entries], found.until)
 
     async def grow_to(self, until: Position, read: ReadJournal) -> None:
-        """Read the journal, up to a position."""
+        """Add what the journal has, up to a position."""
         async with self._growing:
             while self.until < until:
                 self._add(*await read(self.until, until))
@@ -166,7 +166,7 @@ class OpenLists:
         self._lists: dict[str, OpenList] = {}
 
     def of(self, set_name: str, record: JournalRecord, losses: int = 0) -> OpenList:
-        """The list; a new one if it is of another window, or made before a loss of changes."""
+        """The list of the set; a new one if the window is another, or changes were lost since."""
         key = Key(record.created, record.window_from, losses)
         found = self._lists.get(set_name)
         if found is None or found.key != key:
@@ -284,7 +284,7 @@ class ChangeListEndpoints:
         return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
 
     def _known(self, set_name: str, record: JournalRecord, until: Position) -> OpenList:
-        """The list in memory, with all that the tail has."""
+        """The list in memory, grown by all that the tail has."""
         feed = self._hub.feed(ChannelName(set_name, "change"))
         kept = self._lists.of(set_name, record, feed.losses)
         kept.grow_from_tail(feed.tail, until)
@@ -414,18 +414,18 @@ def _asks_for_page(asked: Query) -> bool:
 
 
 def _is_cold(kept: OpenList, record: JournalRecord) -> bool:
-    """Whether so much must be read that the answer should not wait for it."""
+    """Whether so much must be read that the answer begins before all is read."""
     return kept.length == 0 and record.window_count > COLD_CHANGES and not kept.is_growing
 
 
 def _closing_of(stretch: Stretch, span: Span) -> str:
-    """When the last window of the stretch was closed; if Redis had lost it, that was later."""
+    """When the last window of the stretch was closed; later, if Redis had lost that window."""
     closed = (each.closed for each in span.windows if each.until == stretch.until)
     return "open" if stretch.until is None else f"{int(next(closed, 0)):x}-part"
 
 
 def _beginning(text: str) -> Position:
-    """The position in the address of a list; it is written in one way only."""
+    """The position in the address of a list, which can be written in one way only."""
     try:
         return Position.parse(text)
     except (ValueError, OverflowError) as error:

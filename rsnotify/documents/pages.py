@@ -1,9 +1,9 @@
 """Pages of Change Lists: some changes after a position, or up to one.
 
-How far a page reaches is read before its answer begins, because that stands in front. It stops
-where its entries take too many bytes, and the next page goes on there. It never changes unless it
-reaches the newest change. Its entries are read again as they are sent: a peer that reads slowly, or
-not at all, holds one piece of them in memory and not the page.
+How far a page reaches is read before its answer begins, because the head of the list says it. A
+page ends where its entries take too many bytes, and the next page goes on there. It never changes
+unless it reaches the newest change. Its entries are read again as they are sent: for a peer that
+reads slowly, or not at all, one piece of them is in memory and not the page.
 """
 
 from collections import deque
@@ -41,23 +41,23 @@ PIECE_BYTES = 64 * 1024
 PAGES_AT_ONCE = 4  # whose ends are looked for: that reads up to 8 MiB without a pause
 
 ReadOn = Callable[[Position | None, int], Awaitable[Sequence[Row]]]
-"""Reads so many rows beyond the one at this position, or the first ones."""
+"""Reads so many rows after the one at this position, or the first ones."""
 
 
 class PageBounds(NamedTuple):
-    """The part of a journal in which pages are turned."""
+    """The part of a journal that is read in pages."""
 
     from_: Position
     end: Position  # of a closed list, or the newest change
     begin: Position  # of a page that names no position
-    last: Position  # what comes later comes behind it
+    last: Position  # whatever comes later is after it
     changed: Position  # when, by the clock of Redis
     is_open: bool = True
     is_cut: bool = False  # older changes are no longer kept
 
 
 def bounds_of(span: Span) -> PageBounds:
-    """Everything that is kept; pages begin with the open list."""
+    """The bounds of everything that is kept; pages begin with the open list."""
     record, from_ = span.record, whole_from(span)
     return PageBounds(
         from_,
@@ -70,7 +70,7 @@ def bounds_of(span: Span) -> PageBounds:
 
 
 def bounds_within(found: JournalRecord | Window) -> PageBounds:
-    """One list, open or closed."""
+    """The bounds of one list, open or closed."""
     if isinstance(found, Window):
         from_, end = found.from_, found.until
         return PageBounds(from_, end, begin=from_, last=end, changed=found.closed, is_open=False)
@@ -79,7 +79,7 @@ def bounds_within(found: JournalRecord | Window) -> PageBounds:
 
 
 class Extent(NamedTuple):
-    """The rows of a page, in the order in which they are read, and what is beyond them."""
+    """Which rows a page has, in the order in which they are read, and what is beyond them."""
 
     first: Position | None  # None if there are no rows
     last: Position | None
@@ -218,7 +218,7 @@ def _place(after: Position | None, until: str | None, bounds: PageBounds) -> Pos
 
 
 async def _extent(read: ReadOn, limit: int) -> Extent:
-    """Of a page with so many rows at most."""
+    """The extent of a page with so many rows at most."""
     count = size = 0
     first: Position | None = None
     ends: deque[Position] = deque(maxlen=2)
@@ -236,7 +236,7 @@ async def _extent(read: ReadOn, limit: int) -> Extent:
 
 
 def _piece_changes(found: Extent) -> int:
-    """How many changes are some 64 KiB."""
+    """How many changes take some 64 KiB."""
     return max(1, min(READ_CHANGES, PIECE_BYTES * found.rows // max(1, found.size)))
 
 
@@ -248,7 +248,7 @@ def neighbours(path: str, page: ListPage, asked: Mapping[str, str]) -> Neighbour
 
 
 def kept_query(request: Request) -> Mapping[str, str]:
-    """What links to other pages repeat of the request: never a token."""
+    """The parameters that links to other pages repeat: never a token."""
     asked = request.query_params
     return {name: asked[name] for name in ("limit", "format") if name in asked}
 

@@ -63,7 +63,7 @@ class DocumentInfo(NamedTuple):
 Parts = Sequence[bytes]
 ByteStream = AsyncIterator[bytes]
 MakeDocument = Callable[[bool], Awaitable[Parts | ByteStream]]
-"""Makes the document, in gzip if the argument is true: all its parts, or a stream."""
+"""Makes the document, all its parts or a stream; in gzip if the argument is true."""
 
 
 async def document_response(request: Request, info: DocumentInfo, make: MakeDocument) -> Response:
@@ -83,7 +83,7 @@ async def document_response(request: Request, info: DocumentInfo, make: MakeDocu
 async def rendered_response(
     request: Request, info: DocumentInfo, describe: Callable[[], Document]
 ) -> Response:
-    """The same for a small document that is rendered in one step."""
+    """The response for a small document that is rendered in one step."""
 
     async def make(in_gzip: bool) -> Parts:
         document = render(describe(), info.form)
@@ -93,8 +93,8 @@ async def rendered_response(
 
 
 class KeptDocuments:
-    """The same for documents of many entries: what was rendered is kept until others need its
-    room. A tag is of one content for ever."""
+    """Responses for documents of many entries: what was rendered is kept until others need its
+    room. A tag stands for one content for ever."""
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -128,7 +128,7 @@ class KeptDocuments:
 
 
 async def gzipped(document: bytes) -> bytes:
-    """A large one in a thread."""
+    """Compress a document; a large one in a thread."""
     if len(document) > THREAD_BYTES:
         return await asyncio.to_thread(isal_zlib.compress, document, wbits=GZIP)
     return isal_zlib.compress(document, wbits=GZIP)
@@ -150,7 +150,7 @@ def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
 async def stream_list(
     head: ListHead, form: Form, entries: ByteStream, *, in_gzip: bool
 ) -> ByteStream:
-    """A list in this form; the entries come as XML."""
+    """A list in this form; its entries come as XML."""
     written = entries if form is XML else _as_json(entries, form)
     return await stream_document(head.frame(form), written, in_gzip=in_gzip)
 
@@ -210,7 +210,7 @@ class _StreamedResponse(StreamingResponse):
     """Sends a document as it is read. If that fails, the response ends without its last chunk."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Until the peer has gone. The library would load anyio for this: 0.2 s at the first."""
+        """Send until the peer has gone. The library would load anyio for this: 0.2 s at first."""
         sending = asyncio.create_task(self.stream_response(send))
         listening = asyncio.create_task(self.listen_for_disconnect(receive))
         try:
@@ -257,7 +257,7 @@ def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
 
 
 def _tag(info: DocumentInfo) -> str:
-    """Each form has tags of its own."""
+    """The ETag of a form; each form has its own."""
     return info.tag if info.form is XML else f"{info.tag}-{info.form.name}"
 
 

@@ -37,8 +37,8 @@ NOBODY: Scope = {}  # no request waits, or its answer has begun
 
 
 class ReadTurns:
-    """So many reads at once, the others in their order. A request whose peer has left meanwhile is
-    not read for; nor, where many wait, one whose peer has closed its direction."""
+    """Lets so many reads run at once, the others in their order. Nothing is read for a request
+    whose peer has left meanwhile, nor, where many wait, for one whose peer sends no more."""
 
     def __init__(self, most: int = READS_AT_ONCE) -> None:
         self._free = most
@@ -103,7 +103,7 @@ class Stretches:
                 yield piece
                 count, scope = READ_CHANGES, NOBODY
             except Trimmed:
-                async with self._cold.turn():  # until its reader has taken it
+                async with self._cold.turn():  # held until its reader has taken the window
                     window, packed = await self._packed_after(set_name, cursor)
                     async for piece in _unpacked(packed, window, cursor):
                         yield piece
@@ -132,8 +132,8 @@ class Stretches:
             return render_rows(rows), rows[-1][0] if len(rows) == count else until
 
     async def packed(self, set_name: str, window: Window) -> PackedEntries:
-        """The packed entries of a closed window. If they were not stored, they are now, unless
-        Redis takes no writes."""
+        """The packed entries of a closed window. If they were not stored yet, they are stored now,
+        unless Redis takes no writes."""
         packed = await self._windows.packed(set_name, window)
         if packed is None:
             packed = await self._pack(set_name, window)
@@ -142,7 +142,7 @@ class Stretches:
         return packed
 
     async def store_packed(self, set_name: str, window: Window) -> None:
-        """Store the packed entries of a closed window, if they were not."""
+        """Store the packed entries of a closed window, unless they are stored."""
         if await self._windows.packed(set_name, window) is None:
             await self._windows.keep(set_name, window, await self._pack(set_name, window))
 
