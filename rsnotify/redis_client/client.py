@@ -1,11 +1,13 @@
 """The client of one Redis: what it is sent, how often, and what its failures mean.
 
-Commands and scripts are sent together, and all answers are waited for.
+`RedisClient`, at the end, is what the hub calls. It sends commands and scripts either in
+`repeatable`, a second time if the connection died, or in `once`. Both go through one `exchange`,
+which borrows a connection, sends all, waits for all answers, and translates failures.
 
-An answer can also wait until so many replicas have what was written before it. `WAITAOF` counts the
-replicas that have it on disk; a server that does not know the command is asked with `WAIT`, which
-counts those that have it in memory. Both look at what their own connection has written, and a
-repeated append writes nothing: so something is always written first.
+`Replicas` makes an answer wait until so many replicas have what was written before it. `WAITAOF`
+counts the replicas that have it on disk; a server that does not know the command is asked with
+`WAIT`, which counts those that have it in memory. Both look at what their own connection has
+written, and a repeated append writes nothing: so something is always written first.
 
 A replica says what it has on disk when it is asked, and that is before its `fsync`; by itself it
 says so once a second. So `WAITAOF` is repeated, at first after a few milliseconds.
@@ -45,13 +47,13 @@ class Script:
     _texts: dict[str, str] = {}  # noqa: RUF012 - by hash, of all there are
 
     def __init__(self, *names: str) -> None:
-        """The text of these files, one behind the other."""
+        """The script is the text of these files, one after the other."""
         text = "".join(files("rsnotify").joinpath(name).read_text() for name in names)
         self._sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
         self._texts[self._sha] = text
 
     def run(self, client: Any, keys: Sequence[object], *arguments: object) -> Any:
-        """Run it: to be awaited with a client; with a pipeline, a part of that."""
+        """Run it. With a client, await the answer; with a pipeline, it becomes a part of that."""
         return client.execute_command(*self.command(keys, *arguments))
 
     def command(self, keys: Sequence[object], *arguments: object) -> Command:
@@ -67,7 +69,7 @@ class Script:
 # --- round trips ---------------------------------------------------------------------------------
 
 WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
-LEAST_SECONDS = 0.9  # …but so long an answer may take in any case
+LEAST_SECONDS = 0.9  # …but an answer may take so long in any case
 
 AskCommands = Callable[[Sequence[Command]], Awaitable[list[Any]]]
 Confirm = Callable[[AskCommands, list[Any]], Awaitable[list[Any]]]
@@ -82,7 +84,7 @@ async def exchange(
     began: float | None = None,
     new_connection: bool = False,
 ) -> list[Any]:
-    """Send these once, on one connection; what the server refuses is an answer, as it said it.
+    """Send these once, on one connection; a refusal of the server is an answer, as it said it.
 
     `Unanswered` means that they may have been executed, any other `TryAgain` that none was. A
     repetition says when the first try `began`.
@@ -122,7 +124,7 @@ async def _answers(
     reads_after: Sequence[Command],
     began: float,
 ) -> list[Any]:
-    """If the connection ends while `reads_after` are answered, the others still have answers."""
+    """Ask; if the connection ends while `reads_after` are answered, the others have answers."""
     remaining = max(began + WHOLE_SECONDS - monotonic(), LEAST_SECONDS)
     try:
         answers = await connection.ask(
@@ -141,14 +143,15 @@ async def _answers(
 
 
 def _raise_refusal(answers: Sequence[Any]) -> None:
-    """If Redis serves nobody now, or not us. If it refused the first, it has executed none."""
+    """Raise what says that Redis serves nobody now, or not us. If it refused the first command,
+    it has executed none."""
     refusal = next((each for each in answers if isinstance(each, ConnectionLost)), None)
     if refusal is not None:
         raise judge_error(refusal) if refusal is answers[0] else refusal
 
 
 def has_error(answers: Iterable[Any]) -> bool:
-    """Whether one of them is an error; a plain loop, as it is asked for each append."""
+    """Whether an answer is an error; a plain loop, as it runs for each append."""
     for answer in answers:  # noqa: SIM110
         if isinstance(answer, Exception):
             return True
@@ -204,7 +207,7 @@ WAITS_FOR_FILES = (5, 10, 20, 40, 80, 160, 320, 640, 225)  # milliseconds, so ma
 
 
 class Replicas:
-    """How many replicas must have it."""
+    """Lets an answer wait until so many replicas have what was written."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -215,9 +218,9 @@ class Replicas:
         return partial(self._confirm, key) if self.count else None
 
     async def _confirm(self, key: str, ask: AskCommands, answers: list[Any]) -> list[Any]:
-        """These answers to what a connection has written, once enough replicas have it.
+        """The answers to what a connection has written, once enough replicas have it.
 
-        Otherwise none of them says yes to what a failover could lose.
+        Otherwise errors in their place: none says yes to what a failover could lose.
         """
         trouble = await self._trouble(ask, key)
         if trouble is None:
@@ -253,7 +256,7 @@ class Replicas:
         return int(await _waited(ask, _write(key), ("WAIT", self.count, WAIT_MILLISECONDS)))
 
     async def _wait_for_files(self, ask: AskCommands, key: str) -> int:
-        """How many have it on disk; the primary's own file comes first in the answers."""
+        """How many replicas have it on disk; an answer begins with the primary's own file."""
         first, *others = WAITS_FOR_FILES
         until = monotonic() + WAIT_MILLISECONDS / 1000
         _, have_it = await _waited(ask, _write(key), ("WAITAOF", 0, self.count, first))
@@ -290,9 +293,9 @@ def _too_few(have_it: int, wanted: int) -> TooFewReplicas:
 
 
 class Servers(NamedTuple):
-    """The servers that have the data, by names that they lose when another takes over."""
+    """The names of the servers that have the data. A name changes when another takes over."""
 
-    names: tuple[str, ...]  # one; or that of each slot of a Cluster
+    names: tuple[str, ...]  # one name; or one for each slot of a Cluster
 
     def of_key(self, key: str) -> str:
         one, *others = self.names
@@ -312,7 +315,7 @@ class PipelineClient(Protocol):
 
 
 class Pipeline(LibraryPipeline):
-    """Collects commands; those of a transaction are of one slot."""
+    """Collects commands, to be sent together; those of a transaction are of one slot."""
 
     def __init__(self, client: PipelineClient, transaction: bool) -> None:
         super().__init__(client.connection_pool, client.response_callbacks, transaction, None)
@@ -401,7 +404,7 @@ CONNECTIONS = 64
 
 
 def pool_options() -> dict[str, Any]:
-    """Of the connections to one server."""
+    """The options of the connections to one server."""
     return {
         "max_connections": CONNECTIONS,
         "timeout": ANSWER_SECONDS,
@@ -428,7 +431,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
     is_cluster = False
 
     def lane(self, _tag: str) -> str:
-        """What is in the same lane waits for the same server."""
+        """The lane of a key: commands of one lane wait for the same server."""
         return ""
 
     async def servers(self) -> Servers:
@@ -462,14 +465,14 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         return answers
 
     async def atomically(self, commands: Sequence[Command]) -> list[Any]:
-        """All of these or none."""
+        """Execute all of these or none."""
         return executed(await repeatable(self.connection_pool, as_transaction(commands)))
 
     async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
         """Execute these in one round trip that is not repeated; an error is an answer.
 
         `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
-        What is to be read `then` is always read behind them.
+        What is to be read `then` is always read after them.
         """
         pool: Any = self.connection_pool
         confirm = self.replicas.confirmation()
@@ -503,7 +506,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
 
 
 async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
-    """The answers; a second time, if the connection died, as it does while it is idle."""
+    """The answers; asked for a second time if the connection died, as it may while idle."""
     if not commands:
         return []
     began = monotonic()
@@ -517,7 +520,7 @@ async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
 
 
 def is_connection_lost(error: TryAgain) -> bool:
-    """Whether that is why it was not answered; silence and refusals are other reasons."""
+    """Whether a lost connection is why there is no answer, and not silence or a refusal."""
     return isinstance(error, Unanswered) and isinstance(error.__cause__, ConnectionLost)
 
 

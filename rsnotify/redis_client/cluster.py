@@ -2,8 +2,8 @@
 
 All nodes are asked at once, and the newest configuration among their answers is believed. What a
 node says of a slot that it does not have any more is believed too. A node that does not answer is
-left alone until it answers a question beside: meanwhile whatever is sent to it fails at once, so
-that nobody who needs another node waits for it.
+left alone until it answers a question that is asked aside: meanwhile whatever is sent to it fails
+at once, so that nobody who needs another node waits for it.
 
 The keys of a set have its name as their tag, and those of a share of subscriptions its number. All
 others get the tag `{hub}`, which no set can have: so sets and tokens are in one slot. One server
@@ -186,7 +186,7 @@ class _View(NamedTuple):
 
 
 class Nodes:
-    """Those that are known; nothing is asked before the first command."""
+    """The nodes that are known; none is asked before the first command."""
 
     def __init__(self, address: Address) -> None:
         self._seeds = address.nodes
@@ -234,7 +234,7 @@ class Nodes:
     # --- trouble ---------------------------------------------------------------------------------
 
     def note_trouble(self, node: Node, error: TryAgain) -> PartAway | RedisRefuses:
-        """Leave it alone until it answers again, and ask whether another has its slots."""
+        """Leave the node alone until it answers again, and ask whether another has its slots."""
         if isinstance(error, RedisRefuses):
             return error
         if isinstance(error, PartAway):
@@ -256,7 +256,7 @@ class Nodes:
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _begin(self, name: str, act: Any) -> None:
-        """Beside whatever is done, once at a time."""
+        """Begin a task, unless it runs already."""
         task = self._tasks.get(name)
         if task is None or task.done():
             self._tasks[name] = asyncio.create_task(_quietly(act), name=f"Redis Cluster: {name}")
@@ -311,7 +311,7 @@ class Nodes:
 
 
 def _note_end(node: Node, how: str) -> None:
-    """Of its trouble, if it had any."""
+    """Log the trouble of a task, if it had any."""
     if node.away_since is not None:
         away = monotonic() - node.away_since
         log.warning("the node %s of the Redis Cluster %s after %.0f s", node, how, away)
@@ -324,7 +324,7 @@ async def _quietly(act: Any) -> None:
 
 
 def _nobody_knows(errors: Sequence[Exception]) -> TryAgain:
-    """Why: one that answers and refuses comes before those that do not answer."""
+    """Why nobody knows: a node that refuses comes before those that do not answer."""
     if any("cluster support disabled" in str(error) for error in errors):
         return RedisRefuses("it is no Redis Cluster: write redis:// and not redis+cluster://")
     judged = [judge_error(error) for error in errors]
@@ -335,7 +335,7 @@ def _nobody_knows(errors: Sequence[Exception]) -> TryAgain:
 
 
 class ToAnyNode(Connection):
-    """To another one each time, until one answers."""
+    """A connection to any node: each time to another one, until one answers."""
 
     def __init__(self, *, nodes: tuple[Host, ...], **options: Any) -> None:
         super().__init__(**options)
@@ -377,7 +377,7 @@ REDIRECTIONS = 5  # one after the other, before it is given up for now
 
 
 class ClusterClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the library's own bases
-    """As `RedisClient`, for all nodes together."""
+    """The `RedisClient` of a Cluster, for all nodes together."""
 
     is_cluster = True
     nodes: Nodes

@@ -47,7 +47,7 @@ class _Primary(NamedTuple):
 
 
 class Sentinels:
-    """Those who know which server is the primary; `latest` is what they said last."""
+    """The Sentinels, which know the primary; `latest` is what they said last."""
 
     def __init__(self, address: Address) -> None:
         self.latest: Host | None = None
@@ -62,7 +62,7 @@ class Sentinels:
         self._asking: SingleFlight[str, Host] = SingleFlight("question to the Sentinels")
 
     async def primary(self) -> Host:
-        """Asked once for all who want to know at the same time."""
+        """The primary; asked once for all who want to know at the same time."""
         return await self._asking.result(self._name, self._ask_all)
 
     async def _ask_all(self) -> Host:
@@ -83,7 +83,7 @@ class Sentinels:
         return _Primary(int(said["config-epoch"]), is_settled, said["ip"], int(said["port"]))
 
     def _nobody_knows(self, errors: Sequence[Exception]) -> TryAgain:
-        """Why: one that answers and refuses comes before those that do not answer."""
+        """Why nobody knows: a Sentinel that refuses comes before those that do not answer."""
         if any(UNKNOWN_NAME in str(error) for error in errors):
             return RedisRefuses(f"the Sentinels know no primary of the name {self._name!r}")
         judged = [judge_error(error) for error in errors]
@@ -122,10 +122,10 @@ class ToPrimaryWithTLS(ToPrimary, SSLConnection):
 
 
 class PrimaryPool(Pool):
-    """A pool of them."""
+    """A pool of connections to the primary."""
 
     async def look_for_newer(self) -> None:
-        """Ask, but do not wait for one that is away: what comes later is known the next time."""
+        """Ask the Sentinels, but wait for none that is away: its answer counts the next time."""
         with suppress(TimeoutError, TryAgain):
             async with asyncio.timeout(LOOK_SECONDS):
                 await self.connection_kwargs["sentinels"].primary()
@@ -141,7 +141,7 @@ class PrimaryPool(Pool):
 
 @lru_cache(maxsize=8)
 def sentinels_at(url: str) -> Sentinels:
-    """The same for all pools of a process, so that what one learns all know."""
+    """One `Sentinels` for all pools of a process, so that what one pool learns all know."""
     return Sentinels(Address.parse(url))
 
 

@@ -43,7 +43,7 @@ PASSING = {
     "TRYAGAIN": "the Redis Cluster moves its keys",
 }
 
-# The same, until there is room again.
+# Failures that last until there is room again.
 FULL = {
     "MISCONF": "Redis cannot write its data to disk",
     "OOM": "Redis has no memory left",

@@ -33,8 +33,8 @@ _ABSURD_LINE = re.compile(rb"\n[*>~][0-9]{8}")
 
 
 class TakenConnection(asyncio.Protocol):
-    """Its transport, with our parser and our end of it. What arrives goes to `data_received` of a
-    subclass, which also knows whom the end has to wake."""
+    """A connection of redis-py, whose transport we read and write with our own parser. What arrives
+    goes to `data_received` of a subclass, which also knows whom to wake at the end."""
 
     def __init__(self, library_connection: Any) -> None:
         self.library_connection = library_connection
@@ -234,7 +234,7 @@ class ListeningConnection(TakenConnection):
         self._write([command])
 
     async def wait(self, seconds: float) -> None:
-        """For so long; if it ends before, its error is raised."""
+        """Wait for so long; if the connection ends before, its error is raised."""
         await asyncio.wait([self._ended], timeout=seconds)
         if self._failure is not None:
             raise self._failure
@@ -324,7 +324,7 @@ class Pool(redis.ConnectionPool):
             await self.release(connection.library_connection)
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """At the end: what is not sent yet is not waited for."""
+        """Close all at the end, without waiting for what is not sent yet."""
         for connection in self._open:
             connection.abort()
         await super().disconnect(inuse_connections)
