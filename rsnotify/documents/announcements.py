@@ -49,7 +49,7 @@ FIELD = "documents"
 
 
 class AnnouncedDocuments:
-    """For all hub processes together, in Redis."""
+    """The notes of what was announced, in Redis, for all hub processes."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -59,7 +59,7 @@ class AnnouncedDocuments:
         return None if found is None else msgspec.json.decode(found, type=Announced)
 
     async def write(self, set_name: str, created: Position, announced: Announced) -> None:
-        """Only if it is still the set created then: one that is removed leaves no key."""
+        """Write only if the set is the one created then: a removed one must leave no key."""
         value = msgspec.json.encode(announced)
         command = ("HSET", FIELD, value)
         await self._client.if_equals(_key(set_name), int(created), *command, field="created")
@@ -70,7 +70,7 @@ def _key(set_name: str) -> str:
 
 
 class DescriptionVersion(NamedTuple):
-    """The Source Description at a version of the registry of sets."""
+    """The Source Description at a version of the sets."""
 
     version: int
     digest: str
@@ -122,7 +122,7 @@ class DocumentAnnouncer:
         self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
 
     async def begin(self, record: SetRecord) -> None:
-        """A new set, which offers nothing of the hub yet: that it was created says all there is."""
+        """Note a new set. The hub offers nothing of it yet: its creation alone is announced."""
         announced = Announced(0, self._digest_of(capabilities_of(record)), "", record.own_documents)
         await self._write(record, announced)
 
@@ -139,9 +139,9 @@ class DocumentAnnouncer:
             await self._write(record, now)
 
     async def archives_to_announce(self, records: Sequence[SetRecord]) -> list[str]:
-        """Those whose archive has changed since this process saw it, or cannot be read, by name.
+        """The sets whose archive has changed since this process saw it, or cannot be read.
 
-        Time alone moves Change Lists into an archive, so all are asked for, in one journey."""
+        Time alone moves Change Lists into an archive, so all are asked for, in one round trip."""
         archives = await self._archives_of(records)
         return [
             record.name
@@ -168,7 +168,7 @@ class DocumentAnnouncer:
         return blake2b(content, digest_size=12).hexdigest()
 
     async def _archives_of(self, records: Sequence[SetRecord]) -> list[str | Exception]:
-        """What the hub's own archive of each covers, or why that cannot be seen."""
+        """What the hub's own archive of each set covers, or why that cannot be read."""
         left = int(time() * MICROSECONDS) - self._schedule.index_days * DAY
         begin = Position(last_edge(left, self._schedule.period))
         found = await self._windows.archived([record.name for record in records], begin)
@@ -213,7 +213,7 @@ class Announcements:
         self._noticed: float | None = None  # when the description was first seen to be another
 
     async def window_closed(self, set_name: str, window: Window) -> None:
-        """The closed list now has its end, and a new one begins there."""
+        """Announce a closed list, which now has its end, and the list that begins there."""
         changes = (
             self._of_list(set_name, window.from_, "updated"),
             self._of_list(set_name, window.until, "created"),
@@ -225,7 +225,7 @@ class Announcements:
         await self._publish(set_name, f"grew-{int(head)}", [change])
 
     async def snapshot_taken(self, set_name: str, snapshot: Snapshot) -> None:
-        """A new Resource List; if there are several under an index, the first stands for all."""
+        """Announce a Resource List; of several under an index, the first stands for all."""
         path, index = resource_list(set_name), None
         if snapshot.parts > 1:
             path = resource_list_part(set_name, snapshot.name, 1)
@@ -237,18 +237,18 @@ class Announcements:
         await self.documents_changed(set_name)
 
     async def archive_grew(self, set_name: str, snapshot: Snapshot, *, is_new: bool) -> None:
-        """The Resource List Archive has got what this snapshot replaced."""
+        """Announce that the Resource List Archive has got what this snapshot replaced."""
         loc = self._hub.base_url + resource_list_archive(set_name)
         change = Change(loc, "created" if is_new else "updated", capability="resourcelist-archive")
         await self._publish(set_name, f"archive-{snapshot.name}", [change])
 
     async def documents_changed(self, set_name: str) -> None:
-        """What the set offers may have changed; it is announced if it has."""
+        """Announce what the set offers, if that has changed."""
         with suppress(NoSuchSet):  # removed meanwhile
             await self._documents.announce(self._hub.record(set_name), self._publish)
 
     async def archives_to_announce(self, names: Sequence[str]) -> list[str]:
-        """Those of these sets whose Change List Archive may have grown."""
+        """The sets whose Change List Archive may have grown."""
         sets = self._hub.sets
         self._documents.forget_others(sets)
         changed = [sets[name] for name in names if name in sets and self._hub.has_changed(name)]
@@ -259,7 +259,7 @@ class Announcements:
         await self._documents.begin(record)
 
     async def set_goes(self, record: SetRecord) -> None:
-        """It is about to be deleted: afterwards it has no channel."""
+        """Announce a set's deletion before it happens: afterwards it has no channel."""
         await self._set_changed(record, "deleted")
 
     async def _set_changed(self, record: SetRecord, change: str) -> None:
@@ -282,7 +282,7 @@ class Announcements:
             await self.announce_description()
 
     async def announce_description(self) -> None:
-        """Announce it now, to every set."""
+        """Announce the Source Description now, on the channel of every set."""
         began, described, names = self._clock(), self._described(), list(self._hub.sets)
         key = f"description-{described.version}-{described.digest}"
         loc = self._hub.base_url + SOURCE_DESCRIPTION
@@ -302,7 +302,7 @@ class Announcements:
         return self._described_last[1]
 
     def _describe(self) -> DescriptionVersion:
-        """It names those that are public."""
+        """The sets that the description names: the public ones."""
         named = sorted(
             f"{record.name} {record.describedby or ''}{' ws' if record.sockets_first else ''}"
             for record in self._hub.sets.values()

@@ -54,7 +54,7 @@ class Due:
         return len(self._heap)
 
     def plan(self, name: str, at: float) -> None:
-        """At this time, whatever was planned."""
+        """Plan the name for this time, whatever was planned."""
         self._at[name] = at
         heappush(self._heap, (at, name))
         if len(self._heap) > 2 * len(self._at) + OUTDATED:
@@ -62,7 +62,7 @@ class Due:
             heapify(self._heap)
 
     def plan_by(self, names: Iterable[str], at: float) -> None:
-        """At this time or earlier."""
+        """Plan the names for this time, except those that are planned earlier."""
         for name in names:
             if at < self._at.get(name, float("inf")):
                 self.plan(name, at)
@@ -71,7 +71,7 @@ class Due:
         self._at.pop(name, None)
 
     def take(self, now: float, most: int) -> list[str]:
-        """Those that are due, at most so many, the earliest first; they are planned no more."""
+        """Take the names that are due, at most so many, the earliest first."""
         taken: list[str] = []
         while self._heap and self._heap[0][0] <= now and len(taken) < most:
             at, name = heappop(self._heap)
@@ -87,11 +87,11 @@ STEP_SECONDS = 5.0  # a clock that moves by more than this was set
 NONE_SEEN = -1, Position(0)  # a version of the sets before the first
 
 Look = Callable[[Sequence[str]], Awaitable[Mapping[str, float | None]]]
-"""Looks at these sets: after how many seconds each is due again, or None until it changes."""
+"""Does a chore for these sets; the seconds until each is due again, None until it changes."""
 
 
 class DueSets:
-    """When a chore must look at each set next."""
+    """Knows when a chore must look at each set next."""
 
     def __init__(self, hub: Hub, *, growth_waits: bool, clock: Callable[[], float] = monotonic):
         self._hub = hub
@@ -110,7 +110,7 @@ class DueSets:
         self._version, self._records = NONE_SEEN, {}
 
     async def round(self, now: Position, look: Look) -> None:
-        """Look at what is due; what fails is due again in the next round."""
+        """Do the chore for all sets that are due; one that fails is due again in the next round."""
         await self._look_if_set(now)
         self._plan()
         names = self.due.take(self._clock(), MOST)
@@ -121,7 +121,7 @@ class DueSets:
             self._plan_again(name, again.get(name))
 
     def _plan(self) -> None:
-        """What has changed since the last round is due now."""
+        """Make the sets due that have changed since the last round."""
         grown = [each for each in self._grown if not (self._growth_waits and each in self.due)]
         self._grown.clear()
         self.due.plan_by(grown, self._clock())
@@ -133,7 +133,7 @@ class DueSets:
             self.due.plan_by(changed, self._clock())
 
     def _is_worth_it(self, name: str) -> bool:
-        """Whether anything was published to it: otherwise it has nothing to close or to list."""
+        """Whether a change was published to the set: else there is nothing to close or to list."""
         return name in self._hub.sets and self._hub.has_changed(name)
 
     def _plan_again(self, name: str, seconds: float | None) -> None:
@@ -154,7 +154,7 @@ SOME = 200
 
 
 class InTurn:
-    """Looks at some in each round until all had their turn, then begins anew."""
+    """Does a chore for some sets in each round until all had their turn, then begins anew."""
 
     def __init__(self) -> None:
         self._left: list[str] = []
@@ -162,7 +162,7 @@ class InTurn:
     async def round(
         self, names: Iterable[str], look: Callable[[Sequence[str]], Awaitable[None]]
     ) -> None:
-        """Look at the next of these; later ones have their turn after those of the last round.
+        """Do the chore for the next of these sets, after those of the last round.
 
         If that is not possible now, the next round begins with them."""
         if not self._left:
@@ -190,10 +190,10 @@ Pack = Callable[[str, Window], Awaitable[None]]
 """Packs a closed window, and stores it packed."""
 
 Again = dict[str, float | None]
-"""After how many seconds each set is due again; None: when something changes."""
+"""The seconds until each set is due again; None if only a change makes it due."""
 
 Act = Callable[[str, JournalRecord, Position], Awaitable[float | None]]
-"""Does a chore for one set; when it is due again."""
+"""Does a chore for one set; returns the seconds until it is due again."""
 
 
 class Upkeep:
@@ -232,7 +232,7 @@ class Upkeep:
         }
 
     async def _each_set(self, act: Act, names: Sequence[str]) -> Again:
-        """Do it for each set; one that is removed meanwhile is left out."""
+        """Do the chore for each set; one that is removed meanwhile is left out."""
         if not names:
             return {}
         now, again = await self._windows.now(), Again()
@@ -293,7 +293,7 @@ class Upkeep:
     # --- what is old ---------------------------------------------------------------------------
 
     async def delete_old(self) -> None:
-        """Of the next sets: trim streams behind what is packed, delete what is past retention."""
+        """Trim the streams of the next sets where they are packed, and delete what is too old."""
         await self._old.round(self._hub.sets, self._delete_old_of)
 
     async def _delete_old_of(self, names: Sequence[str]) -> None:
@@ -315,7 +315,7 @@ class Upkeep:
         await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
 
     async def announce_archives(self) -> None:
-        """Of the next sets: time alone moves Change Lists into the archive."""
+        """Announce the archives of the next sets: time alone moves Change Lists into them."""
         await self._archives.round(self._hub.sets, self._announce_archives_of)
 
     async def _announce_archives_of(self, names: Sequence[str]) -> None:
@@ -342,7 +342,7 @@ class Upkeep:
     # --- snapshots -----------------------------------------------------------------------------
 
     async def keep_due_snapshots(self) -> None:
-        """Take those that are due."""
+        """Take the snapshots that are due."""
         await self._snapshots_due.round(await self._windows.now(), self._keep_snapshots_of)
 
     async def _keep_snapshots_of(self, names: Sequence[str]) -> Again:

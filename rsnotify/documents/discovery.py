@@ -61,7 +61,7 @@ class Offer(NamedTuple):
 
 
 class Offers:
-    """Asks what sets offer."""
+    """Finds out what sets offer."""
 
     def __init__(self, windows: Windows, snapshots: Snapshots, index_days: int) -> None:
         self._windows = windows
@@ -134,7 +134,7 @@ class Template(NamedTuple):
 
 
 class KeptDescription:
-    """Renders it, and keeps what was asked for lately."""
+    """Renders Source Descriptions, and keeps those that were asked for lately."""
 
     def __init__(self, hub: Hub, describedby: str | None) -> None:
         self._hub = hub
@@ -144,7 +144,7 @@ class KeptDescription:
         self._documents: OrderedDict[tuple[str, str, bool], bytes] = OrderedDict()
 
     async def template(self, form: Form) -> Template:
-        """Of the sets as they are known now."""
+        """The description of the sets as they are known now."""
         revision, kept = self._hub.known.revision, self._templates.get(form.name)
         if kept is not None and kept.revision == revision:
             return kept
@@ -190,7 +190,7 @@ class KeptDescription:
 
 
 def public_sets(hub: Hub) -> list[SetRecord]:
-    """By name."""
+    """The records by name."""
     public = [record for record in hub.sets.values() if not record.private]
     return sorted(public, key=lambda record: record.name)
 
@@ -235,7 +235,7 @@ class Discovery:
         return PlainTextResponse(await self._robots.result(key, work, seconds))
 
     async def _write_robots(self, base: str) -> str:
-        """Without the Resource Lists of the hub whose records cannot be read."""
+        """Write robots.txt, without the hub's Resource Lists whose records cannot be read."""
         found: list[str] = []
         for some in slices(public_sets(self._hub)):
             newest = await self._snapshots.newest_of([record.name for record in some])

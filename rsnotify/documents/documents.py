@@ -67,7 +67,7 @@ class SetCapabilities(NamedTuple):
 
 
 class SnapshotTimes(NamedTuple):
-    """When a snapshot was taken: all changes up to `at` are in it."""
+    """The moment of a snapshot: all changes up to `at` are in it."""
 
     at: Position
     completed: Position
@@ -149,7 +149,7 @@ def capabilities(base: str, offered: SetCapabilities) -> Document:
 
 
 def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
-    """The same in version 0.8, where the URL of a channel is its WebSocket."""
+    """The Capability List in version 0.8, where the URL of a channel is its WebSocket."""
     twin = base + capability_list(offered.set_name)
     channels = (_socket_channel(base, offered, kind) for kind in KINDS)
     return _capability_list(base, offered, twin, channels)
@@ -191,7 +191,7 @@ def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
 
 
 def _channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
-    """The Source's own channel, else the hub's, as the Source calls it."""
+    """The address of the Source's own channel, else of the hub's, as the Source calls it."""
     channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind)
     md = Md(capability=channel.capability)
     if own is not None:
@@ -216,7 +216,7 @@ def socket_address(base: str, channel: ChannelName) -> str:
 
 
 def robots(base: str, resource_lists: Iterable[str]) -> str:
-    """For crawlers: everything may be read, and this is where the resources are listed."""
+    """The robots.txt for crawlers: all may be read, and here the resources are listed."""
     rules = ("User-agent: *", "Disallow:")
     maps = (f"Sitemap: {loc if '://' in loc else base + loc}" for loc in resource_lists)
     return "\n".join((*rules, *maps, ""))
@@ -337,7 +337,7 @@ class ListHead(NamedTuple):
         return Frame(b"", b"")
 
     def headers(self) -> Mapping[str, str]:
-        """The same as HTTP headers, without the links: a list in lines has no other place."""
+        """The interval or moment as HTTP headers: a list in lines has no other place for it."""
         headers = {FROM_HEADER: self.md.from_, UNTIL_HEADER: self.md.until, AT_HEADER: self.md.at}
         return {name: value for name, value in headers.items() if value is not None}
 
@@ -349,7 +349,7 @@ def change_list_head(
     until: Position | None,
     pages: Neighbours = Neighbours(),  # noqa: B008
 ) -> ListHead:
-    """Of the changes in `(from_, until]`; without `until` the list is open."""
+    """The head of a list of the changes in `(from_, until]`; without `until` it is open."""
     md = Md(capability="changelist", from_=str(from_), until=None if until is None else str(until))
     index = Link(rel="index", href=base + change_list_index(set_name))
     return ListHead(md, (up_link(base, set_name), index, *_to(base, pages)), "changes")
@@ -382,7 +382,7 @@ def render_resources(resources: Iterable[StoredResource]) -> bytes:
 
 
 def _filled(loc: bytes, kept: bytes) -> bytes:
-    """The fragment as it was stored; if no lastmod was given, it is the position."""
+    """The entry of a stored fragment; if no lastmod was given, it is the position."""
     digits, end, rest = _short(kept).partition(LOC_END)
     if rest.startswith(HOLE):
         rest = render_datetime_bytes(int(digits)) + rest[len(HOLE) :]
@@ -390,7 +390,7 @@ def _filled(loc: bytes, kept: bytes) -> bytes:
 
 
 def _short(kept: bytes) -> bytes:
-    """Development versions kept it as XML."""
+    """Read what is kept of a resource; development versions kept it as XML."""
     return kept if LOC_END in kept else shorten(kept)
 
 
@@ -421,7 +421,7 @@ class Announced(msgspec.Struct, frozen=True):
 def framework_changes(
     announced: Announced, now: Announced, base: str, set_name: str
 ) -> Iterator[Change]:
-    """What is to be announced; a document of the Source is new at each new address."""
+    """The changes to announce; a document of the Source is new at each new address."""
     if now.digest != announced.digest:
         loc = base + capability_list(set_name)
         yield Change(loc, "updated", capability="capabilitylist")

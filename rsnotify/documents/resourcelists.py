@@ -1,4 +1,4 @@
-"""Resource Lists over HTTP: as one list, as an index with parts, or in pages; older ones too.
+"""Resource Lists over HTTP: one list, an index with parts, or pages; archived lists, too.
 
 A part never changes. A snapshot that was replaced stays in the archive, or as long as somebody
 fetches its parts.
@@ -193,7 +193,7 @@ class ResourceListEndpoints:
         return await asyncio.to_thread(count_entries, before)
 
     async def _missing(self, requested: RequestedSet, name: str) -> Rejected:
-        """410 for a snapshot that was replaced, 404 for one that never was."""
+        """The refusal: 410 for a snapshot that was replaced, 404 for one that never was."""
         newest = await self._snapshots.newest(requested.name)
         if newest is None or int(name) >= int(newest.name):
             return Rejected("there is no such Resource List", status=404)
@@ -204,7 +204,7 @@ class ResourceListEndpoints:
 
 
 class _Turn(NamedTuple):
-    """From one page to its neighbours."""
+    """The links from a page to its neighbours."""
 
     set_name: str
     snapshot: Snapshot

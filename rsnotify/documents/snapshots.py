@@ -59,7 +59,7 @@ class Snapshot(NamedTuple):
 
 
 class Beginning(NamedTuple):
-    """Where a snapshot stands that has begun, in which set's life, and when that was."""
+    """The position of a snapshot that was begun, when, and when its set was created."""
 
     at: Position
     created: Position
@@ -79,7 +79,7 @@ class Snapshots:
         return Snapshot.from_fields(await self._client.hgetall(keys.snapshot(set_name)))
 
     async def newest_of(self, set_names: Sequence[str]) -> dict[str, Snapshot | None]:
-        """The newest of each set, in one round trip; unreadable ones are left out."""
+        """The newest snapshot of each set, in one round trip, without unreadable ones."""
         pipeline = self._client.pipeline(transaction=False)
         for name in set_names:
             pipeline.hgetall(keys.snapshot(name))
@@ -91,7 +91,7 @@ class Snapshots:
         return {name: newest for name, newest in pairs if not isinstance(newest, Exception)}
 
     async def named(self, set_name: str, name: str) -> Snapshot | None:
-        """The newest, or a replaced one as long as somebody still reads it."""
+        """The newest snapshot, or a replaced one as long as somebody still reads it."""
         fields = await self._client.hgetall(keys.snapshot(set_name, name))
         return Snapshot.from_fields(fields)
 
@@ -101,7 +101,7 @@ class Snapshots:
         return None if data is None else PackedEntries.from_bytes(data)
 
     async def keep_walkable(self, set_name: str, snapshot: Snapshot) -> None:
-        """Somebody still reads a snapshot that has been replaced; one that stays just stays."""
+        """Keep a replaced snapshot, since somebody still reads it; archived ones stay anyway."""
         pipeline = self._client.pipeline(transaction=False)
         for key in _keys_of(set_name, snapshot):
             pipeline.expire(key, WALK_SECONDS, xx=True)
@@ -149,7 +149,7 @@ class Snapshots:
                 await claim.let_go()
 
     async def begin(self, set_name: str, claim: Claim) -> Beginning:
-        """Where it stands: behind the newest change, where from now on no change will be.
+        """Begin at a position after the newest change, where no later change will be.
 
         The claim does not outlive a Redis that loses what was changed before.
         """
@@ -176,7 +176,7 @@ class Snapshots:
     async def _rest(
         self, set_name: str, claim: Claim, shard: int, cursor: int, first: Iterable[bytes]
     ) -> AsyncIterator[list[StoredResource]]:
-        """What else a large shard has; Redis may name some again while it makes room for more."""
+        """The rest of a large shard; Redis may return some twice while it makes room for more."""
         seen = set(first) if cursor else set()
         while cursor:
             ((cursor, found),) = await self._scan(set_name, claim, {shard: cursor})
@@ -210,7 +210,7 @@ class Snapshots:
         *,
         keep_old: bool = False,
     ) -> bool:
-        """Make it the newest, unless the claim was lost meanwhile; the old one may be kept."""
+        """Make the snapshot the newest, unless the claim was lost; the old one may be kept."""
         names = [
             keys.claim(set_name, "snapshot"),
             keys.record(ChannelName(set_name, "change")),
@@ -245,7 +245,7 @@ class Parts:
         self._packer = Packer()
 
     def full_before(self, entries: bytes, count: int) -> PackedEntries | None:
-        """The part as it is, if these entries do not fit into it."""
+        """The full part, if these entries do not fit into it."""
         fits = self._in_part + count <= PART_RESOURCES
         if fits and self._packer.length + len(entries) <= PART_BYTES:
             return None
@@ -263,7 +263,7 @@ class Parts:
 
 
 class SnapshotRun:
-    """The taking of one snapshot."""
+    """Takes one snapshot."""
 
     def __init__(
         self,

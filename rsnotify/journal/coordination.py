@@ -40,7 +40,7 @@ WITHOUT = "the journals are compared instead, which takes longer"
 
 
 class Bell:
-    """Receives what every hub process on this Redis rings."""
+    """Receives the strokes of every hub process on this Redis."""
 
     def __init__(self, client: Client, name: str = keys.BELL) -> None:
         self._client = client
@@ -152,7 +152,7 @@ _CLAIM = Script("journal/claim.lua")
 
 
 class Claim:
-    """The right to do it, as long as it is renewed."""
+    """The right to do something alone, as long as it is renewed."""
 
     def __init__(self, client: Client, key: str, seconds: float) -> None:
         self._holder = self.token = secrets.token_hex(8)
@@ -161,7 +161,7 @@ class Claim:
         self._milliseconds = int(seconds * 1000)
 
     async def take(self, stale: bytes) -> bytes:
-        """Take it if it is free, or still looks like `stale`; what it looks like now."""
+        """Take it if it is free, or still looks like `stale`; returns what it looks like now."""
         arguments = ("take", self.token, self._milliseconds, stale)
         held: bytes = await _CLAIM.run(self._client, [self.key], *arguments)
         return held

@@ -58,7 +58,7 @@ class UsedKey(NamedTuple):
 
     @classmethod
     def of_note(cls, note: bytes, until: Position) -> Self:
-        """What the note at a row says."""
+        """The text of the note at a row."""
         text = note.decode()
         fingerprint, _, rest = text[DIGEST_LENGTH:].partition(".")
         length, _, count = rest.partition(":")
@@ -121,7 +121,7 @@ class _RememberedRows:
         return self._in_order[begin:end]
 
     def forget_oldest(self, position: int) -> Position | None:
-        """What is at or before this position, and what is too much; the newest of it."""
+        """Forget what is at or before this position, and what is too much; returns the newest."""
         newest, forgotten = None, 0
         self._in_order = None
         while self.rows and forgotten < FORGOTTEN_AT_ONCE:
@@ -157,7 +157,7 @@ class Memory:
         self._held: _RememberedRows | None = None  # most of many channels have nothing to remember
 
     def read(self, rows: Sequence[Row], until: Position) -> None:
-        """These rows, and no others, followed `read_until` in the journal."""
+        """Remember rows: these, and no others, followed `read_until` in the journal."""
         self.read_until = until
         self._add(rows, until)
         if self._held is not None:  # at a position that was used again, another row may be known
@@ -200,7 +200,7 @@ class Memory:
         return held is not None and held.rows.get(position) == xml and position not in held.unread
 
     def skip_to(self, head: Position) -> None:
-        """The journal ends here; what it holds before that was not read."""
+        """Begin here, where the journal ends; what it has before that was not read."""
         self.read_after = self.read_until = head
         self.newest = max(self.newest, head)
 
@@ -230,7 +230,7 @@ class Memory:
 
     @property
     def begins(self) -> Position:
-        """Nothing up to this position is remembered."""
+        """The position up to which nothing is remembered."""
         return Position(min((*self.rows, *self.witnessed)) - 1)
 
     @property
@@ -437,7 +437,7 @@ def _ages(
     memory: Memory,
     journal: Sequence[Row],
 ) -> dict[Row, Position]:
-    """Where the request was first, of each row whose request was stored again."""
+    """The first position of each row's request, where the request was stored again."""
     first = {key.digest: key.until for key in reversed(keys)}
     newest = {key.digest: key for key in keys}
     ages: dict[Row, Position] = {}
@@ -559,7 +559,7 @@ class Recent(Generic[Record]):
         return noted is not None and now - noted[0] <= REMEMBERED_SECONDS
 
     def at(self, now: float) -> dict[str, Record]:
-        """Those that are not older than a minute."""
+        """The records that are not older than a minute."""
         self._forget_oldest(now)
         return {name: record for name, (_, record) in self._noted.items()}
 

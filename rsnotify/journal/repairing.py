@@ -92,7 +92,7 @@ class Repairs:
         self._window = window
 
     async def lineage(self) -> Lineage:
-        """Which Redis this is, and which data."""
+        """Read which Redis this is, and which data it has."""
         servers = await self._client.servers()
         data = await self._client.get(keys.DATA_ID)
         return Lineage(servers, data or await new_data_id(self._client))
@@ -114,7 +114,7 @@ class Repairs:
 
     @asynccontextmanager
     async def held(self, channel: ChannelName) -> AsyncIterator[str]:
-        """Nobody appends to the journal meanwhile, and nobody else repairs it."""
+        """Hold the journal: nobody else repairs it meanwhile, and nobody appends."""
         key, me = keys.hold(channel), secrets.token_hex(8)
         await self._take(key, me)
         try:
@@ -176,7 +176,7 @@ class Repairs:
         return client.xrange(keys.stream(channel), f"({after.stream_id}", "+", PAGE)
 
     async def leave_gap(self, channel: ChannelName, lost: Position, holder: str) -> bool:
-        """What was there up to `lost` is not known to anybody; False if it is not held.
+        """Leave a gap up to `lost`, as nobody knows what was there; False if it is not held.
 
         The version of the sets moves before anything can be appended: so no process reads on behind
         the gap before it has compared its journals.
@@ -190,7 +190,7 @@ class Repairs:
     async def repair(
         self, channel: ChannelName, repair: Repair, *, last: Position, seen: Position, holder: str
     ) -> bool:
-        """Do it; False if the journal has changed since its `last` was read, or is not held.
+        """Repair; False if the journal has changed since its `last` was read, or is not held.
 
         If something is removed, the version of the sets moves: so every process looks at its
         journals, and drops what it has made of those rows.
@@ -240,7 +240,7 @@ Done = TypeVar("Done")
 
 
 async def when_moved(act: Callable[[], Awaitable[Done]]) -> Done:
-    """Do it; again, as long as nothing could be done because the keys are being moved."""
+    """Repair, and try again as long as the keys are being moved."""
     until = monotonic() + MOVING_SECONDS
     while True:
         try:
@@ -263,7 +263,7 @@ log = logging.getLogger(__name__)
 
 
 class _Look(NamedTuple):
-    """What a journal needs; no plan if nothing."""
+    """What a journal needs; no plan if it needs nothing."""
 
     last: Position
     plan: Repair | None
@@ -273,7 +273,7 @@ class _Look(NamedTuple):
 
 
 class Repairing:
-    """Appends and reads, and what they find out about losses."""
+    """Repairs journals when appends, reads or checks find a loss."""
 
     def __init__(self, journal: Journal, repairs: Repairs, feeds: Feeds) -> None:
         self._journal = journal
@@ -305,7 +305,7 @@ class Repairing:
             return await self._append(feed, submission)
 
     async def _repair_for(self, feed: Feed) -> None:
-        """…for somebody who publishes, who may repeat that if the journal cannot be read now."""
+        """Repair for a publisher, who may repeat if the journal cannot be read now."""
         try:
             await self.repair(feed)
         except (TryAgain, Rejected):
@@ -345,7 +345,7 @@ class Repairing:
         self._lineage = now
 
     async def check_restart(self, set_names: Iterable[str]) -> None:
-        """Before anything is published to a Redis that may have been started with older data."""
+        """Before anything is published, note in the journals which Redis has them now."""
         if self._lineage is None or self._lineage == self._noted:
             return
         channels = [*starmap(ChannelName, product(set_names, KINDS))]
@@ -353,7 +353,7 @@ class Repairing:
         self._noted = self._lineage
 
     async def check_suspects(self) -> None:
-        """Some at a time: nobody waits long for this, and appends look at their own journals."""
+        """Look at some suspects, for a short time: appends look at their own journals anyway."""
         until = monotonic() + SUSPECTS_SECONDS
         while self._unproven and monotonic() < until:
             await self._sort_out(self._unproven[:AT_ONCE])
@@ -364,7 +364,7 @@ class Repairing:
                 break
 
     async def _sort_out(self, feeds: Sequence[Feed]) -> None:
-        """Those that end where they did, and of which nothing is remembered, need no look."""
+        """Suspect these, but for those that end where they did, with nothing remembered."""
         standings = await self._journal.standings([feed.channel for feed in feeds])
         for feed, standing in zip(feeds, standings, strict=True):
             if not isinstance(standing, Standing) or not _is_as_known(feed, standing):
@@ -496,7 +496,7 @@ def _is_as_known(feed: Feed, standing: Standing) -> bool:
 
 
 async def _unless_damaged(recover: Callable[[], Awaitable[None]]) -> None:
-    """Data that cannot be read must not keep the rest from being put back."""
+    """Log data that cannot be read: they must not keep the rest from being put back."""
     try:
         await recover()
     except TryAgain:

@@ -33,7 +33,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def own_documents(self) -> dict[str, str]:
-        """By capability."""
+        """The addresses of the Source's own documents, by capability."""
         named = {name.replace("_", "-"): getattr(self, name) for name in DOCUMENTS}
         return {name: loc for name, loc in named.items() if loc is not None}
 
@@ -71,7 +71,7 @@ class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
 
 def channel_of_own_topic(records: Iterable[SetRecord], topic: str) -> ChannelName | None:
-    """The channel that a Source calls so."""
+    """The channel that a Source calls by this topic."""
     for record in records:
         for kind in KINDS:
             if record.own_topic(kind) == topic:

@@ -60,7 +60,7 @@ class Sets:
         self._client = client
 
     async def version(self) -> Version:
-        """It changes with every record, and when Redis has lost some."""
+        """The version, which changes with every record, and when Redis has lost some."""
         names = keys.DATA_ID, keys.SETS_VERSION, keys.SETS_CHANGED
         data, number, changed = await self._client.mget(*names)
         return _version(data or await new_data_id(self._client), number, changed)
@@ -71,7 +71,7 @@ class Sets:
         return {record.name: record for record in found}
 
     async def former(self) -> dict[str, str]:
-        """When the first set of a name began, of names whose set was removed."""
+        """By name of removed sets: when the first set of that name was created."""
         found = await self._client.hgetall(keys.SETS_FORMER)
         return {name.decode(): created.decode() for name, created in found.items()}
 
@@ -134,11 +134,11 @@ class Sets:
     # --- in a Cluster: what belongs to the set, before its record --------------------------------
 
     async def _begun(self, name: str, begin: Position) -> Position:
-        """Begin its journals, if there are none; when they were begun."""
+        """Begin the set's journals, if there are none; returns when they were begun."""
         return Position(int(await self._alone("begin", name, int(begin))))
 
     async def _remove_alone(self, name: str, *of_set: str) -> Version:
-        """Only the set that is there now; another that is made meanwhile stays whole."""
+        """Remove only the set that is there now; one that is made meanwhile stays whole."""
         record = await self._client.hget(keys.SETS, name)
         if record is None:
             raise NoSuchSet(name)
@@ -151,7 +151,7 @@ class Sets:
         raise TryAgain(f"the set {name!r} was changed while it was removed")
 
     async def begin_lost_journals(self, records: Iterable[SetRecord]) -> None:
-        """In a Cluster, those of sets whose record is there still."""
+        """Begin the journals again, in a Cluster, of sets whose record is still there."""
         asked = list(records) if self._client.is_cluster else []
         pipeline = self._client.pipeline(transaction=False)
         for record in asked:
@@ -191,7 +191,7 @@ class Sets:
         await self._act("pass", "", number)
 
     async def _act(self, act: str, name: str, *arguments: bytes | str | int) -> tuple[Any, Version]:
-        """What became of it, and the version afterwards."""
+        """Do the act; what became of it, and the version afterwards."""
         names = [
             keys.SETS,
             keys.SETS_VERSION,
@@ -225,7 +225,7 @@ def _whole(records: Mapping[bytes, bytes]) -> Iterator[SetRecord]:
 
 
 def _keys_of_documents(name: str) -> tuple[str, str, str, str, str]:
-    """As sets.lua wants them: what was made of its journal is found from these."""
+    """The keys as sets.lua wants them, from which it finds all documents of the set."""
     channel = ChannelName(name, "change")
     newest = keys.snapshot(name)
     return keys.windows(channel), keys.packed(channel), newest, newest, keys.archive(name)
@@ -260,7 +260,7 @@ class KnownSets:
         return Position(0) if self.version is None else self.version.changed
 
     def is_former(self, name: str, position: Position) -> bool:
-        """Whether it may be a position of another set that had this name before."""
+        """Whether a position may be one of another set that had this name before."""
         former = self.former.get(name)
         record = self.records.get(name)
         if former is None or record is None:
@@ -298,7 +298,7 @@ class KnownSets:
         return is_later and not is_another and not is_old
 
     def apply(self, name: str, record: SetRecord | None, version: Version) -> list[str]:
-        """Know a change of one set; the name, if it has become private."""
+        """Take over a change of one set; returns its name if it has become private."""
         self._ahead[version.number] = version, name
         self._move_on()
         self.revision += 1

@@ -84,7 +84,7 @@ class DocumentSchedule(NamedTuple):
         return record.head > at and not 0 <= now - taken < self.resourcelist_minutes * MINUTE
 
     def until_snapshot(self, taken: Position, now: Position) -> int | None:
-        """For how long a snapshot taken then is young yet; None if it is not."""
+        """For how long a snapshot taken then is not yet old; None if it is old."""
         left = taken + self.resourcelist_minutes * MINUTE - now
         return left if left > 0 and taken <= now else None
 
@@ -146,7 +146,7 @@ def stretch_after(cursor: Position, span: Span) -> Stretch:
 
 
 def kept_from(span: Span) -> Position:
-    """Where the history begins that is kept."""
+    """The position where the kept history begins."""
     return span.record.window_from if span.oldest is None else span.oldest.from_
 
 
@@ -209,7 +209,7 @@ class ClockHistory(NamedTuple):
     gaps: tuple[Gap, ...] = ()  # oldest first
 
     def at(self, now: int) -> "ClockHistory":
-        """The same after another look at the clock."""
+        """The history after another look at the clock."""
         gaps = tuple(gap for gap in self.gaps if gap.end <= now)  # else the clock has gone back
         if now - self.seen > GAP:
             gaps = (*gaps, Gap(now, now - self.seen))
@@ -217,7 +217,7 @@ class ClockHistory(NamedTuple):
 
     @property
     def is_behind_a_gap(self) -> bool:
-        """Whether the last look found one."""
+        """Whether the last look found a gap."""
         return bool(self.gaps) and self.gaps[-1].end == self.seen
 
     def ago(self, length: int) -> Position:

@@ -49,7 +49,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     expires: str = ""  # a datetime; empty: never
 
     def is_expired(self) -> bool:
-        """By this machine's clock."""
+        """Whether it has expired, by the clock of this machine."""
         return bool(self.expires) and Position.parse(self.expires) <= time() * MICROSECONDS
 
     def may(self, right: Right, set_name: str) -> bool:
@@ -63,7 +63,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tokens:
-    """The registry of tokens in Redis."""
+    """The tokens in Redis."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

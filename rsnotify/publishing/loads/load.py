@@ -43,7 +43,7 @@ class Difference(NamedTuple):
 
 
 class LoadCounts(msgspec.Struct, frozen=True):
-    """What a load comes to."""
+    """How much a load creates, updates and deletes."""
 
     resources: int = 0
     known: int = 0
@@ -67,12 +67,12 @@ class LoadCounts(msgspec.Struct, frozen=True):
         return self.resources - self.created - self.updated
 
     def as_answered(self) -> dict[str, int]:
-        """As a Source gets them."""
+        """The counts as a Source gets them."""
         return msgspec.structs.asdict(self) | {"unchanged": self.unchanged}
 
 
 def too_many_deleted(found: LoadCounts, max_delete: float) -> str | None:
-    """Why this load is refused, if it deletes more than a Source has said that it may."""
+    """Why this load is refused, if it deletes more than its Source has allowed."""
     if found.deleted_percent <= max_delete:
         return None
     least = ceil(found.deleted_percent)
@@ -102,7 +102,7 @@ def is_same(loc: bytes, kept: bytes, rest: bytes) -> bool:
 
 
 def fragments_of(differences: Iterable[Difference], load: str) -> list[Fragment]:
-    """As many of the changes as are published at once, one at least.
+    """The changes that are published at once: one at least.
 
     They yield to whatever was published since the load began.
     """
@@ -129,7 +129,7 @@ def _short(difference: Difference) -> bytes:
 
 
 def _change_to(kind: str) -> bytes:
-    """A table that makes every kind of change this one."""
+    """A table that turns every kind of change into this one."""
     places = (KIND, KIND_AND_CHANGEFREQ, KIND_AND_PRIORITY)
     before = "".join(short for shorts in places for short in shorts.values())
     after = "".join(shorts[kind] * len(shorts) for shorts in places)
@@ -140,7 +140,7 @@ _CHANGED_TO = {kind: _change_to(kind) for kind in ("created", "updated")}
 
 
 class LoadOptions(msgspec.Struct, frozen=True):
-    """How a load is done."""
+    """The options of a load."""
 
     tell: bool | None = None  # None: unless the set was empty
     dry_run: bool = False

@@ -1,4 +1,4 @@
-"""Does what is left to do of loads of a set's whole state, whichever process began them.
+"""Finishes loads of a set's whole state, whichever process began them.
 
 A load that is decided is published or listed, and then finished; the process that finds that its
 holder is gone goes on from where it stands. One that was not decided leaves nothing.
@@ -31,7 +31,7 @@ TakeSnapshot = Callable[[str], Awaitable[Snapshot | None]]
 
 
 class LoadKeeper:
-    """The loads of all sets, as this process helps to do them."""
+    """Finishes loads that were decided, of any set."""
 
     def __init__(self, hub: Hub, loads: Loads, take_snapshot: TakeSnapshot) -> None:
         self._hub = hub
@@ -43,7 +43,7 @@ class LoadKeeper:
         return {"keep loads": repeat(self.keep_loads, ROUND_SECONDS)}
 
     async def keep_loads(self) -> None:
-        """Take up what nobody does any more."""
+        """Take over loads that nobody finishes any more."""
         for name in await self._loads.under_way():
             try:
                 await self._take_up(name)
@@ -91,7 +91,7 @@ class LoadKeeper:
                 log.warning("a claim to load cannot be kept up", exc_info=error)
 
     def finish(self, load: Load, held: AsyncExitStack) -> asyncio.Task[LoadOutcome]:
-        """Do what is decided to its end, even if nobody waits, and let go of what is held."""
+        """Finish a load that is decided, even if nobody waits, and release what is held."""
         task = asyncio.create_task(self._finish(load, held), name=f"load of {load.set_name}")
         self._finishing.add(task)
         task.add_done_callback(self._finished)
@@ -116,7 +116,7 @@ class LoadKeeper:
             return done
 
     async def _publish(self, load: Load) -> None:
-        """Publish what is different. What was published already is different no more."""
+        """Publish the differences. What was published already is no longer one."""
         channel, shard = ChannelName(load.set_name, "change"), 0
         while shard < STATE_SHARDS:
             part = await self._loads.differences(load, shard, PUBLISHED_CHANGES)
@@ -127,7 +127,7 @@ class LoadKeeper:
                 shard = part.next_shard
 
     async def _list(self, load: Load) -> None:
-        """Make a Resource List of it, unless the Source has one of its own."""
+        """Make a Resource List of the state, unless the Source has one of its own."""
         record = self._hub.sets.get(load.set_name)
         if record is None:
             raise NoSuchSet(load.set_name)

@@ -1,4 +1,4 @@
-"""The whole state of a set: brought by its Source, and asked about by auditors.
+"""The endpoints for the whole state of a set: Sources load it, auditors ask about it.
 
 Rules that hold here: nothing of a body is read before its sender is known to be allowed; a body is
 read in pieces, beside the event loop, so that nobody waits for it; nothing of it is visible until
@@ -65,19 +65,19 @@ class BesideTheLoop:
 
 
 def _next(found: Iterator[Result]) -> Result | None:
-    """The next; None after the last."""
+    """The next one; None after the last."""
     return next(found, None)
 
 
 class LoadBodies:
-    """The bodies of all loads that this process receives."""
+    """Receives the bodies of all loads."""
 
     def __init__(self, loads: Loads) -> None:
         self._loads = loads
         self._beside = BesideTheLoop()
 
     async def stage(self, request: Request, load: Load, reader: LoadReader) -> str:
-        """Stage the whole body; its fingerprint."""
+        """Stage the whole body; returns its fingerprint."""
         digest = _digest(request)
         try:
             async with asyncio.timeout(LOAD_SECONDS):
@@ -153,7 +153,7 @@ UNDER_WAY = "a load of {!r} is under way; ask again when it is done"
 
 
 class Resources:
-    """PUT and GET of a set's resources."""
+    """The endpoints for the resources of a set."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class Resources:
             return await self._answer(load, self._keeper.finish(load, held.pop_all()))
 
     async def _busy(self, name: str, key: str) -> Exception:
-        """Why it cannot be loaded now."""
+        """Why the set cannot be loaded now."""
         load = await self._loads.current(name)
         if load is None:
             return TryAgain(f"a load of {name!r} is just beginning or ending")
@@ -268,7 +268,7 @@ class Resources:
         return TryAgain(f"{detail}: it is done once", retry_after_seconds=AGAIN_SECONDS)
 
     async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
-        """A Source that may not read the set learns no more of it than was sent."""
+        """The differences as a Source may see them: no more than it sent, if it may not read."""
         name = request.path_params["set"]
         try:
             await self._access.require_reader(request, name, self._hub.sets.get(name))
@@ -289,7 +289,7 @@ class Resources:
                 await self._loads.discard(load)
 
     async def _compare(self, load: Load, most: int) -> tuple[LoadCounts, list[Difference]]:
-        """What it comes to, and so many of the differences."""
+        """The counts of a load, and so many of its differences."""
         found, named, shard = LoadCounts(), list[Difference](), 0
         while shard < STATE_SHARDS:
             part = await self._loads.differences(load, shard, most - len(named))

@@ -33,7 +33,7 @@ _shard_in = itemgetter(0)
 
 
 class Part(NamedTuple):
-    """Resources that are staged at once."""
+    """Resources that are staged in one step."""
 
     brought: Sequence[Brought]
     packed: bytes
@@ -56,7 +56,7 @@ class Gathered:
         return len(self._held) >= GATHERED_RESOURCES or self._bytes >= GATHERED_BYTES
 
     def parts(self) -> Iterator[Part]:
-        """All of it, shard by shard."""
+        """All parts, shard by shard."""
         self._held.sort(key=_shard_in)
         start = size = 0
         for number, (_, (loc, rest)) in enumerate(self._held):
@@ -155,7 +155,7 @@ class Loads:
     # --- what it brings ------------------------------------------------------------------------
 
     async def begin(self, set_name: str, token: str, key: str = "") -> Load | None:
-        """A load of one's own; None if one that is decided is still being done."""
+        """Begin a load; None while one that is decided is not finished."""
         await self._client.hset(keys.LOADS, set_name, token)
         at = await self._run(set_name, "begin", token, key)
         if at is None:
@@ -181,11 +181,11 @@ class Loads:
         return Comparison(next_, LoadCounts(*counts), rows)
 
     async def decide(self, load: Load) -> None:
-        """What is to be announced is published from now on, whatever becomes of us."""
+        """Decide the load: its differences will be published, even if this process dies."""
         await self._act(load, "decide", *_decided(load))
 
     async def replace(self, load: Load) -> None:
-        """What was staged is the state from now on."""
+        """Replace the state by what was staged."""
         if load.found.unchanged:
             for shard in range(keys.STATE_SHARDS):
                 await self._act(load, "complete", shard)
@@ -198,7 +198,7 @@ class Loads:
     # --- how it ends ---------------------------------------------------------------------------
 
     async def finish(self, load: Load, outcome: bytes) -> None:
-        """It is done: keep what became of it, and nothing else."""
+        """The load is finished: keep its outcome, and nothing else."""
         remembered = (await self._outcome_of(load.set_name, load.key), KEY_SECONDS)
         await self._act(load, "finish", outcome, *(remembered if load.key else ()))
         await self._client.hdel(keys.LOADS, load.set_name)
@@ -221,7 +221,7 @@ class Loads:
         return fingerprint.decode(), msgspec.json.decode(outcome)
 
     async def _outcome_of(self, set_name: str, key: str) -> str:
-        """Where that is kept: a later set of the same name knows nothing of it."""
+        """The key under which that is kept, for this set and no later one of the same name."""
         created = await self._client.hget(keys.record(ChannelName(set_name, "change")), "created")
         return keys.load(set_name, "key", (created or b"").decode(), key)
 
