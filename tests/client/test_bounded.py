@@ -5,7 +5,9 @@ another way than `rsnotify_client/bounded.py` expects.
 """
 
 import asyncio
+import gc
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -357,6 +359,39 @@ def test_of_one_server_no_more_answers_are_open_than_may_be(end: str) -> None:
         fifth.result(20).close()
         assert happened[-2:] == ["the second is closed", "the third is asked for"]
         fourth.result().close()
+
+
+def test_the_garbage_collector_may_close_an_answer_in_the_middle_of_anything() -> None:
+    most = 40
+    with many_at_once() as url:
+        transport = Transport(per_server=most)
+        last, *others = (transport.ask("GET", url, {}) for _ in range(most))
+
+        class Garbage:
+            def __init__(self) -> None:
+                self.me = self
+
+            def __del__(self) -> None:
+                others.pop().close()
+
+        def collect(_: object, event: str, __: object) -> None:
+            if event == "call":
+                Garbage()
+                gc.collect()
+
+        def close() -> None:
+            sys.setprofile(collect)  # at each call
+            last.close()
+            sys.setprofile(None)
+
+        thread = threading.Thread(target=close, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+        others += (transport.ask("GET", url, {}) for _ in range(most - len(others)))
+        for answer in others:
+            answer.close()
+        transport.close()
 
 
 def test_a_request_that_waits_for_its_place_ends_with_the_client() -> None:

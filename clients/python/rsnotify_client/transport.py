@@ -11,10 +11,11 @@ import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
 from http.client import IncompleteRead as Incomplete
-from threading import Lock, Semaphore
+from queue import SimpleQueue
+from threading import Lock
 from time import monotonic, sleep
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
@@ -235,7 +236,7 @@ class Transport:
         self._open: WeakSet[BoundedResponse] = WeakSet()
         self._lock = Lock()
         self._per_server = per_server
-        self._places: WeakValueDictionary[Origin, Semaphore] = WeakValueDictionary()
+        self._places: WeakValueDictionary[Origin, SimpleQueue[None]] = WeakValueDictionary()
         self._is_closed = False
 
     @property
@@ -261,15 +262,15 @@ class Transport:
         if self._per_server is None:
             return self._asked(target, method, url, sent, body)
         with self._lock:
-            places = self._places.get(target.origin) or Semaphore(self._per_server)
+            places = self._places.get(target.origin) or _places(self._per_server)
             self._places[target.origin] = places
-        places.acquire()
+        places.get()
         try:
             answer = self._asked(target, method, url, sent, body)
         except BaseException:
-            places.release()
+            places.put(None)
             raise
-        answer.when_closed(places.release)
+        answer.when_closed(partial(places.put, None))
         return answer
 
     def _asked(
@@ -379,13 +380,22 @@ class Transport:
             self._is_closed = True
             busy, places = list(self._open), list(self._places.values())
         for each in places:
-            each.release()  # whoever waits is refused, and lets the next one in
+            each.put(None)  # whoever waits is refused, and lets the next one in
         for http in busy:
             http.abort()
         self.release()
 
 
 _ABANDONED: list[object] = []
+
+
+def _places(count: int) -> SimpleQueue[None]:
+    """No semaphore: the garbage collector may close an answer, and so give a place back, while this
+    thread takes or gives back another one."""
+    places = SimpleQueue[None]()
+    for _ in range(count):
+        places.put(None)
+    return places
 
 
 def _as_sent(value: str) -> str | bytes:
