@@ -71,5 +71,26 @@ def test_json_that_is_nested_too_deep_is_no_answer_of_a_hub(status: int, piece: 
         content_of("http://hub", status, None, piece * 100_000)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"detail": [{"loc": ["body"], "msg": "Field required"}]}',
+        b'{"detail": "no", "errors": 7}',
+        b'{"detail": "no", "errors": {"name": ["is missing"]}}',
+        b'{"detail": "kein Datensatz f\xfcr Sie"}',
+    ],
+)
+def test_what_another_api_says_is_no_change_s_fault(body: bytes) -> None:
+    with pytest.raises(NotAHub) as caught:
+        content_of("http://hub", 422, None, body)
+    assert refused_changes(caught.value, 1) is None
+    assert detail_of(body) is None
+
+
+def test_text_that_is_not_utf_8_is_no_answer_of_a_hub() -> None:
+    with pytest.raises(NotAHub):
+        content_of("http://hub", 200, None, b'{"name": "\xfc"}')
+
+
 def test_a_refusal_that_is_nested_too_deep_explains_nothing() -> None:
     assert detail_of(b"[" * 100_000) is None

@@ -110,6 +110,7 @@ def _of_tls(error: BaseException) -> str:
 
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NOTHING_THERE = "there is nothing at /"
 """So begins what a hub says of a path that it does not have."""
 
@@ -153,29 +154,35 @@ def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> A
     if status < 300:
         try:
             return msgspec.json.decode(body) if body else None
-        except (msgspec.DecodeError, RecursionError):
+        except NO_JSON:
             what = f"answered {status} with something else than JSON"
             raise NotAHub(url, what, status) from None
     problem = problem_in(body)
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
     answered = f"answered {status} {phrase}".rstrip()
-    detail = problem.get("detail", f"the hub {answered}")
     if status in AGAIN:
         said = retry_after or ""
         pause = capped_seconds(said, LONGEST_PAUSE_SECONDS) if said.isdecimal() else 0
+        detail = f"the hub {answered}" if problem is None else problem.detail
         raise TryAgain(detail, retry_after_seconds=pause)
-    if "detail" not in problem:
+    if problem is None:
         raise NotAHub(url, answered, status)
-    raise Rejected(detail, status=status, faults=problem.get("errors", ()))
+    raise Rejected(problem.detail, status=status, faults=problem.errors)
 
 
-def problem_in(body: bytes) -> dict[str, Any]:
-    """What a problem document says (RFC 9457); nothing where it is none."""
+class Problem(msgspec.Struct):
+    """A problem document (RFC 9457) as a hub writes it; that of others may be of another form."""
+
+    detail: str
+    errors: tuple[Fault, ...] = ()
+
+
+def problem_in(body: bytes) -> Problem | None:
+    """The problem document, if it is one."""
     try:
-        problem = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return problem if isinstance(problem, dict) else {}
+        return msgspec.json.decode(body, type=Problem)
+    except NO_JSON:
+        return None
 
 
 KEY_IS_USED, TOO_LARGE = 409, 413

@@ -330,8 +330,8 @@ def _wanted(challenge: str | None) -> str:
 
 def detail_of(body: bytes) -> str | None:
     """What a server says of its refusal in a problem document (RFC 9457)."""
-    detail = problem_in(body).get("detail")
-    return detail if isinstance(detail, str) else None
+    problem = problem_in(body)
+    return None if problem is None else problem.detail
 
 
 def retry_after(text: str | None, now: float | None = None) -> int:
