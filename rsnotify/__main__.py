@@ -3,6 +3,7 @@
 Nothing that takes time is imported before it is known to be needed.
 """
 
+import os
 import sys
 
 from rsnotify import __version__
@@ -27,6 +28,7 @@ EXTRA_OF = dict.fromkeys(_CLI, "cli") | dict.fromkeys(_HUB, "hub")
 
 def main() -> None:
     """Run the command line."""
+    _fill_closed_streams()
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"rsnotify {__version__}\n")
         return
@@ -40,6 +42,17 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: {missing(package)}\n")
         sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fill_closed_streams() -> None:
+    """Started without stdout or stderr: no socket may get their numbers, for uvloop aborts then."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
 
 
 def missing(package: str) -> str:

@@ -163,8 +163,6 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written at the end
         _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(130)
 
 
 def _with_advice(error: Any) -> str:

@@ -62,6 +62,36 @@ def test_a_closed_stdin_is_told() -> None:
     assert errors == "error: --file -: stdin is closed: redirect something into it\n"
 
 
+def test_a_hub_that_is_started_without_stderr_serves(tmp_path: Path) -> None:
+    code = "import os, sys; os.close(2); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    words = ("-m", "rsnotify", "serve", "--port", "0", "--data", str(tmp_path / "data"))
+    hub = python("-c", code, *words)
+    assert hub.stdout is not None
+    assert hub.stdout.readline().startswith("rsnotify ready ")
+    hub.terminate()
+    hub.communicate(timeout=60)
+    assert hub.returncode == 0
+
+
+def test_a_table_for_nobody_is_no_error(real_hub: HubProcess) -> None:
+    code = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    listing = python("-c", code, "-m", "rsnotify", "sets", "list", "--url", real_hub.url)
+    assert (listing.communicate(timeout=60)[1], listing.returncode) == ("", 0)
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
+    code = (
+        "import sys, rsnotify.__main__ as command\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'rsnotify.cli.root': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "command.main()"
+    )
+    interrupted = python("-c", code, "status")
+    assert (interrupted.communicate(timeout=60)[1], interrupted.returncode) == ("", 130)
+
+
 def test_an_output_that_takes_no_more_is_told_in_one_line() -> None:
     command = [sys.executable, "-m", "rsnotify", "relay", "--print-sql"]
     with open("/dev/full", "w") as full:
