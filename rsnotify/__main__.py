@@ -48,11 +48,9 @@ def main() -> None:
 
 def _fill_closed_streams() -> None:
     """Started without stdout or stderr: no socket may get their numbers, for uvloop aborts then."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+    while os.open(os.devnull, os.O_RDWR) <= 2:
         pass
-    os.close(descriptor)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
 
 
 def missing(package: str) -> str:

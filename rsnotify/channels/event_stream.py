@@ -115,7 +115,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         await send(start)
-        opening = _opening(self._entry.cursor, random.randint(*RETRY_MILLISECONDS))  # noqa: S311
+        retry = random.randint(*RETRY_MILLISECONDS)  # noqa: S311
+        # An event without data sets the last event id, and no event handler is called.
+        opening = f"id: {self._entry.cursor}\nretry: {retry}\n\n".encode()
         body = GZIP_HEAD + flushed(opening) if self._in_gzip else opening
         await send({"type": "http.response.body", "body": body, "more_body": True})
         if HAND_OVER in scope.get("extensions", ()):
@@ -144,11 +146,6 @@ def _wire_format(entry: ChannelEntry, *, in_gzip: bool) -> WireFormat:
     if entry.is_several:
         return formats.gzip_data if in_gzip else formats.data
     return formats.gzip_event if in_gzip else formats.event
-
-
-def _opening(cursor: str, retry_milliseconds: int) -> bytes:
-    """An event without data: it sets the last event id, and no event handler is called."""
-    return f"id: {cursor}\nretry: {retry_milliseconds}\n\n".encode()
 
 
 def _headers(entry: ChannelEntry, origin: str | None, *, in_gzip: bool) -> dict[str, str]:

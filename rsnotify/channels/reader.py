@@ -358,23 +358,19 @@ class SocketReader(TransportReader):
             self.end_within(CLOSE_SECONDS)
 
     def _write_or_end(self, data: bytes) -> None:
+        """Close our side only: a full close while the peer sends could lose our close frame."""
         if data:
             self.write(data)
+        elif self.transport.can_write_eof():
+            self.transport.write_eof()
         else:
-            self._half_close()
+            self.transport.close()
 
     def write_delayed(self) -> None:
         """Answer only the newest of several pings (RFC 6455, 5.5.3), so that no buffer grows."""
         owed, self._pending_pong = self._pending_pong, b""
         if owed and self.is_open:
             self.write(owed)
-
-    def _half_close(self) -> None:
-        """Close our side only: a full close while the peer sends could lose our close frame."""
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        else:
-            self.transport.close()
 
 
 # --- pings and time limits -----------------------------------------------------------------------

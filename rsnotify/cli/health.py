@@ -54,11 +54,7 @@ def why_not_ready(url: str) -> str | None:
     if answer.status == 200:
         return None
     is_hubs = answer.headers.get_content_type() == PROBLEM
-    return _reason(body) if is_hubs else f"{url} answers {answer.status}, and is no hub"
+    from rsnotify_client.answer import problem_in
 
-
-def _reason(body: bytes) -> str:
-    try:
-        return str(msgspec.json.decode(body)["detail"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return body.decode(errors="replace").strip()
+    problem = problem_in(body) if is_hubs else None
+    return problem.detail if problem else f"{url} answers {answer.status}, and is no hub"

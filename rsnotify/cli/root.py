@@ -136,7 +136,9 @@ def main() -> None:
         words = [*words[1:], "--help"]
     if "_RSNOTIFY_COMPLETE" in os.environ:  # the shell asks, in the middle of a line
         logging.disable()
-    elif words[:1] not in (["serve"], ["check"]) and any(map(_is_ours, os.environ)):
+    elif words[:1] not in (["serve"], ["check"]) and any(
+        each.startswith("RSNOTIFY_") for each in os.environ
+    ):
         from rsnotify.process.settings import misspelt  # the hub refuses what is misspelt
 
         _say("warning", *misspelt(os.environ))
@@ -176,10 +178,6 @@ def _with_advice(error: Any) -> str:
         message += f": the commands are {', '.join(error.ctx.command.list_commands(error.ctx))}"
     see = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{see} {path} --help"
-
-
-def _is_ours(variable: str) -> bool:
-    return variable.startswith("RSNOTIFY_")
 
 
 def _complain(*problems: str) -> None:

@@ -279,10 +279,6 @@ class HttpProtocol(BoundedInput):
         self._serving = exchange
         self._input.firsts.start(partial(self._run, exchange))
 
-    def _serve_waiting(self) -> None:
-        exchange = self._serving = self._waiting.pop(0)
-        self._input.starts.start(partial(self._run, exchange))
-
     def _run(self, exchange: Exchange) -> bool:
         if exchange.is_disconnected:
             return False
@@ -302,7 +298,8 @@ class HttpProtocol(BoundedInput):
             self._final_response = b""
             self._end()
         elif self._waiting:
-            self._serve_waiting()
+            self._serving = self._waiting.pop(0)
+            self._input.starts.start(partial(self._run, self._serving))
         elif self._is_ending:
             self._end()
         else:

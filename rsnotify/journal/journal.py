@@ -78,7 +78,8 @@ class Journal:
             raise NoSuchSet(channel.set_name)
         if after < int(first):
             raise Trimmed(Position(int(first)))
-        rows = _before_gap(rows_of(entries), _gap_after(gaps, after), until)
+        gap = min((each for each in _gaps(gaps) if each > after), default=None)
+        rows = _before_gap(rows_of(entries), gap, until)
         self.note_served(channel, rows)
         return rows
 
@@ -145,10 +146,6 @@ def _standing(fields: Sequence[bytes | None]) -> Standing | None:
 def _gaps(gaps: bytes | None) -> list[Position]:
     """Where each gap ends."""
     return [Position(int(gap)) for gap in (gaps or b"").split()]
-
-
-def _gap_after(gaps: bytes | None, after: Position) -> Position | None:
-    return min((gap for gap in _gaps(gaps) if gap > after), default=None)
 
 
 def _before_gap(rows: list[Row], gap: Position | None, until: Position | None) -> list[Row]:

@@ -233,7 +233,10 @@ class Replicas:
         except ResponseError as error:
             why = self._unknown(error)
             return TooFewReplicas(why) if isinstance(why, TryAgain) else why
-        return None if have_it >= self.count else _too_few(have_it, self.count)
+        if have_it >= self.count:
+            return None
+        told = f"{have_it} of {self.count} replicas have confirmed it in time, so that a failover "
+        return TooFewReplicas(TryAgain(told + "could lose it"))
 
     def _unknown(self, error: ResponseError) -> Exception:
         """Why nobody knows how many have it."""
@@ -278,15 +281,6 @@ async def _waited(ask: AskCommands, *commands: Command) -> Any:
         if isinstance(answer, Exception):
             raise answer
     return answers[-1]
-
-
-def _too_few(have_it: int, wanted: int) -> TooFewReplicas:
-    return TooFewReplicas(
-        TryAgain(
-            f"{have_it} of {wanted} replicas have confirmed it in time, so that a failover could "
-            "lose it"
-        )
-    )
 
 
 # --- clients -------------------------------------------------------------------------------------

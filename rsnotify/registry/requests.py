@@ -55,7 +55,7 @@ class BaseUrl:
         if self._public_url is not None:
             return self._public_url
         host, scheme = request.headers.get("host", ""), request.url.scheme
-        if self._is_trusted(request):
+        if self._trusts(peer_of(request)):
             host = _nearest(request, "x-forwarded-host") or host
             scheme = _nearest(request, "x-forwarded-proto") or scheme
         scheme = _OF_SOCKETS.get(scheme, scheme)
@@ -87,9 +87,6 @@ class BaseUrl:
     def counted_as(self, host: str) -> str | None:
         """The address for which a connection counts; None for that of a trusted proxy."""
         return None if self._trusts(host) else _asker(host)
-
-    def _is_trusted(self, request: "HTTPConnection") -> bool:
-        return self._trusts(peer_of(request))
 
     def _trusts(self, host: str) -> bool:
         if not self._trusted:

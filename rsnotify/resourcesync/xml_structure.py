@@ -107,7 +107,8 @@ def _of_child(child: etree._Element, path: str, index: int | None) -> Iterator[O
     elif tag in _TEXTS:
         yield from _attributes(child, path, index)
     elif etree.QName(child).namespace not in _PREFIXES:
-        yield Oddity("foreign", path, f"belongs to {_namespace(child)}", index)
+        namespace = etree.QName(child).namespace or "no namespace"
+        yield Oddity("foreign", path, f"belongs to {namespace}", index)
 
 
 def _place(element: etree._Element) -> int:
@@ -144,10 +145,6 @@ def _short(name: str) -> str:
 def name_of(element: etree._Element) -> str:
     """As one writes it: `loc`, `rs:md`, the bare name for another namespace."""
     return _short(str(element.tag))
-
-
-def _namespace(element: etree._Element) -> str:
-    return etree.QName(element).namespace or "no namespace"
 
 
 TAG_BYTES = 8 * 1024  # parsing time grows with the square of a tag's attributes

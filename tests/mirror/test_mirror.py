@@ -132,6 +132,19 @@ async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_t
     assert source.asked["/b.txt"] == 1 + ATTEMPTS  # what the list tells again begins nothing anew
 
 
+@pytest.mark.parametrize(("status", "text"), [(304, None), (206, "a par")])
+async def test_an_answer_to_what_was_not_asked_is_no_content(
+    source: Source, copy: Path, status: int, text: str | None
+) -> None:
+    source.change("a.txt", b"a part", hash=None, length=None)
+    source.list_resources()
+    source.answer("/a.txt", text, status=status)
+    ran = await once(source, copy)
+    assert (ran.is_whole, ran.named("failed")) == (False, ["a.txt"])
+    assert f"{status}, which was not asked for" in ran.problems()
+    assert "a.txt" not in files(copy)
+
+
 async def test_deleted_files_are_kept_aside_each_under_its_name(
     source: Source, copy: Path, tmp_path: Path
 ) -> None:

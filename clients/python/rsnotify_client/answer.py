@@ -163,7 +163,7 @@ def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> A
     if status in AGAIN:
         said = retry_after or ""
         pause = capped_seconds(said, LONGEST_PAUSE_SECONDS) if said.isdecimal() else 0
-        detail = f"the hub {answered}" if problem is None else problem.detail
+        detail = problem.detail if problem else f"the hub {answered}"
         raise TryAgain(detail, retry_after_seconds=pause)
     if problem is None:
         raise NotAHub(url, answered, status)

@@ -11,7 +11,7 @@ import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
 from http.client import IncompleteRead as Incomplete
 from queue import SimpleQueue
@@ -96,7 +96,8 @@ class Answer(io.RawIOBase):
 
     def __init__(self, url: str, response: HTTPResponse) -> None:
         self.url = url
-        self._ends: list[Callable[[], None]] = []
+        self.places: list[SimpleQueue[None]] = []
+        """The one that it holds of those that its server has; it is given back once."""
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.itermerged()}
         """By lower-case name; one that came several times is joined by commas."""
@@ -181,13 +182,9 @@ class Answer(io.RawIOBase):
             self._make_room()
             super().close()
 
-    def when_closed(self, act: Callable[[], None]) -> None:
-        """Do this once."""
-        self._ends.append(act)
-
     def _make_room(self) -> None:
         with suppress(IndexError):  # whichever thread comes first
-            self._ends.pop()()
+            self.places.pop().put(None)
 
 
 class Pace:
@@ -262,15 +259,14 @@ class Transport:
         if self._per_server is None:
             return self._asked(target, method, url, sent, body)
         with self._lock:
-            places = self._places.get(target.origin) or _places(self._per_server)
-            self._places[target.origin] = places
+            places = self._places.setdefault(target.origin, _places(self._per_server))
         places.get()
         try:
             answer = self._asked(target, method, url, sent, body)
         except BaseException:
             places.put(None)
             raise
-        answer.when_closed(partial(places.put, None))
+        answer.places.append(places)
         return answer
 
     def _asked(

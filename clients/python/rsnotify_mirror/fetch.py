@@ -219,13 +219,22 @@ class Fetcher:
     def _begin(self, url: str, headers: Mapping[str, str], row: StateRow) -> Fetched | Answer:
         wanted = row.wanted
         if "Range" not in headers and asks_for_gzip(url, row):
-            answer = self._web.answer(url, {**headers, **ASKS_FOR_GZIP})
+            answer = self._answer(url, {**headers, **ASKS_FOR_GZIP})
             begun = _begin(url, wanted, answer, may_be_packed=True)
             if begun is not None:
                 return begun
-        begun = _begin(url, wanted, self._web.answer(url, headers))
+        begun = _begin(url, wanted, self._answer(url, headers))
         assert begun is not None  # noqa: S101 - nothing is unpacked
         return begun
+
+    def _answer(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """Of a part, or that nothing has changed, only where that was asked for."""
+        answer = self._web.answer(url, headers)
+        is_asked_for = {206: "Range" in headers, 304: any(each[:3] == "If-" for each in headers)}
+        if not is_asked_for.get(answer.status, True):
+            answer.close()
+            raise Mismatch(f"{url} is answered with {answer.status}, which was not asked for")
+        return answer
 
     def _conditions(self, row: StateRow) -> dict[str, str]:
         """Go on with a part; or ask with a condition, where the Source gives nothing to compare."""
