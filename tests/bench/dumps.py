@@ -31,7 +31,8 @@ from rsnotify_mirror.dumping.dump import DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
 began = time.perf_counter()
 with DumpFolder(Path(sys.argv[2])) as folder:
-    made = make(Path(sys.argv[1]), folder, DumpOptions(sys.argv[3], makes_change_dumps=True, keep=1))
+    options = DumpOptions(sys.argv[3], makes_change_dumps=True, keep=1)
+    made = make(Path(sys.argv[1]), folder, options)
 seconds = time.perf_counter() - began
 assert made.generation
 print(seconds, int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024)

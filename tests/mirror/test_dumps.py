@@ -658,6 +658,28 @@ async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
     assert state_of(zips(out)) == of_source(source)
 
 
+async def test_interrupted_as_soon_as_it_is_published_a_dump_stays(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was made for nothing goes, what is published does not."""
+    out, rename = tmp_path / "out", os.rename
+    dump(copied, out)
+    source.change("f0/r0.txt", b"new")
+    await mirrored(source, copied)
+
+    def interrupt(here: Path, there: Path) -> None:
+        rename(here, there)
+        if Path(there).name == "current":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "rename", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        dump(copied, out)
+    monkeypatch.undo()
+    assert state_of(zips(out)) == of_source(source)
+    assert dump(copied, out).generation is None
+
+
 async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
     source: Source, copied: Path, tmp_path: Path
 ) -> None:

@@ -273,16 +273,6 @@ def make(
     copy: Path, folder: DumpFolder, options: DumpOptions, progress: Progress | None = None
 ) -> Dumped:
     """Make a dump of the copy, if it has changed since the last one."""
-    try:
-        return _made(copy, folder, options, progress)
-    except BaseException:
-        folder.sweep(folder.kept)
-        raise
-
-
-def _made(
-    copy: Path, folder: DumpFolder, options: DumpOptions, progress: Progress | None
-) -> Dumped:
     with CopyReader(copy) as reader:
         at, last = reader.at(without_failed=options.leaves_out), _last(folder, reader.source)
         failed = [f"{loc}: {why}" for loc, why in reader.failed()]

@@ -56,8 +56,12 @@ class DumpFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+    def __exit__(self, error: object, *_: object) -> None:
+        try:
+            if error is not None:
+                self.sweep(self._read())  # it may have been published already
+        finally:
+            os.close(self._lock)
 
     def _read(self) -> list[Generation]:
         """Those that are published, oldest first; one that was made and never became so is not."""
