@@ -116,7 +116,8 @@ def dump(
     has changed; 1 the copy is not whole, or something was left out; 2 wrong use.
     """
     if after is not None:
-        raise typer.Exit(_window(copy, Path(out), after))
+        _window(copy, Path(out), after)
+        return
     if base is None or not base.startswith(("http://", "https://")):
         raise typer.BadParameter("--base: give the address at which OUT is served, as https://…/")
     options = DumpOptions(
@@ -139,7 +140,7 @@ def dump(
     raise typer.Exit(1 if dumped.problems else 0)
 
 
-def _window(copy: Path, zipped: Path, after: str) -> int:
+def _window(copy: Path, zipped: Path, after: str) -> None:
     if zipped.suffix != ".zip":
         raise typer.BadParameter(f"{zipped}: with --from, name the ZIP to be made")
     try:
@@ -149,7 +150,6 @@ def _window(copy: Path, zipped: Path, after: str) -> int:
     with progress(f"packing what has changed since {moment}"):
         count = make_window(copy, zipped, moment)
     typer.echo(f"{zipped}: {counted(count, 'change')} since {moment}", err=True)
-    return 0
 
 
 def _say_dumped(dumped: Dumped, folder: DumpFolder, *, json: bool) -> None:

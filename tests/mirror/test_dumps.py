@@ -1,6 +1,5 @@
 """Dumps of a copy: what is in them, what stays as it is, and what a Destination makes of them."""
 
-import errno
 import fcntl
 import hashlib
 import io
@@ -310,34 +309,6 @@ async def test_what_stays_is_found_wherever_the_pieces_of_an_index_end(
         assert state_of(zips(out)) == of_source(source)
         changed = zips(out, f"generations/{made.name}/changes.xml")
         assert state_of(changed, before) == of_source(source)
-
-
-@pytest.mark.parametrize("most", [None, 0, 700])
-async def test_what_the_kernel_does_not_copy_is_read_and_written(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int | None
-) -> None:
-    """It cannot at all, refuses, or goes no further after some bytes."""
-    out = tmp_path / "out"
-    dump(copied, out)
-    source.change("f1/r13.txt", b"new")
-    await mirrored(source, copied)
-    real, calls = getattr(os, "copy_file_range", None), 0
-
-    def copy(here: int, there: int, count: int, begin: int) -> int:
-        nonlocal calls
-        calls += 1
-        if not most or real is None or calls % 2 == 0:
-            raise OSError(errno.EXDEV, "another file system")
-        done: int = real(here, there, min(count, most), begin)
-        return done
-
-    if most is None:
-        monkeypatch.delattr(os, "copy_file_range", raising=False)
-    else:
-        monkeypatch.setattr(os, "copy_file_range", copy, raising=False)
-    dump(copied, out)
-    assert most is None or calls
-    assert state_of(zips(out)) == of_source(source)
 
 
 async def test_of_one_run_after_another_the_change_dumps_join(

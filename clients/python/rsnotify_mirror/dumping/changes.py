@@ -102,9 +102,8 @@ class Changes:
                     writer.copy(package, [member])
                 last = when
             yield writer.close(str(self._until))
-        except BaseException:
+        finally:
             writer.abandon()
-            raise
 
 
 def make_window(copy: Path, zipped: Path, after: Position) -> int:
@@ -135,9 +134,8 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
                     content.member.entry = _as_change(content.member.entry, when, change)
                     writer.add(content)
             writer.close()
-        except BaseException:
+        finally:
             writer.abandon()
-            raise
     for end in (XML, INDEX):
         (folder / f"{name}{end}").unlink()
     return number

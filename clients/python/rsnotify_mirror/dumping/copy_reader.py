@@ -35,6 +35,8 @@ READINGS = 10  # of a resource that is not as it is recorded; what a mirror has 
 READING_SECONDS = 0.3
 _ROWS = "SELECT loc, path, wanted, have FROM resource"
 _HELD = "have IS NOT NULL AND path IS NOT NULL"
+_BETWEEN = f"{_HELD} AND loc >= ? AND loc < ?"
+AFTER_ALL = b""  # SQLite sorts it after every text
 _GONE = (
     "position > :after AND position <= :until AND NOT EXISTS"
     " (SELECT 1 FROM resource WHERE resource.loc = gone.loc AND have IS NOT NULL)"
@@ -80,13 +82,6 @@ class NotWhole(Rejected):
 
 class _Differs(Exception):
     """What is read is not what is recorded."""
-
-
-def _between(first: str, before: str | None) -> tuple[str, tuple[str, ...]]:
-    """What is held of these addresses, as SQL has it."""
-    if before is None:
-        return f"{_HELD} AND loc >= ?", (first,)
-    return f"{_HELD} AND loc >= ? AND loc < ?", (first, before)
 
 
 class CopyReader:
@@ -146,16 +141,19 @@ class CopyReader:
 
     def rows(self, first: str = "", before: str | None = None) -> Iterator[HeldRow]:
         """What is held, by address."""
-        where, values = _between(first, before)
-        found = self._state.database.execute(f"{_ROWS} WHERE {where} ORDER BY loc", values)
+        query = f"{_ROWS} WHERE {_BETWEEN} ORDER BY loc"
+        found = self._state.database.execute(
+            query, (first, AFTER_ALL if before is None else before)
+        )
         return map(HeldRow._make, found)
 
     def extent(self, first: str, before: str | None) -> tuple[int, int]:
         """How many resources are held, and how long they are together."""
-        where, values = _between(first, before)
         query = (
-            f"SELECT count(*), total(json_extract(have, '$.length')) FROM resource WHERE {where}"  # noqa: S608
+            "SELECT count(*), total(json_extract(have, '$.length')) FROM resource"  # noqa: S608
+            f" WHERE {_BETWEEN}"
         )
+        values = first, AFTER_ALL if before is None else before
         count, total = self._state.database.execute(query, values).fetchone()
         return count, int(total)
 
@@ -212,15 +210,15 @@ class CopyReader:
         try:
             is_short = have.length is not None and have.length < SMALL_BYTES
             data = os.read(descriptor, (have.length or 0) + 1 if is_short else SMALL_BYTES)
-            is_long = len(data) == SMALL_BYTES
-            file = os.fdopen(os.dup(descriptor), "rb", buffering=0) if is_long else None
+            if len(data) < SMALL_BYTES:
+                return _checked(row, wanted, have, data, None)
+            file = os.fdopen(os.dup(descriptor), "rb", buffering=0)
         finally:
             os.close(descriptor)
         try:
             return _checked(row, wanted, have, data, file)
         except BaseException:
-            if file is not None:
-                file.close()
+            file.close()
             raise
 
 

@@ -49,12 +49,8 @@ class DumpOptions(NamedTuple):
 # --- packages ------------------------------------------------------------------------------------
 
 
-class SideBySide(NamedTuple):
-    """What the copy has of some addresses, and what a package of the last dump has of them."""
-
-    rows: Iterator[HeldRow]
-    old: dict[str, ZipMember]
-    package: str
+SideBySide = tuple[Iterator[HeldRow], dict[str, ZipMember], str]
+"""What the copy has of some addresses, and what a package of the last dump, named, has of them."""
 
 
 class Packing:
@@ -97,10 +93,9 @@ class Packing:
                     self._report(part.entries)
                 else:
                     self._write(part)
-        except BaseException:
+        finally:
             if self._writer is not None:
                 self._writer.abandon()
-            raise
         return tuple(self._made)
 
     # What has changed ---------------------------------------------------------------------------
@@ -109,14 +104,11 @@ class Packing:
         begins = ["", *(each.first for each in self._old[1:])]
         packages: list[MadePackage | None] = [*self._old] or [None]
         for first, before, package in zip(begins, [*begins[1:], None], packages, strict=True):
-            yield self._range(first, before, package)
-
-    def _range(self, first: str, before: str | None, package: MadePackage | None) -> Range:
-        old = [package] if package else []
-        if package and all(map(self._is_as_it_was, self._sides(first, before, old))):
-            return Range(first, package.entries, package.length, package.name)
-        entries, size = self._copy.extent(first, before)
-        return Range(first, entries, size + entries * STATED_BYTES)
+            if package and all(map(self._is_as_it_was, self._sides(first, before, [package]))):
+                yield Range(first, package.entries, package.length, package.name)
+            else:
+                entries, size = self._copy.extent(first, before)
+                yield Range(first, entries, size + entries * STATED_BYTES)
 
     def _sides(
         self, first: str, before: str | None, packages: Sequence[MadePackage]
@@ -135,11 +127,11 @@ class Packing:
     def _side_by_side(
         self, first: str, before: str | None, package: str, old: Sequence[ZipMember]
     ) -> SideBySide:
-        return SideBySide(self._copy.rows(first, before), {each.loc: each for each in old}, package)
+        return self._copy.rows(first, before), {each.loc: each for each in old}, package
 
     def _is_as_it_was(self, sides: SideBySide) -> bool:
-        old = sides.old
-        return all(self._is_same(row, old.pop(row.loc, None)) for row in sides.rows) and not old
+        rows, old, _ = sides
+        return all(self._is_same(row, old.pop(row.loc, None)) for row in rows) and not old
 
     def _is_same(self, row: HeldRow, member: ZipMember | None) -> bool:
         if member is None or row.seen == member.seen:
@@ -177,10 +169,8 @@ class Packing:
 
     def _keep(self, part: DumpPart, package: str, old: Sequence[ZipMember]) -> PackageWriter:
         """These stay as they are; where there is no room for all, some go into a new package."""
-        writer = self._writer
-        if len(old) == 1:
-            writer = self._writer_for(part, old[0])
-        elif writer is None or self._is_full(writer, part, old):
+        writer = self._writer_for(part, old[:1])
+        if len(old) > 1 and self._is_full(writer, part, old):
             half = len(old) // 2
             self._keep(part, package, old[:half])
             return self._keep(part, package, old[half:])
@@ -196,16 +186,16 @@ class Packing:
             return
         content = self._read(row)
         if content is not None:
-            writer = self._writer_for(part, content.member)
+            writer = self._writer_for(part, [content.member])
             writer.add(content)
             self._report(1)
             self._note_change(writer, content.row, old, content.member)
         elif old is not None:  # it stays as it was
             self._keep(part, package, [old])
 
-    def _writer_for(self, part: DumpPart, member: ZipMember) -> PackageWriter:
-        """The package that it goes into: a new one, if there is no room in the last."""
-        if self._writer is not None and self._is_full(self._writer, part, [member]):
+    def _writer_for(self, part: DumpPart, members: Sequence[ZipMember]) -> PackageWriter:
+        """The package that they go into: a new one, if there is no room in the last."""
+        if self._writer is not None and self._is_full(self._writer, part, members):
             self._end_package()
         if self._writer is None:
             self._writer = self._new(next(self._numbers))

@@ -2,8 +2,8 @@
 
 Rules that hold here: the three have their names only when they are complete and on the disk; the
 index is a shortcut, and a package without one is written anew. What is copied from another package
-is copied as it lies, many members at once, and not by way of this process where the system can.
-The digest is computed beside the writing, of what is in the file.
+is copied as it lies, many members at once. The digest is computed beside the writing, of what is in
+the file.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ class MadePackage(msgspec.Struct, frozen=True):
 
 
 class PackageWriter:
-    """Writes one; `close` names it, `abandon` removes what there is of it."""
+    """Writes one; `close` names it, `abandon` removes what is not complete."""
 
     def __init__(self, folder: Path, name: str, md: Md, up: str, limits: Limits) -> None:
         self.entries = self.deleted = 0
@@ -163,17 +163,7 @@ class PackageWriter:
         if self._run is None:
             return
         (package, begin, end), self._run = self._run, None
-        self._zip.flush()
         with (self._folder / f"{package}{ZIP}").open("rb", buffering=0) as file:
-            with suppress(AttributeError, OSError):  # not every system and file system can
-                while begin < end and (
-                    count := os.copy_file_range(
-                        file.fileno(), self._zip.fileno(), min(end - begin, HASHED_BYTES), begin
-                    )
-                ):
-                    begin += count
-                    self._hash_on(count)
-            self._zip.seek(self._written)
             file.seek(begin)
             while begin < end:
                 if not (piece := file.read(min(end - begin, PIECE_BYTES))):
@@ -249,7 +239,7 @@ class PackageWriter:
         )
 
     def abandon(self) -> None:
-        """Nothing of it stays."""
+        """Nothing of it stays, unless it is complete."""
         self._hashing.shutdown(cancel_futures=True)
         for file in (self._zip, self._manifest, self._index, self._central):
             with suppress(OSError):  # of a full disk, which has no room for what is buffered

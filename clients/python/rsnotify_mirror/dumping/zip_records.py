@@ -6,7 +6,7 @@ UTF-8.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from time import gmtime
 from typing import NamedTuple
@@ -60,15 +60,12 @@ class Needed(NamedTuple):
         return self.data + self.directory + self.manifest
 
 
-def needed(members: Iterable[ZipMember]) -> Needed:
+def needed(members: Sequence[ZipMember]) -> Needed:
     """So much at most."""
-    entries = data = directory = manifest = 0
-    for each in members:
-        entries += 1
-        data += each.size
-        directory += MOST_RECORD + len(each.name)
-        manifest += len(each.entry)
-    return Needed(entries, data, directory, manifest)
+    data = sum([each.size for each in members])
+    names = sum([len(each.name) for each in members])
+    manifest = sum([len(each.entry) for each in members])
+    return Needed(len(members), data, MOST_RECORD * len(members) + names, manifest)
 
 
 def local_header(member: ZipMember) -> bytes:
