@@ -56,8 +56,8 @@ class SseReader(TransportReader):
 
     # --- called by the transport -----------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        self._input.received.bytes[EVENT_STREAM] += len(data)
+    def receive_data(self, data: bytes) -> None:
+        self.turns.received.bytes[EVENT_STREAM] += len(data)
         self._ignored_bytes += len(data)
         if self._ignored_bytes > IGNORED_BYTES:
             self.end_flood(EVENT_STREAM)

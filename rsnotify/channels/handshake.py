@@ -46,8 +46,7 @@ class Handshake(BoundedInput):
         *,
         reader_input: ReaderInput,
     ) -> None:
-        self._input = reader_input
-        self.turns = reader_input.turns
+        self.turns: ReaderInput = reader_input
         self._early = b""  # what follows the request
         self._app = config.loaded_app
         self._server_state = server_state
@@ -72,7 +71,7 @@ class Handshake(BoundedInput):
         self.turns.leave(self)
         self._disconnected.set()
 
-    def data_received(self, data: bytes) -> None:
+    def receive_data(self, data: bytes) -> None:
         if self._is_asked:
             self._keep_early(data)
             return
@@ -84,10 +83,10 @@ class Handshake(BoundedInput):
 
     def _keep_early(self, data: bytes) -> None:
         """Keep a little for the open connection: peers should wait for the answer."""
-        self._input.received.bytes[WEBSOCKET] += len(data)
+        self.turns.received.bytes[WEBSOCKET] += len(data)
         self._early += data
         if len(self._early) > EARLY_BYTES:
-            self._input.received.report_flood(WEBSOCKET, self.transport)
+            self.turns.received.report_flood(WEBSOCKET, self.transport)
             self.transport.abort()
 
     def shutdown(self) -> None:
@@ -179,13 +178,13 @@ class Handshake(BoundedInput):
             self._response.headers["Sec-WebSocket-Protocol"] = message["subprotocol"]
         self._send_response(self._response)
         is_deflated = bool(self._protocol.extensions)
-        self._reader = SocketReader(self.transport, self._input, is_deflated=is_deflated)
+        self._reader = SocketReader(self.transport, self.turns, is_deflated=is_deflated)
         self.turns.leave(self)
         self._reader.take_over()
         self._server_state.connections.discard(self)
         self._protocol.parser.close()  # breaks the cycle of generator and protocol
         if self._early:
-            self._reader.data_received(self._early)
+            self._reader.receive_data(self._early)
 
     def _send_refusal(self, message: Message) -> None:
         assert self._refusal is not None  # noqa: S101

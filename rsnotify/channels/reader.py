@@ -19,6 +19,8 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN, Event
 
 from rsnotify.channels.frames import (
+    DEFLATED,
+    TEXT,
     WIRE_FORMATS,
     ReaderProtocol,
     WireFormat,
@@ -34,7 +36,7 @@ from rsnotify.http.bounds import (
     unread_bytes,
 )
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.forms import XML, Form
+from rsnotify.resourcesync.forms import JSON, Form
 
 NOWHERE = -1  # a descriptor to which nothing can be written
 
@@ -107,14 +109,14 @@ FRAMES_PER_SECOND = 100  # pings of a minute and more, if the hub could read non
 SECOND = 1.0
 
 
-class ReaderInput:
+class ReaderInput(InputTurns):
     """Counts for all readers of a process; of those that send nothing, nothing is kept."""
 
     def __init__(
         self, received: ReceivedCounts | None = None, clock: Callable[[], float] = monotonic
     ) -> None:
+        super().__init__(turn_bytes=READ_TURN_BYTES, least_bytes=LEAST_BYTES)
         self.received = ReceivedCounts() if received is None else received
-        self.turns = InputTurns(turn_bytes=READ_TURN_BYTES, least_bytes=LEAST_BYTES)
         self._clock = clock
         self._second_ends = 0.0
         self._bytes: dict[TransportReader, int] = {}  # in this second
@@ -140,7 +142,7 @@ class ReaderInput:
     def _of_the_unread(self, counts: "dict[TransportReader, int]") -> "dict[TransportReader, int]":
         """Of readers who have sent more than could be read yet: among many floods a second may be
         too short to read what each may send."""
-        return {reader: n for reader, n in counts.items() if self.turns.is_waiting(reader)}
+        return {reader: n for reader, n in counts.items() if self.is_waiting(reader)}
 
     def forget(self, reader: "TransportReader") -> None:
         """It has gone."""
@@ -155,15 +157,14 @@ FLOOD_CLOSE_SECONDS = 0.5  # …if it sends so much that it is not read any more
 class TransportReader(Reader, BoundedInput):
     """Writes shared bytes to its transport, and notifies its channel when the socket is full."""
 
-    __slots__ = ("_closing", "_input", "transport", "turns")
+    __slots__ = ("_closing", "transport", "turns")
 
     def __init__(
         self, wire_format: WireFormat, transport: asyncio.Transport, reader_input: ReaderInput
     ) -> None:
         super().__init__(wire_format)
         self.transport = transport
-        self._input = reader_input
-        self.turns = reader_input.turns
+        self.turns: ReaderInput = reader_input
         self.descriptor = _descriptor_of(transport)
         self._closing: asyncio.TimerHandle | None = None
 
@@ -210,7 +211,7 @@ class TransportReader(Reader, BoundedInput):
         """Close the connection of a peer that sends too much, and read nothing more of it."""
         self.turns.leave(self)
         self.transport.pause_reading()
-        self._input.received.report_flood(transport, self.transport)
+        self.turns.received.report_flood(transport, self.transport)
         self.end_within(FLOOD_CLOSE_SECONDS)
 
     def write_delayed(self) -> None:
@@ -239,7 +240,7 @@ class TransportReader(Reader, BoundedInput):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.leave_channel()
         self.turns.leave(self)
-        self._input.forget(self)
+        self.turns.forget(self)
         if self._closing is not None:
             self._closing.cancel()
         self.descriptor = NOWHERE
@@ -260,7 +261,7 @@ TOO_MUCH = "readers may not send so much"
 class SocketReader(TransportReader):
     """Speaks RFC 6455 with its peer."""
 
-    __slots__ = ("_is_deflated", "_pending_pong", "parser")
+    __slots__ = ("_pending_pong", "parser")
 
     def __init__(
         self,
@@ -269,19 +270,19 @@ class SocketReader(TransportReader):
         *,
         is_deflated: bool,
     ) -> None:
-        self._is_deflated = is_deflated
-        super().__init__(self._format_of(XML), transport, reader_input)
+        super().__init__(DEFLATED if is_deflated else TEXT, transport, reader_input)
         self.parser: ReaderProtocol | None = None
         self._pending_pong = b""  # to the newest ping, while the socket is full
 
     # --- called by the channel -------------------------------------------------------------------
 
     def write_in(self, form: Form) -> None:
-        self.wire_format = self._format_of(form)
-
-    def _format_of(self, form: Form) -> WireFormat:
         formats = WIRE_FORMATS[form]
-        return formats.deflated if self._is_deflated else formats.text
+        self.wire_format = formats.deflated if self._is_deflated else formats.text
+
+    @property
+    def _is_deflated(self) -> bool:
+        return self.wire_format in (DEFLATED, WIRE_FORMATS[JSON].deflated)
 
     def ping(self) -> bool:
         self.write(self.wire_format.idle)
@@ -300,14 +301,14 @@ class SocketReader(TransportReader):
 
     # --- called by the transport -----------------------------------------------------------------
 
-    def data_received(self, data: bytes) -> None:
-        if not self._input.takes_bytes(self, len(data)):
+    def receive_data(self, data: bytes) -> None:
+        if not self.turns.takes_bytes(self, len(data)):
             self._end_flood()
             return
         frame = one_ping_or_pong(data) if self.parser is None else None
         if frame is None:
             self._parse(data)
-        elif self._input.takes_frames(self, 1):
+        elif self.turns.takes_frames(self, 1):
             self._receive_control(frame)
         else:
             self._end_flood()
@@ -317,7 +318,7 @@ class SocketReader(TransportReader):
         for start in range(0, len(data), PARSED_BYTES):
             protocol.receive_data(data[start : start + PARSED_BYTES])
             frames = protocol.events_received()
-            if not self._input.takes_frames(self, len(frames)):
+            if not self.turns.takes_frames(self, len(frames)):
                 self._end_flood()
                 return
             self._react_to(frames)

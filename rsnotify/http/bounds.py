@@ -138,10 +138,9 @@ def tcp_state(peer: Any) -> int | None:
     if peer.fileno() < 0:  # closed here
         return TCP_CLOSED
     try:
-        (state,) = peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        return int(peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0])
     except OSError:
         return None
-    return int(state)
 
 
 def peer_state(scope: Mapping[str, Any]) -> int | None:
@@ -393,17 +392,13 @@ class InputTurns(ByTurns):
         self._least_bytes = least_bytes  # of each, and free: most peers never say more
         self._left = turn_bytes
         self._line: dict[BoundedInput, None] = {}
-
-    @property
-    def size(self) -> int:
-        """How much to read at once."""
-        return max(self._left, self._least_bytes)
+        self.get_buffer = lambda _: _buffer[: max(self._left, self._least_bytes)]
 
     def take(self, connection: "BoundedInput", count: int) -> None:
         """So much was read; if there may be more, the connection waits for its next turn."""
         if count < self._least_bytes:
             return
-        if count == self.size:
+        if count >= self._left:
             self._line[connection] = None
             connection.transport.pause_reading()
         self._left -= count
@@ -428,7 +423,11 @@ class InputTurns(ByTurns):
 
 
 class BoundedInput(asyncio.BufferedProtocol):
-    """A protocol that is read in turn with others."""
+    """A protocol that is read in turn with others.
+
+    uvloop keeps, for each connection, the bound methods that it finds: 64 bytes each. So what it
+    calls are the turns and the protocol itself, and there is no `data_received`.
+    """
 
     __slots__ = ()
 
@@ -436,16 +435,16 @@ class BoundedInput(asyncio.BufferedProtocol):
     turns: InputTurns
 
     @abstractmethod
-    def data_received(self, data: bytes) -> None: ...
+    def receive_data(self, data: bytes) -> None: ...
 
     def turn_came(self) -> None:
         """Read on."""
         self.transport.resume_reading()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return _buffer[: self.turns.size]
+    get_buffer = property(lambda self: self.turns.get_buffer)
+    buffer_updated = property(lambda self: self)
 
-    def buffer_updated(self, nbytes: int) -> None:
+    def __call__(self, nbytes: int) -> None:
         data = bytes(_buffer[:nbytes])
         self.turns.take(self, nbytes)
-        self.data_received(data)
+        self.receive_data(data)

@@ -179,7 +179,7 @@ class HttpProtocol(BoundedInput):
         if not self._is_paused:
             self.transport.resume_reading()
 
-    def data_received(self, data: bytes) -> None:
+    def receive_data(self, data: bytes) -> None:
         self._input.received.bytes[HTTP] += len(data)
         if self._reader.state != CLOSED:
             self._reader.read(data)
@@ -450,7 +450,7 @@ def _begin_handshake(transport: asyncio.Transport, handshake: BoundedInput, requ
     if transport.is_closing():
         return False
     transport.resume_reading()
-    handshake.data_received(request)
+    handshake.receive_data(request)
     return True
 
 

@@ -307,7 +307,7 @@ async def _websocket(sent: bytes, size: int, *, is_deflated: bool) -> None:
         for piece in pieces(sent, size):
             if transport.is_closing():
                 break
-            reader.data_received(piece)
+            reader.receive_data(piece)
         await asyncio.sleep(0)
         reader.connection_lost(None)
     finally:

@@ -238,7 +238,8 @@ class End(asyncio.Transport):
             data = self._unread.popleft()
             if data:
                 if not self._is_closing:
-                    self._call(self._protocol.data_received, data)
+                    read = getattr(self._protocol, "receive_data", None)  # of a `BoundedInput`
+                    self._call(read or self._protocol.data_received, data)
                 self.other.taken(len(data))
             elif not self._is_closing:
                 self._call(self._read_eof)

@@ -125,7 +125,7 @@ class Peer:
 
     async def sends(self, *parts: bytes) -> None:
         for part in parts:
-            self.protocol.data_received(part)
+            self.protocol.receive_data(part)
         await settled()
 
     async def closes_its_direction(self) -> None:
@@ -544,7 +544,7 @@ async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over: in
     peers = [Peer(http_input=shared) for _ in range(FIRST_A_TURN + over)]
     gone = Peer(http_input=shared)
     for peer in (*peers, gone):
-        peer.protocol.data_received(GET)
+        peer.protocol.receive_data(GET)
     gone.protocol.connection_lost(None)
     await asyncio.sleep(0)
     assert [len(peer.scopes) for peer in peers] == [1] * FIRST_A_TURN + [0] * over
@@ -579,7 +579,7 @@ class Asked(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         transport.asked = self
 
-    def data_received(self, data: bytes) -> None:
+    def receive_data(self, data: bytes) -> None:
         assert not self.request
         self.request = data
 
@@ -590,13 +590,13 @@ async def test_8_handshakes_begin_in_a_turn_but_none_of_one_who_has_gone(over: i
     peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN + over)]
     for peer in peers:
         peer.config.ws_protocol_class = Asked
-        peer.protocol.data_received(UPGRADE)
+        peer.protocol.receive_data(UPGRADE)
     begun = [bool(peer.transport.asked.request) for peer in peers]
     assert begun == [True] * STARTED_A_TURN + [False] * over
     assert [peer.transport.is_paused for peer in peers] == [not each for each in begun]
     gone = Peer(http_input=shared)
     gone.config.ws_protocol_class = Asked
-    gone.protocol.data_received(UPGRADE)
+    gone.protocol.receive_data(UPGRADE)
     gone.transport.close()
     await settled()
     assert all(peer.transport.asked.request.startswith(b"GET / ") for peer in peers)
@@ -610,7 +610,7 @@ async def test_256_who_have_left_take_no_turn_of_a_handshake(over: int) -> None:
     peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN * 2 + LEFT_A_TURN + over)]
     for peer in peers:
         peer.config.ws_protocol_class = Asked
-        peer.protocol.data_received(UPGRADE)
+        peer.protocol.receive_data(UPGRADE)
     for gone in peers[STARTED_A_TURN:-STARTED_A_TURN]:
         gone.transport.close()
     await asyncio.sleep(0)
@@ -632,7 +632,7 @@ async def test_no_handshake_begins_of_one_who_has_left_while_it_was_not_read(
         peer.transport._extra["socket"] = ours
     for peer in peers:
         peer.config.ws_protocol_class = Asked
-        peer.protocol.data_received(UPGRADE)
+        peer.protocol.receive_data(UPGRADE)
     theirs, _ = ends[-1]
     if is_reset:
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

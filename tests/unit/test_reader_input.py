@@ -207,7 +207,7 @@ async def test_who_always_has_more_to_say_is_cut_off_however_slowly_it_is_read()
     flooding, pausing = Mock(), Mock()
 
     def is_taken() -> bool:
-        counted.turns.take(flooding, READ_TURN_BYTES)
+        counted.take(flooding, READ_TURN_BYTES)
         return counted.takes_bytes(flooding, READ_TURN_BYTES)
 
     for _ in range(BYTES_PER_SECOND // READ_TURN_BYTES):

@@ -87,7 +87,7 @@ async def test_a_socket_that_is_full_again_after_the_answer_to_a_ping_stays_paus
     transport = FullTransport()
     reader = transport.reader = SocketReader(transport, ReaderInput(), is_deflated=False)
     reader.pause_writing()
-    reader.data_received(frame(PING, b"x"))
+    reader.receive_data(frame(PING, b"x"))
     assert transport.held == []
     reader.resume_writing()
     assert (transport.held, reader.is_paused) == ([PONG_OF_X], True)
@@ -95,39 +95,39 @@ async def test_a_socket_that_is_full_again_after_the_answer_to_a_ping_stays_paus
 
 @pytest.mark.parametrize("sent", [frame(PING, b"x"), frame(PONG, b"x"), frame(PONG)])
 async def test_nothing_is_kept_of_a_ping_or_a_pong(reader: SocketReader, sent: bytes) -> None:
-    reader.data_received(sent)
+    reader.receive_data(sent)
     assert reader.parser is None
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"x" * 125])
 async def test_a_ping_gets_its_payload_back(connection: Connection, payload: bytes) -> None:
-    connection.reader.data_received(frame(PING, payload))
+    connection.reader.receive_data(frame(PING, payload))
     assert connection.received() == bytes((0x8A, len(payload))) + payload
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"x" * 125])
 async def test_a_pong_is_the_answer_to_the_hub_s_ping(reader: SocketReader, payload: bytes) -> None:
     reader.deadline = 20.0
-    reader.data_received(frame(PONG, payload))
+    reader.receive_data(frame(PONG, payload))
     assert reader.deadline is None
 
 
 async def test_a_pong_that_comes_with_something_else_counts_too(reader: SocketReader) -> None:
     reader.deadline = 20.0
-    reader.data_received(frame(TEXT, b"hello") + frame(PONG))
+    reader.receive_data(frame(TEXT, b"hello") + frame(PONG))
     assert reader.deadline is None
 
 
 async def test_a_pong_of_126_bytes_is_a_violation(connection: Connection) -> None:
     connection.reader.deadline = 20.0
-    connection.reader.data_received(frame(PONG, b"x" * 126))
+    connection.reader.receive_data(frame(PONG, b"x" * 126))
     assert connection.reader.deadline is not None
     assert connection.received()[2:4] == (1002).to_bytes(2, "big")
 
 
 async def test_a_pong_without_a_mask_is_a_violation(connection: Connection) -> None:
     connection.reader.deadline = 20.0
-    connection.reader.data_received(b"\x8a\x04abcd")
+    connection.reader.receive_data(b"\x8a\x04abcd")
     assert connection.reader.deadline is not None
     assert connection.received()[2:4] == (1002).to_bytes(2, "big")
 
@@ -135,10 +135,10 @@ async def test_a_pong_without_a_mask_is_a_violation(connection: Connection) -> N
 async def test_what_looks_like_a_ping_within_a_message_is_none(connection: Connection) -> None:
     inner = frame(PING, b"x")
     message = frame(BINARY, b"y" + inner)
-    connection.reader.data_received(message[: -len(inner)])
-    connection.reader.data_received(inner)
+    connection.reader.receive_data(message[: -len(inner)])
+    connection.reader.receive_data(inner)
     assert connection.received() == b""
-    connection.reader.data_received(inner)
+    connection.reader.receive_data(inner)
     assert connection.received() == PONG_OF_X
 
 
@@ -146,8 +146,8 @@ async def test_the_newest_ping_of_a_paused_reader_is_answered_once_it_reads_agai
     connection: Connection,
 ) -> None:
     filled = connection.fill()
-    connection.reader.data_received(frame(PING, b"w"))
-    connection.reader.data_received(frame(TEXT, b"hello") + frame(PING, b"v") + frame(PING, b"x"))
+    connection.reader.receive_data(frame(PING, b"w"))
+    connection.reader.receive_data(frame(TEXT, b"hello") + frame(PING, b"v") + frame(PING, b"x"))
     received = await connection.receive(len(filled) + len(PONG_OF_X))
     assert received == filled + PONG_OF_X
     assert not connection.reader.is_paused

@@ -106,8 +106,8 @@ async def test_who_does_not_read_the_end_is_cut_off(
 async def test_what_a_peer_still_sends_is_ignored_up_to_64_kilobytes(
     stream: Stream, over: int
 ) -> None:
-    stream.reader.data_received(b"x" * (IGNORED_BYTES - 1))
-    stream.reader.data_received(b"x" * (1 + over))
+    stream.reader.receive_data(b"x" * (IGNORED_BYTES - 1))
+    stream.reader.receive_data(b"x" * (1 + over))
     assert stream.reader.is_open is not bool(over)
 
 
