@@ -135,6 +135,7 @@ class HttpProtocol(BoundedInput):
         self._deadlines = self._input.deadlines if deadlines is None else deadlines
         self._send_timeout_seconds = send_timeout_seconds
         self._serving: Exchange | None = None
+        self._has_answered = False  # a request
         self._waiting: list[Exchange] = []
         self._final_response = b""  # sent after the responses to earlier requests
         self._is_ending = False  # after the responses to these requests
@@ -282,7 +283,8 @@ class HttpProtocol(BoundedInput):
     def _run(self, exchange: Exchange) -> bool:
         if exchange.is_disconnected:
             return False
-        if tcp_state(self.transport.get_extra_info("socket")) == TCP_CLOSED:
+        is_watched = self._has_answered and not self._is_paused  # a reset would be read soon
+        if not is_watched and tcp_state(self.transport.get_extra_info("socket")) == TCP_CLOSED:
             self.transport.abort()
             return False
         tasks = self.server_state.tasks
@@ -292,6 +294,7 @@ class HttpProtocol(BoundedInput):
         return True
 
     def answered(self, exchange: Exchange) -> None:
+        self._has_answered = True
         self.server_state.total_requests += 1
         self._serving = None
         if not exchange.keep_alive:

@@ -554,18 +554,21 @@ async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over: in
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
+@pytest.mark.parametrize("earlier", [b"", SLOW + GET], ids=["first", "waiting"])
 @pytest.mark.parametrize("is_reset", [False, True])
 async def test_no_request_begins_of_one_who_has_reset_the_connection_before_its_turn(
-    peer: Peer, is_reset: bool
+    peer: Peer, is_reset: bool, earlier: bytes
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         theirs, ours = socket.create_connection(server.getsockname()), server.accept()[0]
     peer.transport._extra["socket"] = ours
+    await peer.sends(earlier)
     if is_reset:
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     theirs.close()
+    peer.slow.set()
     await peer.sends(GET)
-    assert len(peer.scopes) == (not is_reset)
+    assert len(peer.scopes) == (earlier.count(b"GET ") + 1 if not is_reset else bool(earlier))
     assert peer.transport.ended == (["aborted"] if is_reset else [])
     ours.close()
 
