@@ -68,20 +68,17 @@ def fragment_of(change: Change, foreign: Mapping[str, str] | None = None) -> Fra
 
 def forms_of(change: Change, foreign: Mapping[str, str] | None = None) -> Forms:
     """The XML of a change, and the short form."""
-    if _needs_normalising(change):
+    lastmod, digests = change.lastmod, change.hash
+    if (
+        change.links
+        or (lastmod and not lastmod.endswith("Z") and "T" in lastmod)
+        or (digests and " " in digests)
+    ):
         change = _normalised(change)
     forms = render_forms(change, foreign=foreign)
     if (size := len(forms[0])) > FRAGMENT_BYTES:
         raise Rejected(f"the change takes {size} bytes; at most {FRAGMENT_BYTES} are allowed")
     return forms
-
-
-def _needs_normalising(change: Change) -> bool:
-    return bool(
-        change.links
-        or (change.lastmod and not change.lastmod.endswith("Z") and "T" in change.lastmod)
-        or (change.hash and " " in change.hash)
-    )
 
 
 def _normalised(change: Change) -> Change:

@@ -129,14 +129,8 @@ OF_A_CHANGE = ("change", "datetime", "capability", "index")
 USUAL = ("loc", "change", "lastmod", "datetime", "hash", "length", "type")
 """What nearly every change has, and no more: it is judged and written sooner than the others."""
 
-_unusual = attrgetter(*(name for name in Change.__struct_fields__ if name not in USUAL))
-_NOTHING_UNUSUAL = _unusual(Change("", ""))
-
-
-def is_usual(change: Change) -> bool:
-    """Whether it has none but the usual fields."""
-    found: bool = _unusual(change) == _NOTHING_UNUSUAL
-    return found
+unusual = attrgetter(*(name for name in Change.__struct_fields__ if name not in USUAL))
+NOTHING_UNUSUAL = unusual(Change("", ""))
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -174,7 +168,7 @@ _PATH = re.compile(r"/.*[^/]").fullmatch
 _FRACTION = re.compile(r"0(?:\.\d+)?|1(?:\.0+)?", re.ASCII).fullmatch
 _LENGTH = re.compile(r"\d{1,18}", re.ASCII).fullmatch
 _PRI = re.compile(r"[1-9]\d{0,5}", re.ASCII).fullmatch
-_HEX_DIGEST = re.compile(
+HEX_DIGEST = re.compile(
     "|".join(f"{algorithm}:[0-9A-Fa-f]{{{digits}}}" for algorithm, digits in HASH_DIGITS.items())
 ).fullmatch
 _HEX = re.compile(r"[0-9A-Fa-f]+").fullmatch
@@ -208,7 +202,7 @@ def is_w3c_datetime(text: str) -> bool:
 
 def is_hash(text: str) -> bool:
     """One or more digests; each in hexadecimal, or in base64url as in Example 27 of the core."""
-    if _HEX_DIGEST(text):  # nearly always there is only one
+    if HEX_DIGEST(text):  # nearly always there is only one
         return True
     tokens = text.split()
     return bool(tokens) and all(map(_is_digest, tokens))

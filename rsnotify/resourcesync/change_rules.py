@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from rsnotify.resourcesync.change import (
     CHANGE_TYPES,
+    HEX_DIGEST,
+    NOTHING_UNUSUAL,
     VALUES,
     Change,
     Link,
-    is_usual,
     not_ascii,
     problem,
+    unusual,
 )
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
@@ -47,7 +49,7 @@ def _checked(struct: type[Change | Link]) -> tuple[_Checked, ...]:
 
 _OF_CHANGE, _OF_LINK = _checked(Change), _checked(Link)
 
-_LOC, _LASTMOD, _HASH, _TYPE = (VALUES[name].fits for name in ("loc", "lastmod", "hash", "type"))
+_LOC, _LASTMOD, _TYPE = (VALUES[name].fits for name in ("loc", "lastmod", "type"))
 
 FieldFault = tuple[str, str]
 
@@ -79,17 +81,18 @@ def _wrong_address(change: Change) -> str | None:
 
 
 def _is_plain(change: Change) -> bool:
-    """Whether it is right and has but the usual fields: found sooner than all that may be wrong."""
+    """Whether it is as most are, and right: found sooner than all that may be wrong. Its address
+    can be fetched by anybody, and it has one digest at most."""
     c = change
     return bool(
         (len(c.loc) <= URI_CHARACTERS and _LOC(c.loc) and c.change in CHANGE_TYPES)
-        and _wrong_address(c) is None
+        and (c.loc.startswith("http") and c.loc.isascii())
         and (c.lastmod is None or (len(c.lastmod) <= TEXT_CHARACTERS and _LASTMOD(c.lastmod)))
-        and (c.hash is None or (len(c.hash) <= TEXT_CHARACTERS and _HASH(c.hash)))
+        and (c.hash is None or HEX_DIGEST(c.hash))
         and (c.length is None or 0 <= c.length < LENGTH_END)
         and (c.type is None or (len(c.type) <= TEXT_CHARACTERS and _TYPE(c.type)))
         and c.datetime is None
-        and is_usual(c)
+        and unusual(c) == NOTHING_UNUSUAL
     )
 
 

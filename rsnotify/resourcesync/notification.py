@@ -24,12 +24,13 @@ from rsnotify.resourcesync.change import (
     CHANGE_TYPES,
     ELEMENTS,
     MICROSECONDS,
+    NOTHING_UNUSUAL,
     USUAL,
     Change,
     Link,
     Position,
-    is_usual,
     render_datetime,
+    unusual,
 )
 from rsnotify.resourcesync.xml_writer import (
     Md,
@@ -138,7 +139,7 @@ def render_forms(change: Change, *, foreign: Mapping[str, str] | None = None) ->
     needs escaping, and what most changes have is not searched for: it is written in both forms.
     """
     c = change
-    usual = is_usual(c) and not foreign
+    usual = not foreign and unusual(c) == NOTHING_UNUSUAL
     texts = (c.loc, c.change, c.lastmod, c.hash, c.type) if usual else _texts(c)
     if not is_plain_text("".join(filter(None, texts))):
         c = _escaped(c)
