@@ -68,7 +68,7 @@ def channel_arguments(
 ) -> tuple[object, ...]:
     """ARGV of journal.lua."""
     limits = window if channel.kind == "change" else NO_WINDOW
-    return (f"{channel} {caller}", keys.BELL, *limits, int(seen))
+    return (f"{'/'.join(channel)} {caller}", keys.BELL, *limits, int(seen))
 
 
 def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
@@ -206,8 +206,9 @@ def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[obj
     of_changes = channel.kind == "change"
     found: list[object] = []
     for append in group:
-        fragments = append.submission.fragments
-        found += (append.submission.digest, append.submission.fingerprint, len(fragments))
+        submission, fragments = append.submission, append.submission.fragments
+        digest = submission.digest if submission.key else ""
+        found += (digest, submission.fingerprint, len(fragments))
         for fragment in fragments:
             found += change_arguments(fragment, of_changes)
     return found
@@ -372,7 +373,7 @@ class Appends:
         return self._waiting_bytes
 
     def _lane_of(self, channel: ChannelName) -> _Lane:
-        name = self._client.lane(channel.set_name)
+        name = self._client.lane(channel.set_name) if self._client.is_cluster else ""
         if name not in self._lanes:
             self._lanes[name] = _Lane(islice(self._writers, WRITERS))
         return self._lanes[name]

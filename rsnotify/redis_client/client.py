@@ -28,11 +28,18 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import ExecAbortError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import ExecAbortError, NoScriptError, ResponseError
 
 from rsnotify.errors import PartAway, RedisRefuses, TooFewReplicas, TryAgain, Unanswered
 from rsnotify.redis_client.failures import code_of, judge_error, judge_unforeseen
-from rsnotify.redis_client.pool import Command, DirectConnection, ListeningConnection, Pool
+from rsnotify.redis_client.pool import (
+    AskCommands,
+    Command,
+    Confirm,
+    ListeningConnection,
+    Pool,
+    exchange,
+)
 
 
 def words_of(command: Command) -> Command:
@@ -66,96 +73,7 @@ class Script:
         return ("EVAL", cls._texts[sha], *rest)
 
 
-# --- round trips ---------------------------------------------------------------------------------
-
-WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
-LEAST_SECONDS = 0.9  # …but an answer may take so long in any case
-
-AskCommands = Callable[[Sequence[Command]], Awaitable[list[Any]]]
-Confirm = Callable[[AskCommands, list[Any]], Awaitable[list[Any]]]
-
-
-async def exchange(
-    pool: Pool,
-    commands: Sequence[Command],
-    reads_after: Sequence[Command] = (),
-    *,
-    confirm: Confirm | None = None,
-    began: float | None = None,
-    new_connection: bool = False,
-) -> list[Any]:
-    """Send these once, on one connection; a refusal of the server is an answer, as it said it.
-
-    `Unanswered` means that they may have been executed, any other `TryAgain` that none was. A
-    repetition says when the first try `began`.
-    """
-    began = monotonic() if began is None else began
-    connection = await _borrowed(pool, began, new=new_connection)
-    try:
-        answers = await _answers(connection, commands, reads_after, began)
-        stored = answers[: len(commands)]
-        if confirm is not None and not all(isinstance(each, Exception) for each in stored):
-            answers = await confirm(connection.ask, answers)
-        return answers
-    except TryAgain:
-        raise
-    except Exception as error:
-        found = judge_unforeseen(error)
-        if found is not error and not isinstance(error, RedisError | OSError):
-            connection.abort()
-        raise found if isinstance(found, RedisRefuses) else Unanswered(str(found)) from error
-    finally:
-        await pool.give_back(connection)
-
-
-async def _borrowed(pool: Pool, began: float, *, new: bool) -> DirectConnection:
-    try:
-        return await pool.borrow(new=new, until=began + WHOLE_SECONDS - LEAST_SECONDS)
-    except Exception as error:
-        found = judge_unforeseen(error)
-        if found is error:
-            raise
-        raise found from error
-
-
-async def _answers(
-    connection: DirectConnection,
-    commands: Sequence[Command],
-    reads_after: Sequence[Command],
-    began: float,
-) -> list[Any]:
-    """Ask; if the connection ends while `reads_after` are answered, the others have answers."""
-    remaining = max(began + WHOLE_SECONDS - monotonic(), LEAST_SECONDS)
-    try:
-        answers = await connection.ask(
-            [*commands, *reads_after], min(connection.answer_seconds, remaining)
-        )
-    except (RedisError, OSError) as error:
-        answers = connection.answers
-        _raise_refusal(answers)
-        missing = len(commands) + len(reads_after) - len(answers)
-        if not 0 <= missing <= len(reads_after):
-            raise
-        return [*answers, *[judge_error(error)] * missing]
-    if not connection.is_usable:  # as it is after a refusal
-        _raise_refusal(answers)
-    return answers
-
-
-def _raise_refusal(answers: Sequence[Any]) -> None:
-    """Raise what says that Redis serves nobody now, or not us. If it refused the first command,
-    it has executed none."""
-    refusal = next((each for each in answers if isinstance(each, ConnectionLost)), None)
-    if refusal is not None:
-        raise judge_error(refusal) if refusal is answers[0] else refusal
-
-
-def has_error(answers: Iterable[Any]) -> bool:
-    """Whether an answer is an error; a plain loop, as it runs for each append."""
-    for answer in answers:  # noqa: SIM110
-        if isinstance(answer, Exception):
-            return True
-    return False
+# --- answers -------------------------------------------------------------------------------------
 
 
 def judge_answers(answers: Sequence[Any], *, raise_on_error: bool) -> list[Any]:
@@ -424,10 +342,6 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
     replicas = Replicas(0)
     is_cluster = False
 
-    def lane(self, _tag: str) -> str:
-        """The lane of a key: commands of one lane wait for the same server."""
-        return ""
-
     async def servers(self) -> Servers:
         """The server, by a name that it loses when it is started again or another takes over."""
         pool: Any = self.connection_pool
@@ -471,7 +385,10 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         pool: Any = self.connection_pool
         confirm = self.replicas.confirmation()
         answers = await exchange(pool, commands, then, confirm=confirm)
-        if not has_error(answers):
+        for answer in answers:  # a plain loop, as each append is asked about
+            if isinstance(answer, Exception):
+                break
+        else:
             return answers
         forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
         if forgotten:

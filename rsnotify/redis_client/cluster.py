@@ -41,7 +41,6 @@ from rsnotify.errors import KeysMoving, PartAway, RedisRefuses, TryAgain, Unansw
 from rsnotify.redis_client.address import Address, Host
 from rsnotify.redis_client.client import (
     WAITED,
-    Confirm,
     MoreCommands,
     Pipeline,
     RedisClient,
@@ -50,7 +49,6 @@ from rsnotify.redis_client.client import (
     Servers,
     answer_raw,
     as_transaction,
-    exchange,
     executed,
     is_connection_lost,
     judge_answers,
@@ -60,7 +58,7 @@ from rsnotify.redis_client.client import (
     words_of,
 )
 from rsnotify.redis_client.failures import judge_error
-from rsnotify.redis_client.pool import Command, Pool
+from rsnotify.redis_client.pool import Command, Confirm, Pool, exchange
 from rsnotify.single_flight import SingleFlight
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -396,7 +394,7 @@ class ClusterClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the libr
         await super().aclose(close_connection_pool)
 
     def lane(self, tag: str) -> str:
-        """Commands of the same lane wait for the same server."""
+        """What is in the same lane waits for the same server."""
         return str(self.nodes.known(slot_of(tag)))
 
     async def servers(self) -> Servers:

@@ -1,4 +1,5 @@
-"""The connections to one server: made by redis-py, written to and read from without it, lent out.
+"""The connections to one server: made by redis-py, written to and read from without it, lent out
+for one exchange of commands and answers.
 
 redis-py's streams, and its timer for each answer, cost more than half of what it takes to ask.
 Here what Redis says is parsed as it arrives. The library is still notified of a connection's end.
@@ -10,15 +11,18 @@ the order in which they came.
 import asyncio
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any
 
 import hiredis
 from redis import asyncio as redis
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import InvalidResponse, ReadOnlyError
+from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as AnswerLate
+
+from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
+from rsnotify.redis_client.failures import judge_error, judge_unforeseen
 
 Command = tuple[Any, ...]
 
@@ -328,3 +332,87 @@ class Pool(redis.ConnectionPool):
         for connection in self._open:
             connection.abort()
         await super().disconnect(inuse_connections)
+
+
+# --- round trips ---------------------------------------------------------------------------------
+
+WHOLE_SECONDS = 2.9  # with the wait for a connection, and with a repetition…
+LEAST_SECONDS = 0.9  # …but an answer may take so long in any case
+
+AskCommands = Callable[[Sequence[Command]], Awaitable[list[Any]]]
+Confirm = Callable[[AskCommands, list[Any]], Awaitable[list[Any]]]
+
+
+async def exchange(
+    pool: Pool,
+    commands: Sequence[Command],
+    reads_after: Sequence[Command] = (),
+    *,
+    confirm: Confirm | None = None,
+    began: float | None = None,
+    new_connection: bool = False,
+) -> list[Any]:
+    """Send these once, on one connection; a refusal of the server is an answer, as it said it.
+
+    `Unanswered` means that they may have been executed, any other `TryAgain` that none was. A
+    repetition says when the first try `began`.
+    """
+    began = monotonic() if began is None else began
+    connection = await _borrowed(pool, began, new=new_connection)
+    try:
+        answers = await _answers(connection, commands, reads_after, began)
+        stored = answers[: len(commands)]
+        if confirm is not None and not all(isinstance(each, Exception) for each in stored):
+            answers = await confirm(connection.ask, answers)
+        return answers
+    except TryAgain:
+        raise
+    except Exception as error:
+        found = judge_unforeseen(error)
+        if found is not error and not isinstance(error, RedisError | OSError):
+            connection.abort()
+        raise found if isinstance(found, RedisRefuses) else Unanswered(str(found)) from error
+    finally:
+        await pool.give_back(connection)
+
+
+async def _borrowed(pool: Pool, began: float, *, new: bool) -> DirectConnection:
+    try:
+        return await pool.borrow(new=new, until=began + WHOLE_SECONDS - LEAST_SECONDS)
+    except Exception as error:
+        found = judge_unforeseen(error)
+        if found is error:
+            raise
+        raise found from error
+
+
+async def _answers(
+    connection: DirectConnection,
+    commands: Sequence[Command],
+    reads_after: Sequence[Command],
+    began: float,
+) -> list[Any]:
+    """Ask; if the connection ends while `reads_after` are answered, the others have answers."""
+    remaining = max(began + WHOLE_SECONDS - monotonic(), LEAST_SECONDS)
+    try:
+        answers = await connection.ask(
+            [*commands, *reads_after], min(connection.answer_seconds, remaining)
+        )
+    except (RedisError, OSError) as error:
+        answers = connection.answers
+        _raise_refusal(answers)
+        missing = len(commands) + len(reads_after) - len(answers)
+        if not 0 <= missing <= len(reads_after):
+            raise
+        return [*answers, *[judge_error(error)] * missing]
+    if not connection.is_usable:  # as it is after a refusal
+        _raise_refusal(answers)
+    return answers
+
+
+def _raise_refusal(answers: Sequence[Any]) -> None:
+    """Raise what says that Redis serves nobody now, or not us. If it refused the first command,
+    it has executed none."""
+    refusal = next((each for each in answers if isinstance(each, ConnectionLost)), None)
+    if refusal is not None:
+        raise judge_error(refusal) if refusal is answers[0] else refusal

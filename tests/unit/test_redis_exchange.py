@@ -10,9 +10,9 @@ import pytest
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain, Unanswered
-from rsnotify.redis_client import client as exchanges
-from rsnotify.redis_client.client import AskCommands, RedisClient, Script, exchange
-from rsnotify.redis_client.pool import Pool
+from rsnotify.redis_client import pool as exchanges
+from rsnotify.redis_client.client import RedisClient, Script
+from rsnotify.redis_client.pool import AskCommands, Pool, exchange
 from tests.support.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 5.0
