@@ -53,7 +53,7 @@ LINGER_SECONDS = 30.0
 LINGER_BYTES = 64 * 1024 * 1024  # eight times the largest body: its sender reads the answer
 LINGER_LEAST_BYTES = 1024 * 1024  # of each connection, if all together send more in a second
 LINGER_REQUESTS_BYTES = 256 * 1024  # of requests that nobody will answer, and of what is no body
-READ_TURN_BYTES = 64 * 1024  # of all connections, in a turn of the event loop
+READ_TURN_BYTES = 256 * 1024  # of all connections, in a turn of the event loop
 LEAST_BYTES = 512  # most requests are longer
 
 
@@ -75,6 +75,7 @@ class StartQueue(ByTurns):
         self._come_back()
 
     def _turn(self) -> None:
+        self._is_asked = False
         self._left = self._most
         looks = self._most + LEFT_A_TURN
         while self._line and self._left and looks:
