@@ -9,7 +9,7 @@ import logging
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 
 import msgspec
 from starlette.datastructures import Headers
@@ -130,21 +130,14 @@ SocketEndpoint = Callable[[WebSocket], Awaitable[None]]
 
 
 class RequestHeaders(Headers):
-    """The headers of a request. They never change, so each is looked up in a dict."""
+    """The headers of a request. They never change, so each is looked up in a dict: by its name in
+    lower case."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope=scope)
-        self._first = dict(reversed(self._list))  # of several with one name
-
-    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        value = self._first.get(_raw(key))
-        return default if value is None else value.decode("latin-1")
-
-
-@lru_cache(maxsize=256)
-def _raw(name: str) -> bytes:
-    """The name of a header as a scope has it; the hub asks for some twenty names."""
-    return name.lower().encode("latin-1")
+        pairs = reversed(self._list)  # of several with one name, the first counts
+        texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
+        self.get = texts.get  # type: ignore[method-assign]
 
 
 class RoutedRequest(Request):

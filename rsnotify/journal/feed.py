@@ -255,6 +255,7 @@ class Feeds:
         self._cache = cache
         self.woken = asyncio.Event()  # set when there is something to read
         self._feeds: dict[ChannelName, Feed] = {}
+        self.get = self._feeds.get
         self._rung: dict[ChannelName, Position] = {}
         self._noting: list[set[str]] = []
 
@@ -263,9 +264,6 @@ class Feeds:
 
     def __iter__(self) -> Iterator[ChannelName]:
         return iter(self._feeds)
-
-    def get(self, channel: ChannelName) -> Feed | None:
-        return self._feeds.get(channel)
 
     def is_read(self, feed: Feed) -> bool:
         """Whether somebody reads it, or did so lately."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice, product, starmap
 from math import ceil
+from operator import attrgetter
 from time import monotonic
 
 from rsnotify.errors import TryAgain
@@ -303,6 +304,8 @@ class Checking:
 FEW_READERS = 8  # to write to them takes less than to make the answer
 OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
 
+_UNTIL = attrgetter("until")
+
 
 class Following:
     """The follow loop, and what the bell wakes it for."""
@@ -479,8 +482,9 @@ class Following:
         if not self._journal.appends.writing and not self._checking.lock.locked():
             rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
             self.push(feed, rows)
-        newest = max(each.until for each in waiting.values())
-        self._feeds.ring(feed.channel, newest)  # no news, if it was pushed
+        newest = max(map(_UNTIL, waiting.values()))
+        if newest > feed.tail.head:  # it was not pushed, or not all of it
+            self._feeds.ring(feed.channel, newest)
 
     def _next(self, cursor: Position, waiting: dict[Position, Appended]) -> Iterator[Appended]:
         """The appends that follow the cursor without a gap."""

@@ -148,12 +148,13 @@ class Memory:
     `read_until`.
     """
 
-    __slots__ = ("_held", "newest", "read_after", "read_until")
+    __slots__ = ("_held", "newest", "read_after", "read_until", "size")
 
     stays_when_idle = False
 
     def __init__(self, head: Position) -> None:
         self.read_after = self.read_until = self.newest = head
+        self.size = 0  # bytes of memory
         self._held: _RememberedRows | None = None  # most of many channels have nothing to remember
 
     def read(self, rows: Sequence[Row], until: Position) -> None:
@@ -181,7 +182,7 @@ class Memory:
             held.add(rows)
             if key is not None and until not in held.notes:
                 held.note(until, key.note)
-            self._add((), until)
+            self._forget_oldest(held, until)
 
     def served(self, rows: Sequence[Row]) -> bool:
         """These rows of the journal were served to somebody, whoever appended them; whether one of
@@ -212,21 +213,20 @@ class Memory:
     def _add(self, rows: Iterable[Row], until: Position) -> None:
         held = self._begin_to_hold()
         held.add(rows)
+        self._forget_oldest(held, until)
+
+    def _forget_oldest(self, held: _RememberedRows, until: Position) -> None:
         self.newest = max(self.newest, until)
         forgotten = held.forget_oldest(self.newest - REMEMBERED_MICROSECONDS)
         if forgotten is not None:
             self.read_after = max(self.read_after, forgotten)
             self.read_until = max(self.read_until, forgotten)
+        self.size = held.size
 
     def release(self) -> None:
         """Forget everything but the newest position."""
-        self._held = None
+        self._held, self.size = None, 0
         self.read_after = self.read_until
-
-    @property
-    def size(self) -> int:
-        """Bytes of memory."""
-        return 0 if self._held is None else self._held.size
 
     @property
     def begins(self) -> Position:

@@ -81,7 +81,7 @@ class Hub:
             stored = await self.repairing.append(feed, submission)
         self.feeds.remember_append(feed, submission, stored)
         self.following.appended(feed, stored)
-        return stored.interval
+        return Interval(stored.from_, stored.until)
 
     async def publish_each(
         self, submissions: Mapping[ChannelName, Submission]

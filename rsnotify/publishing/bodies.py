@@ -259,7 +259,7 @@ _READERS: Mapping[str, BodyReader] = {
 # --- What was read, judged ---------------------------------------------------------------------
 
 
-def read_submission(body: bytes, content_type: str, kind: Kind, key: str | None) -> Submission:
+def read_submission(kind: Kind, body: bytes, content_type: str, key: str | None) -> Submission:
     """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
     _check_request(body, key)
     read = reader_for(content_type)(body, kind)

@@ -7,6 +7,7 @@ Nothing here knows how a body is judged, or how changes are stored.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -70,9 +71,7 @@ class Intake:
         try:
             await self._access.require_publisher(request, name, in_address=in_address)
             self._hub.feed(channel)  # an unknown set is refused before the body is read
-            submission = await read_with(
-                request, lambda body, type_, key: read_submission(body, type_, kind, key)
-            )
+            submission = await read_with(request, partial(read_submission, kind))
             others = self._hub.other_sets_of(channel, submission)
             for other in others:
                 await self._require_right_to(other, request, in_address=in_address)

@@ -112,12 +112,12 @@ class _Handler:
 async def pieces() -> dict[str, float]:
     request = next(requests(Load(1, 1, 1)))
     body = request.partition(b"\r\n\r\n")[2]
-    submission = read_submission(body, "application/json", "change", None)
+    submission = read_submission("change", body, "application/json", None)
     reader = RequestReader(_Handler(), {})  # type: ignore[arg-type]
     found = {
         "read the request": best(lambda: reader.read(request)),
         "judge the body, make the fragment": best(
-            lambda: read_submission(body, "application/json", "change", None)
+            lambda: read_submission("change", body, "application/json", None)
         ),
     }
     with tempfile.TemporaryDirectory() as folder:

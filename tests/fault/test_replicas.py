@@ -90,7 +90,7 @@ async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_ha
 ) -> None:
     monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 200)
     body = b'[{"loc": "http://example.com/1", "change": "updated"}]'
-    change = read_submission(body, "application/json", "change", "k")
+    change = read_submission("change", body, "application/json", "k")
     for number, binary in enumerate(await installed_binaries()):
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -81,7 +81,7 @@ _WRAPPED = b'<x xmlns:rs="http://www.openarchives.org/rs/terms/">%b</x>'
 
 
 def _submission(body: bytes, content_type: str, kind: Any) -> object:
-    found = outcome(lambda: read_submission(body, content_type, kind, None))
+    found = outcome(lambda: read_submission(kind, body, content_type, None))
     if isinstance(found, Submission):
         for each in found.fragments:
             etree.fromstring(_WRAPPED % each.xml.replace(b"\0", b""))

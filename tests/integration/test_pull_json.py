@@ -47,7 +47,7 @@ async def pulling(client: Client) -> AsyncIterator[Pulling]:
     """A hub with one set, whose windows hold three changes, with a few changes in it."""
     async with Pulling(client, changes=3) as found:
         body = json.dumps(PUBLISHED).encode()
-        fragments = read_submission(body, JSON, "change", None).fragments
+        fragments = read_submission("change", body, JSON, None).fragments
         await found.hub.publish(CHANGES, Submission(fragments))
         yield found
 
@@ -79,7 +79,7 @@ async def test_a_change_list_gives_back_what_was_published(pulling: Pulling) -> 
 
 async def test_it_can_be_published_again_as_it_is(pulling: Pulling) -> None:
     lines = (await pulling.get(f"{OPEN}?from={await begin(pulling)}", accept=NDJSON)).body
-    again = read_submission(lines, NDJSON, "change", None)
+    again = read_submission("change", lines, NDJSON, None)
     assert len(again.fragments) == len(PUBLISHED)
 
 

@@ -81,7 +81,7 @@ OF_FRAMEWORK = st.fixed_dictionaries(
 def written(published: dict[str, Any], kind: str) -> bytes:
     """The entry that a published change becomes, at its place in the journal."""
     body = json.dumps(published).encode()
-    (fragment,) = read_submission(body, JSON, kind, None).fragments  # type: ignore[arg-type]
+    (fragment,) = read_submission(kind, body, JSON, None).fragments  # type: ignore[arg-type]
     return render_rows([(NOW, fragment.xml)])
 
 
@@ -167,7 +167,7 @@ def test_attributes_of_other_namespaces_come_back_whatever_they_are_called_and_s
         f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}"><url><loc>u:a</loc>'
         f'<rs:md change="created" xmlns:x="urn:x"{said}/></url></urlset>'
     )
-    (fragment,) = read_submission(body.encode(), "application/xml", "change", None).fragments
+    (fragment,) = read_submission("change", body.encode(), "application/xml", None).fragments
     expected = {f"{{urn:x}}{name}": text for name, text in attributes.items()}
     assert back(render_rows([(NOW, fragment.xml)])).get("foreign", {}) == expected
 

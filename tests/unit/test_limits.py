@@ -328,7 +328,7 @@ def accepted(
 ) -> bool:
     try:
         body = change if isinstance(change, bytes) else json.dumps(change).encode()
-        read_submission(body, media_type, kind, key)
+        read_submission(kind, body, media_type, key)
     except Rejected:
         return False
     return True
@@ -365,7 +365,7 @@ def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
 def test_a_change_takes_as_many_bytes_as_documented_and_no_more() -> None:
     links = [{**LINK, "href": uri(2_000)}] * 15 + [{**LINK, "href": uri(1_200)}]
     (fragment,) = read_submission(
-        json.dumps(with_(links=links, type="a/b")).encode(), "application/json", "change", None
+        "change", json.dumps(with_(links=links, type="a/b")).encode(), "application/json", None
     ).fragments
     left = submission.FRAGMENT_BYTES - len(fragment.xml) - len(' encoding=""')
     assert accepted(with_(links=links, type="a/b", encoding="e" * left))
@@ -419,7 +419,7 @@ def test_a_lease_lasts_31_days_at_most(asked: int, granted: int) -> None:
 def test_an_answer_names_100_faults_and_does_not_count_the_others(wrong: int, more: str) -> None:
     body = json.dumps([with_(change="moved")] * wrong).encode()
     with pytest.raises(Rejected) as refused:
-        read_submission(body, "application/json", "change", None)
+        read_submission("change", body, "application/json", None)
     assert len(refused.value.faults) == min(wrong, 100)
     assert refused.value.detail.endswith(f"(and {more})")
 

@@ -89,8 +89,8 @@ def test_an_example_fits_its_schema(key: tuple[str, str], kind: str, document: d
 
 READ = {
     "/api/changes": lambda body, kind: read_submissions(body, kind, None),
-    "/api/sets/{set}/changes": lambda body, kind: read_submission(body, kind, "change", None),
-    "/api/sets/{set}/framework": lambda body, kind: read_submission(body, kind, "framework", None),
+    "/api/sets/{set}/changes": lambda body, kind: read_submission("change", body, kind, None),
+    "/api/sets/{set}/framework": lambda body, kind: read_submission("framework", body, kind, None),
     "/api/sets/{set}": lambda body, _: msgspec.json.decode(body, type=SetOptions),
     "/api/tokens": lambda body, _: msgspec.json.decode(body, type=NewToken),
 }
@@ -165,7 +165,7 @@ def test_what_is_refused_does_not_fit_its_schema_either(name: str, document: dic
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(WRONG[name], schema)
     with pytest.raises(errors.Rejected):
-        read_submission(json.dumps(WRONG[name]).encode(), JSON, "change", None)
+        read_submission("change", json.dumps(WRONG[name]).encode(), JSON, None)
 
 
 RIGHT = {
@@ -201,7 +201,7 @@ RIGHT = {
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_accepted_fits_its_schema(name: str, document: dict) -> None:
-    read_submission(json.dumps(RIGHT[name]).encode(), JSON, "change", None)
+    read_submission("change", json.dumps(RIGHT[name]).encode(), JSON, None)
     schema = {"$ref": "#/components/schemas/Changes", "components": document["components"]}
     jsonschema.validate(RIGHT[name], schema)
 

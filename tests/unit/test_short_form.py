@@ -142,7 +142,7 @@ CODES = [code for code in range(0x20) if code not in b"\t\n\r"]
 
 def is_taken(body: str, content_type: str) -> bool:
     try:
-        read_submission(body.encode(), content_type, "change", None)
+        read_submission("change", body.encode(), content_type, None)
     except Rejected:
         return False
     return True

@@ -21,7 +21,7 @@ MD5 = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
 
 def read(body: object, content_type: str = JSON, kind: str = "change") -> Submission:
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_submission(encoded, content_type, kind, None)  # type: ignore[arg-type]
+    return read_submission(kind, encoded, content_type, None)  # type: ignore[arg-type]
 
 
 def urlset(entries: str) -> bytes:
@@ -374,7 +374,7 @@ def test_an_empty_line_hides_no_other_encoding() -> None:
 @pytest.mark.parametrize("key", ["", "a b", "ä", "x" * 256])
 def test_an_idempotency_key_is_visible_ascii(key: str) -> None:
     with pytest.raises(Rejected, match="Idempotency-Key"):
-        read_submission(b"{}", JSON, "change", key)
+        read_submission("change", b"{}", JSON, key)
 
 
 def test_a_link_may_be_written_in_the_letters_of_any_language() -> None:

@@ -66,7 +66,7 @@ def test_attributes_that_look_like_tags_in_utf_16_are_refused_wherever_xml_comes
     data = DOCUMENT.replace("<rs:md", f"<rs:md {attributes}").encode("utf-16")
     for media_type in ("application/xml", "text/xml"):
         with pytest.raises(Rejected, match="UTF-16"):
-            read_submission(data, media_type, "change", None)
+            read_submission("change", data, media_type, None)
     assert "UTF-16" in check(data)[0].message  # as `rsnotify validate` does
 
 
