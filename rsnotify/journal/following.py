@@ -304,8 +304,6 @@ class Checking:
 FEW_READERS = 8  # to write to them takes less than to make the answer
 OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
 
-_UNTIL = attrgetter("until")
-
 
 class Following:
     """The follow loop, and what the bell wakes it for."""
@@ -482,7 +480,7 @@ class Following:
         if not self._journal.appends.writing and not self._checking.lock.locked():
             rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
             self.push(feed, rows)
-        newest = max(map(_UNTIL, waiting.values()))
+        newest = max(map(attrgetter("until"), waiting.values()))
         if newest > feed.tail.head:  # it was not pushed, or not all of it
             self._feeds.ring(feed.channel, newest)
 
