@@ -53,7 +53,7 @@ class WireFormat(NamedTuple):
     """What to write before a notification to a reader of several channels, with its cursors."""
 
     cache_key: str = ""
-    """Under which a notification keeps the bytes; the name if it is empty."""
+    """The key under which a notification keeps the bytes; the name if it is empty."""
 
     def render(self, notification: Notification) -> bytes:
         return notification.derived(self.cache_key or self.name, self.make)
@@ -136,7 +136,7 @@ def _wire_formats(form: Form, payload: MakePayload) -> WireFormats:
 
 @cache
 def in_chunks(plain: WireFormat) -> WireFormat:
-    """The same for a response of HTTP/1.1 without a length."""
+    """The format for a response of HTTP/1.1 without a length."""
     write = plain.write_cursors
     return WireFormat(
         plain.name,
@@ -163,7 +163,7 @@ class Deflate(PerMessageDeflate):
     """The one compression that is agreed on: no context is kept between two messages."""
 
     def encode(self, frame: Frame) -> Frame:
-        """As the library does it, but by ISA-L. Control frames are never compressed."""
+        """Compress as the library does, but by ISA-L. Control frames are never compressed."""
         if frame.opcode in CTRL_OPCODES:
             return frame
         data = flushed(bytes(frame.data)).removesuffix(FLUSH)
@@ -175,7 +175,7 @@ def deflate() -> Deflate:
 
 
 def transport_of(name: str) -> str:
-    """By which transport a form of this name is written."""
+    """The transport that writes a format of this name."""
     return "websocket" if "frame" in name else "event stream"
 
 

@@ -20,7 +20,7 @@ SendPart = Callable[[bytes], Awaitable[None]]
 
 
 class NoSocket:
-    """In the place of a socket, which the server keeps to itself."""
+    """Stands for the socket, which the server keeps to itself."""
 
     def fileno(self) -> int:
         raise OSError("the server has the socket")
@@ -99,7 +99,7 @@ class SendingTransport(asyncio.Transport):
         return self._size
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is nothing to choose: one part is kept."""
+        """Nothing can be chosen here: one part is kept."""
 
     def pause_reading(self) -> None:
         """The server reads."""
@@ -127,7 +127,7 @@ class MessageReader(SocketReader):
             self.transport.close_with(code, close_reason(reason))  # type: ignore[attr-defined]
 
     def receive_data(self, data: bytes) -> None:
-        """A reader has nothing to say: it is only counted."""
+        """Count what a reader sends, which has nothing to say."""
         few = self.turns.takes_bytes(self, len(data)) and self.turns.takes_frames(self, 1)
         if not few:
             self.close(1008, TOO_MUCH)

@@ -66,7 +66,7 @@ class Member:
 
 
 class SeveralChannels:
-    """What a connection takes for its channel."""
+    """The members of one connection, which the reader takes for its channel."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class SeveralChannels:
             self._line_up(member)
 
     def _write_next(self, member: Member, notification: Notification) -> None:
-        """The hot path. If it fails, the connection is closed."""
+        """The hot path: write to the socket. If that fails, the connection is closed."""
         try:
             member.cursor = notification.until
             frame = self.reader.wire_format.render(notification)

@@ -40,7 +40,7 @@ Holder = TypeVar("Holder")
 
 
 class LimitedCounts(Generic[Holder]):
-    """Counts, with a limit for each who holds."""
+    """Counts what each holder holds, up to a limit for each."""
 
     def __init__(self, limit: float = inf) -> None:
         self.limit = limit
@@ -62,7 +62,7 @@ class LimitedCounts(Generic[Holder]):
         self._total -= 1
 
     def items(self) -> ItemsView[Holder, int]:
-        """Each who holds any, with how many."""
+        """The holders, and how many each holds."""
         return self._counts.items()
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ CountedAs = Callable[[str], str | None]
 
 
 class ConnectionLimits:
-    """The open connections of HTTP, counted; readers of channels are counted elsewhere."""
+    """Counts the open HTTP connections; readers of channels are counted elsewhere."""
 
     def __init__(self, total: int, per_address: int, counted_as: CountedAs, readers: Sized) -> None:
         self._total = total
@@ -106,11 +106,11 @@ class ConnectionLimits:
         self._open: dict[object, str | None] = {}
 
     def __len__(self) -> int:
-        """How many there are, readers of channels included."""
+        """How many connections there are, readers of channels included."""
         return len(self._open) + len(self._readers)
 
     def enter(self, connection: object, host: str) -> tuple[int, str] | None:
-        """Count it; the status and the reason for which it is not taken. Those are counted, too."""
+        """Count a connection; status and reason if it is refused, though it is counted, too."""
         address = self._open[connection] = self._counted_as(host)
         is_one_too_many = address is not None and self._addresses.is_full(address)
         if address is not None:
@@ -144,7 +144,7 @@ def tcp_state(peer: Any) -> int | None:
 
 
 def peer_state(scope: Mapping[str, Any]) -> int | None:
-    """The same of the connection of a request, if it is ours."""
+    """The TCP state of the connection of a request, if our server has it."""
     return tcp_state(scope.get("extensions", {}).get(PEER, {}).get("socket"))
 
 
@@ -165,7 +165,7 @@ def check_enough(open_files: int) -> None:
 
 
 def total_connections(wanted: int, *, is_chosen: bool) -> int:
-    """As many as wanted, if the limit of open files allows it, else fewer: with a warning, if an
+    """As many connections as wanted, or as many as open files allow: with a warning, if an
     operator has chosen the number."""
     files = _open_files()
     total = allowed_total(wanted, files)
@@ -227,7 +227,7 @@ class Deadlines:
         self._due.pop(callback, None)
 
     def add_idle(self, close: Callback) -> None:
-        """The connection is idle now; beyond the limit, the one that is so longest is closed."""
+        """Note an idle connection; beyond the limit, the one that is idle longest is closed."""
         self._idle[close] = self._clock() + IDLE_SECONDS
         if len(self._idle) > self._idle_connections:
             self._idle.popitem(last=False)[0]()
@@ -272,7 +272,7 @@ def idle_limit(open_files: int) -> int:
 
 
 def unread_bytes(transport: asyncio.Transport) -> int:
-    """What the transport still holds, and what the kernel does."""
+    """The bytes that the transport still holds, and those that the kernel holds."""
     return transport.get_write_buffer_size() + _unacknowledged(transport)
 
 
@@ -302,7 +302,7 @@ class UnreadOutput:
         self._unread = 0
 
     async def wait(self) -> None:
-        """Until there is room."""
+        """Wait until there is room."""
         if self._read is not None:
             await self._read
 
@@ -393,7 +393,7 @@ class InputTurns(ByTurns):
         self.get_buffer = lambda _: _buffer[: max(self._left, self._least_bytes)]
 
     def take(self, connection: "BoundedInput", count: int) -> None:
-        """So much was read; if there may be more, the connection waits for its next turn."""
+        """Count what was read; if there may be more, the connection waits for its next turn."""
         if count < self._least_bytes:
             return
         if count >= self._left:
@@ -415,7 +415,7 @@ class InputTurns(ByTurns):
         return connection in self._line
 
     def leave(self, connection: "BoundedInput") -> bool:
-        """Wait no more; true if it did. Nothing is read until its reading is resumed."""
+        """Wait no longer; true if it waited. Nothing is read until reading is resumed."""
         was_waiting = connection in self._line
         self._line.pop(connection, None)
         return was_waiting

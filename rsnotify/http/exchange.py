@@ -173,7 +173,7 @@ class Exchange:
             raise RuntimeError(f"{message['type']} after the end of the response")
 
     def _has_ended(self) -> bool:
-        """No more of the body will come, and the application does not know that yet."""
+        """Whether no more of the body will come, and the application does not know that yet."""
         is_whole = self.is_whole and not self._is_all_received
         return is_whole or self.is_disconnected or self.is_answered
 
@@ -183,7 +183,7 @@ class Exchange:
             self._connection.transport.write(CONTINUE)
 
     def _log_unfinished(self) -> None:
-        """A response that has begun was broken off on purpose, and the reason was logged."""
+        """Log that no whole response was sent; one that has begun was broken off on purpose."""
         if self.is_begun:
             log.warning("the response to %s is not complete", self.scope["path"])
         else:

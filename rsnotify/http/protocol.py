@@ -403,7 +403,7 @@ class HttpProtocol(BoundedInput):
     # --- deadlines for a peer that sends nothing -------------------------------------------------
 
     def start_head_deadline(self) -> None:
-        """For the first request, the deadline begins with the connection."""
+        """Start the deadline of a head; that of the first begins with the connection."""
         if not self._deadlines.is_set(self._on_read_deadline):
             self._deadlines.set(self._on_read_deadline, HEAD_SECONDS)
 
