@@ -192,7 +192,7 @@ async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_
 
 
 @pytest.mark.timeout(120)
-async def test_when_the_master_of_the_registry_fails_everything_goes_on(tmp_path: Path) -> None:
+async def test_when_the_master_of_the_sets_records_fails_everything_goes_on(tmp_path: Path) -> None:
     async with (
         cluster(tmp_path) as redis,
         hubs_on(redis, tmp_path, 2) as (hub, other),

@@ -28,7 +28,7 @@ def test_a_slot_is_the_one_that_redis_computes() -> None:
     assert 0 <= slot_of("") < SLOTS
 
 
-def test_the_registry_is_in_one_slot_which_is_no_sets() -> None:
+def test_the_records_of_all_sets_are_in_one_slot_which_is_no_sets() -> None:
     assert {slot_of(tagged(key)) for key in REGISTRY} == {REGISTRY_SLOT}
     assert len({tagged(key) for key in REGISTRY}) == len(REGISTRY)
     assert "hub" in RESERVED  # so that no set has keys of the same names

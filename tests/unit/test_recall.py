@@ -20,7 +20,7 @@ CASES = {
 @pytest.mark.parametrize(
     ("known", "removed", "stored", "put_back", "remove"), CASES.values(), ids=CASES
 )
-def test_what_a_registry_needs(known, removed, stored, put_back, remove):
+def test_which_records_are_put_back_or_removed(known, removed, stored, put_back, remove):
     assert plan_recall(known, removed, stored, lambda age: age) == (put_back, remove)
 
 

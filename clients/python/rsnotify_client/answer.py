@@ -112,7 +112,7 @@ AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NOTHING_THERE = "there is nothing at /"
-"""So begins what a hub says of a path that it does not have."""
+"""How a hub's message begins about a path that it does not serve."""
 
 
 class HubUnreachable(TryAgain):
@@ -190,7 +190,7 @@ ABOUT_THE_CHANGES = frozenset({400, TOO_LARGE, 422})
 
 
 def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
-    """By index, why changes of a batch of `count` are refused.
+    """Why changes of a batch of `count` are refused, by their index.
 
     An empty answer means: try again with fewer, under a new key. None means that no change is at
     fault (a token, a set that is not there, a wrong address): keep all and wait.

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
-    """As `Publisher`, with the same options; its methods are awaited."""
+    """A `Publisher` whose methods are awaited, with the same options."""
 
     def __init__(
         self, url: str, token: str | None = None, **options: Unpack[PublisherOptions]
@@ -79,7 +79,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         await self._end(self._publisher.close, timeout)
 
     async def _end(self, work: Callable[..., None], *args: Any) -> None:
-        """If this is cancelled, the end goes on all the same: what waits would be lost."""
+        """Flush and end. If this is cancelled, the end goes on: what waits would be lost."""
         is_cancelled = Event()
 
         def act() -> None:

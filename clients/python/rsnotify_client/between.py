@@ -31,7 +31,7 @@ from rsnotify_client.documents import next_after
 from rsnotify_client.web import Web
 
 MAX_DELETE = 10.0
-"""Percent of what there is."""
+"""Percent of the resources that are known."""
 
 
 def too_many(deleted: int, known: int, max_delete: float, what: str = "resources") -> str | None:

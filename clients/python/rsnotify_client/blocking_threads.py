@@ -72,7 +72,7 @@ class BlockingThreads:
             work()
 
     def close(self) -> None:
-        """The threads end when what they do is done."""
+        """Let the threads end when they have done what they do."""
         for _ in range(self._threads):
             self._work.put(None)
         self._threads = 0

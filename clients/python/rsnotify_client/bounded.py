@@ -58,13 +58,13 @@ class _Socket(io.RawIOBase):
         self.until: float | None = None
 
     def head_is_read(self) -> None:
-        """From now on there is a slowest rate, looked at as often as silence is given up."""
+        """Demand a least rate from now on, checked as often as silence would be noticed."""
         self._seconds = min(self._seconds, SLOWEST_SECONDS)
         self._least = SLOWEST_BYTES * self._seconds / SLOWEST_SECONDS
         self._waited, self._received = 0.0, 0
 
     def never_ends(self) -> None:
-        """An event stream says little for hours; its reader watches it."""
+        """Demand no rate: an event stream says little for hours, and its reader watches it."""
         self._least = 0
 
     def readable(self) -> bool:
@@ -223,7 +223,7 @@ class BoundedResponse(HTTPResponse):
 
 
 def reached(reach: Reach, name: str, port: int | None, seconds: float | None) -> socket.socket:
-    """Resolved once; each address is judged, and only those that may be are connected to."""
+    """Resolve the host once, and connect only to addresses that are allowed."""
     problem = OSError("no address was found")
     for family, kind, number, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
         if (why := reach.refusal(name, str(address[0]))) is not None:
@@ -243,7 +243,7 @@ def reached(reach: Reach, name: str, port: int | None, seconds: float | None) ->
 
 
 class _Bounded:
-    """What both kinds of connection have."""
+    """What connections with and without TLS have in common."""
 
     response_class = BoundedResponse
     served = 0

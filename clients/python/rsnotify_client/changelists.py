@@ -91,7 +91,7 @@ def is_untimed(entries: Sequence[Entry]) -> bool:
 
 
 def written_at(modified: str | None) -> Position | None:
-    """The latest that `Last-Modified` can mean: it has whole seconds."""
+    """The latest moment that `Last-Modified` can mean, as it has whole seconds."""
     seconds = date_seconds(modified)
     return Position(int(seconds) * MICROSECONDS + MICROSECONDS - 1) if seconds else None
 
@@ -134,12 +134,12 @@ class ChangeLists:
         self._stands_alone = False
 
     def known(self, url: str, tag: Tag, position: Position) -> None:
-        """What another run had read to its end."""
+        """Take over what another run had read to its end."""
         self._read[url] = ReadTo(tag, position)
 
     @property
     def read(self) -> dict[str, ReadTo]:
-        """What was read to its end, to be remembered for another run."""
+        """The lists that were read to their end, to be remembered for another run."""
         return self._read
 
     async def after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
@@ -176,7 +176,7 @@ class ChangeLists:
             self._read = {url: read for url, read in self._read.items() if url in asked}
 
     async def end(self) -> Received | None:
-        """The last change that there is: a follower that begins now begins behind it."""
+        """The position of the newest change, after which a follower begins that begins now."""
         last: Received | None = None
         for ref in reversed(await self._lists(None)):
             async with aclosing(self._changes(ref.loc, None)) as pieces:
@@ -270,7 +270,7 @@ class ChangeLists:
 
 
 def log_skipped(what: str) -> None:
-    """It cannot be read."""
+    """Report a list that cannot be read."""
     log.warning("skipped: %s", without_tokens(what))
 
 

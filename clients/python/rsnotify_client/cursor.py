@@ -34,7 +34,7 @@ class CursorStore(Protocol):
 
 
 class FileCursor:
-    """A file: a datetime, and on the second line the address that was followed."""
+    """Keeps a cursor in a file: a datetime, and on the second line the followed address."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -71,7 +71,7 @@ class FileCursor:
 
 
 class SqliteCursor:
-    """A row of a small database, by name, so that several channels share one."""
+    """Keeps cursors in a small database, by name, so that several channels share one."""
 
     def __init__(self, path: str | Path, name: str = "cursor") -> None:
         self._path = path
@@ -139,7 +139,7 @@ def _of_another(path: str | Path, known: str, address: str, advice: str) -> Inva
 
 
 class FunctionCursor:
-    """Two functions: one gives the cursor's text or None, the other takes it."""
+    """Keeps a cursor with two functions: one returns its text or None, the other takes it."""
 
     def __init__(self, load: Callable[[], str | None], save: Callable[[str], object]) -> None:
         self._load = load
@@ -157,7 +157,7 @@ Cursor = CursorStore | str | Path | tuple[Callable[[], str | None], Callable[[st
 
 
 def store_of(cursor: Cursor | None) -> CursorStore | None:
-    """A path is a file, unless its name says SQLite; two functions load and save."""
+    """The store for a path, which is a file unless its name says SQLite, or for two functions."""
     if cursor is None:
         return None
     if isinstance(cursor, tuple):
@@ -169,7 +169,7 @@ def store_of(cursor: Cursor | None) -> CursorStore | None:
 
 
 class Ledger:
-    """Which changes are not dealt with. The cursor is the place up to which all are."""
+    """Knows which changes are not dealt with. The cursor is the place up to which all are."""
 
     def __init__(self) -> None:
         self._open: list[int] = []
@@ -181,7 +181,7 @@ class Ledger:
         return not self._open
 
     def expect(self, after: Position, *, is_last: bool) -> int:
-        """A change is handed on; `after` is the cursor once it and all before it are dealt with.
+        """Note a change that is handed on; `after` is the cursor once all up to it are dealt with.
 
         `is_last`: of those at its position. Only behind the last one may the cursor stand there.
         """

@@ -109,7 +109,7 @@ def linked_in_html(text: str, relation: str = "resourcesync") -> str | None:
 
 
 def sitemaps_of(robots: str) -> list[str]:
-    """What `Sitemap:` lines name."""
+    """The sitemaps that `Sitemap:` lines of a robots.txt name."""
     return _SITEMAP.findall(robots)
 
 
@@ -252,7 +252,7 @@ async def _look(web: Web, url: str) -> DiscoveryStep:
 
 
 def _check_right(web: Web, url: str, page: FetchedPage) -> None:
-    """What is wrong with a token that was sent, only its server knows."""
+    """Raise the refusal of a token: only the server knows what is wrong with it."""
     if page.status in (401, 403):
         detail = detail_of(page.body) if web.headers(page.url) else None
         raise refused(url, page.status, detail, page.challenge)
@@ -278,7 +278,7 @@ def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
 
 
 async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
-    """By the Capability List that a hub has below this address.
+    """Look for the Capability List that a hub has below this address.
 
     That is `http://hub/a/capabilitylist.xml` for `http://hub/a`.
     """
@@ -327,7 +327,7 @@ def _link_of(page: FetchedPage, relation: str = "resourcesync") -> str | None:
 
 
 async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
-    """By a link in the page, by the well-known URI, or by robots.txt."""
+    """Look for a link in the page, then at the well-known URI, then in robots.txt."""
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
         return DiscoveryStep(next=joined(page.url, link))
     described = page

@@ -50,7 +50,7 @@ class Standstill:
         self._times = 0
 
     def count(self, at: object) -> int:
-        """It came again, here; 1 is the first time."""
+        """Count the trouble at this place; 1 is the first time."""
         self._times = self._times + 1 if at == self._at else 1
         self._at = at
         return self._times
@@ -84,7 +84,7 @@ class Timeline:
         self._at_cursor: dict[tuple[str, str], set[Signs]] = {}
 
     def begin(self, cursor: Position) -> None:
-        """Where the peer said that it begins.
+        """Begin at the position that the peer has announced.
 
         If that is after our cursor, nothing lies between: else it would have refused the cursor.
         """
@@ -93,13 +93,13 @@ class Timeline:
             self._at_cursor.clear()
 
     def joined(self, received: Received) -> Received | None:
-        """What is new in a notification; `NotJoined` if something lies between."""
+        """The part of a notification that is new; `NotJoined` if something was lost before it."""
         if self.cursor is not None and received.joins and received.from_ > self.cursor:
             raise NotJoined(f"nothing came between {self.cursor} and {received.from_}")
         return self.new_in(received)
 
     def new_in(self, received: Received) -> Received | None:
-        """What was not handed on yet; the cursor moves to its end."""
+        """The part that was not handed on yet; the cursor moves to its end."""
         pairs = list(zip(received.positions, received.changes, strict=True))
         new = [pair for pair in pairs if self._is_new(*pair)]
         has_moved = self._move(received.until, new)

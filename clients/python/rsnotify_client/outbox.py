@@ -292,13 +292,13 @@ class OutboxTable:
             return int(execute(COUNT)[0][0])
 
     def waiting_by_channel(self) -> list[WaitingChanges]:
-        """What waits, whose oldest change is first."""
+        """The queues that wait, the one with the oldest change first."""
         with self._transaction(writes=False) as execute:
             rows = execute(BY_CHANNEL)
         return [WaitingChanges(name, kind, count, str(at)) for name, kind, count, at in rows]
 
     def drop(self, set_name: str) -> int:
-        """Remove all that waits of a set, unpublished; how much it was."""
+        """Remove what waits of a set without publishing it; returns how many changes."""
         with self._transaction() as execute:
             return execute.count(DROP_SET, (set_name,))
 

@@ -197,7 +197,7 @@ class Publisher(ChangeMethods[None]):
         kind: Kind = "change",
         key: str | None = None,
     ) -> Accepted:
-        """As `publish`, in any form that the hub reads."""
+        """Publish a body in any form that the hub reads, as `publish` does."""
         channel, key = channel_of(set_name, kind), key or new_key()
         if not self._is_enabled:
             return Accepted(0, "", "")

@@ -44,13 +44,13 @@ class ChangeStore(Protocol):
     """A place where changes wait, in the order in which they came."""
 
     lasts: bool
-    """Whether what waits is still there after the process has ended."""
+    """Whether waiting changes outlive the process."""
 
     def lead(self) -> bool:
-        """Try to be the only one who sends; no is no harm, only double work."""
+        """Try to be the only sender; if that fails, no harm is done, only double work."""
 
     def rest(self) -> None:
-        """Let another one send."""
+        """Let another process send."""
 
     def take(self, postponed: Collection[ChannelName], at_most: int) -> Batch | None:
         """The next batch, the same one again until it is removed."""
@@ -65,7 +65,7 @@ class ChangeStore(Protocol):
         """How many changes wait."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close what is open."""
 
 
 class OutboxError(Exception):
@@ -111,7 +111,7 @@ def fitting(sizes: Sequence[int]) -> int:
 
 
 MARGIN = 256
-"""So near its size the queue is counted under the lock; never do as many threads put at once."""
+"""So close to its limit the queue is counted under the lock; fewer threads put at once."""
 
 WhenFull = Literal["wait", "raise"]
 
@@ -183,7 +183,7 @@ class MemoryQueue:
             return self._taken.get(channel) or self._take(channel, at_most)
 
     def _line_up(self) -> None:
-        """What has arrived gets its number and its place among the changes of its channel."""
+        """Give each arrived change its number and its place in its channel."""
         while self._arrived:
             channel, change = self._arrived.popleft()
             self._last += 1

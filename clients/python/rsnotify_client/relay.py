@@ -107,7 +107,7 @@ class Relay:
             log.warning("%s", error)
 
     def close(self) -> None:
-        """End; what waits stays in the table."""
+        """End the relay; what waits stays in the table."""
         self._sender.stop()
         self.table.close()
         self._hub.close()

@@ -10,7 +10,7 @@ from rsnotify.resourcesync.change import HASH_DIGITS, Link
 CONSTRUCTORS = {
     name: getattr(hashlib, name.replace("sha-", "sha")) for name in reversed(HASH_DIGITS)
 }
-"""By the specification's names, strongest first."""
+"""The digests by the names of the specification, strongest first."""
 
 
 class SourceResource(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -31,7 +31,7 @@ from rsnotify_client.threads import is_given_up, notify_of_forks
 
 
 class ThreadBell:
-    """Rung by any thread, however often; heard by the one that waits, once for all that rang."""
+    """A bell that any thread rings, and that wakes the one that waits once for all strokes."""
 
     def __init__(self) -> None:
         self._silence = Lock()
@@ -79,7 +79,7 @@ class Troubles:
         return bool(self._known)
 
     def forgive(self, now: float) -> None:
-        """Somebody waits: troubles from before are not waited for."""
+        """Note that somebody waits: pauses that began before are not waited for."""
         self._eager_since = now
 
     def postpone(
@@ -110,7 +110,7 @@ class Troubles:
         self._last = _said(error)
 
     def end(self, channel: ChannelName) -> bool:
-        """The hub has taken something; whether that was in doubt."""
+        """Note that the hub has taken something; whether that was in doubt."""
         self._last = NO_ANSWER
         ended = [self._known.pop(where, None) for where in (None, channel)]
         return any(trouble is not None and trouble.said for trouble in ended)
@@ -139,7 +139,7 @@ class Troubles:
         return None
 
     def words(self) -> str:
-        """The first of them, or the last that there was."""
+        """The first trouble, or the last that there was."""
         said = [_said(trouble.error) for trouble in list(self._known.values())]
         return said[0] if said else self._last
 
@@ -221,7 +221,7 @@ class Sender:
     # From any thread ----------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Something waits to be sent."""
+        """Note that something waits to be sent."""
         self._bell.ring()
         if self._thread is None:
             self.start()

@@ -38,7 +38,7 @@ def _braced(label: Label) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Whole or not at all: a collector never reads half a file."""
+    """Write the file whole or not at all: a collector never reads half of it."""
     try:
         new = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:

@@ -15,7 +15,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 GIVE_UP_SECONDS = 0.1
-"""After so long, what waits looks again."""
+"""How long a waiting thread sleeps before it looks again."""
 
 
 class _OfThread(threading.local):
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class Forked(Protocol):
-    """What has to act before and after a fork."""
+    """An object that has to act before and after a fork."""
 
     def before_fork(self) -> None:
         """If this fails, `after_fork` is not called in the parent, but in the child."""

@@ -56,7 +56,7 @@ _SAFE = "!$%&'()*+,-./:;=?@_~"
 
 
 class Target(NamedTuple):
-    """An address taken apart."""
+    """The parts of an address."""
 
     scheme: str
     host: str
@@ -102,7 +102,7 @@ class Answer(io.RawIOBase):
         self.headers = {name.lower(): value for name, value in response.headers.itermerged()}
         """By lower-case name; one that came several times is joined by commas."""
         self.length = response.length_remaining
-        """Of the body, if it was announced."""
+        """The length of the body, if it was announced."""
         self._response = response
         self.http = cast("BoundedResponse", response._original_response)
         if self.length == 0:
@@ -113,7 +113,7 @@ class Answer(io.RawIOBase):
         return self.http.isclosed()
 
     def limit(self, until: float | None = None, *, is_endless: bool = False) -> None:
-        """When all of it has to be there; what is endless may come as slowly as it likes.
+        """When the whole body has to be there; an endless one may come as slowly as it likes.
 
         It does not count as one of the answers of its server: the next would never get its place.
         """
@@ -188,7 +188,7 @@ class Answer(io.RawIOBase):
 
 
 class Pace:
-    """So many requests a second, and no more, however many threads ask."""
+    """Lets so many requests start in a second, however many threads ask."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = monotonic) -> None:
         self._interval = 1 / rate

@@ -86,7 +86,7 @@ HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
 
 
 class Tag(msgspec.Struct, frozen=True):
-    """What a document was known by when it was read last."""
+    """The ETag and date by which a document was known when it was read last."""
 
     etag: str | None = None
     modified: str | None = None
@@ -209,7 +209,7 @@ class Web:
 
     @property
     def tls(self) -> "ssl.SSLContext":
-        """For channels, which stay open."""
+        """The client for channels, which stay open."""
         return self._transport.tls
 
     @property
@@ -233,7 +233,7 @@ class Web:
             answer.close()
 
     def answer(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """The same for a thread, which closes it."""
+        """The answer for a thread, which closes it."""
         try:
             common = HEADERS | {"User-Agent": self.network.agent}
             return self._redirected(url, common | dict(headers))
