@@ -32,8 +32,8 @@ from rsnotify.loops import repeat
 from rsnotify.registry.access import Access, origins_that_read
 from rsnotify.registry.requests import (
     CHANNEL,
-    CHANNELS,
     LAST_EVENT_ID,
+    SEVERAL_CHANNELS,
     SUBPROTOCOL,
     check_not_future,
     parse_cursors,
@@ -191,7 +191,7 @@ def requested_channels(connection: HTTPConnection, kind: Kind) -> list[ChannelCu
     cursors = parse_cursors(last) if last else {}
     return [
         ChannelCursor(ChannelName(name, kind), cursors.get(name, start))
-        for name, start in parse_sets(parse_query(text, CHANNELS))
+        for name, start in parse_sets(parse_query(text, SEVERAL_CHANNELS))
     ]
 
 

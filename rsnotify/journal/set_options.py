@@ -57,8 +57,8 @@ DOCUMENTS = (
     "changelist_archive",
     "changedump_archive",
 )
-CHANNELS = ("change_notification", "framework_notification")
-ADDRESSES = ("describedby", *DOCUMENTS, *TOPICS, *CHANNELS, "channel_hub")
+CHANNEL_OPTIONS = ("change_notification", "framework_notification")
+ADDRESSES = ("describedby", *DOCUMENTS, *TOPICS, *CHANNEL_OPTIONS, "channel_hub")
 """The options that are addresses."""
 
 
@@ -88,7 +88,7 @@ def check_together(options: SetOptions) -> None:
     """Refuse options that each may be right, but not with each other."""
     if options.topic is not None and options.topic == options.framework_topic:
         raise Rejected("topic and framework_topic are the same: the channels must differ")
-    for name in CHANNELS:
+    for name in CHANNEL_OPTIONS:
         channel = getattr(options, name) or ""
         if channel.startswith("http") and options.channel_hub is None:
             raise Rejected(f"{name} is a WebSub topic: name its hub in channel_hub")

@@ -262,7 +262,7 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
-        elif name == "limit" and operation.query == requests.SETS:
+        elif name == "limit" and operation.query == requests.LISTED_SETS:
             limit = {"type": "integer", "minimum": 1, "maximum": requests.SETS_LISTED}
             yield {"name": name, "in": "query", "schema": limit}
         elif name != "access_token" or operation.who != "reader":

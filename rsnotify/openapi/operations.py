@@ -13,11 +13,11 @@ from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
 from rsnotify.registry.requests import (
     CHANGE_LIST,
     CHANNEL,
-    CHANNELS,
     DOCUMENT,
+    LISTED_SETS,
     RESOURCE_LIST,
     RIGHTS,
-    SETS,
+    SEVERAL_CHANNELS,
 )
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.websub.rules import SECRET_BYTES, URL_CHARACTERS
@@ -194,7 +194,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "The sets by name; private ones only for tokens that name them",
         "everybody",
         {200: {JSON: _array("SetRecord")}},
-        query=SETS,
+        query=LISTED_SETS,
         errors=(401,),
     ),
     ("GET", "/api/rights"): Operation(
@@ -271,7 +271,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Several channels over one connection, as an event stream",
         "reader",
         {200: {STREAM: ANY_TEXT}},
-        query=CHANNELS,
+        query=SEVERAL_CHANNELS,
         errors=(400, 404, 406, 410),
     ),
     ("POST", "/hub"): Operation(
@@ -298,7 +298,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "The hub at a glance; private sets only for tokens that name them, WebSub for the admin",
         "everybody",
         {200: {JSON: ANY_OBJECT}},
-        query=SETS,
+        query=LISTED_SETS,
         errors=(401,),
     ),
     ("GET", "/metrics"): Operation(

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from rsnotify.errors import Fault
-from rsnotify.journal.set_options import ADDRESSES, CHANNELS, SetOptions, SetRecord
+from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, SetOptions, SetRecord
 from rsnotify.operation.administration import (
     EXPIRES_DAYS,
     GRACE_SECONDS,
@@ -289,7 +289,7 @@ def _limits(field: str) -> Json:
 
 
 def _address(field: str) -> str:
-    if field in CHANNELS:
+    if field in CHANNEL_OPTIONS:
         return OF_A_CHANNEL
     return OF_THE_WEB if field in WEB_ADDRESSES else URI
 
@@ -329,7 +329,7 @@ def _with_hub(channel: str) -> Json:
     return {"anyOf": [{"properties": {channel: socket}}, hub]}
 
 
-OPTIONS_OF_A_NEW_SET: Json = {"allOf": [ref("SetOptions"), *map(_with_hub, CHANNELS)]}
+OPTIONS_OF_A_NEW_SET: Json = {"allOf": [ref("SetOptions"), *map(_with_hub, CHANNEL_OPTIONS)]}
 
 
 def _of_framework(change: Json) -> Json:

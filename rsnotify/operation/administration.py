@@ -13,7 +13,7 @@ from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.hub import Hub
-from rsnotify.journal.set_options import ADDRESSES, CHANNELS, TOPICS, SetOptions
+from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions
 from rsnotify.journal.window import DAY
 from rsnotify.registry.access import Access
 from rsnotify.registry.requests import RIGHTS, parse_query, parse_sets_asked, single
@@ -29,7 +29,7 @@ EXPIRES_DAYS = 3_650
 GRACE_SECONDS = 31 * 24 * 3600
 SECRET = re.compile(r"rsn_[A-Za-z0-9_-]{43,128}")  # 32 random bytes at least
 SNAPSHOT_SECONDS = 20.0
-WEB_ADDRESSES = (*TOPICS, *CHANNELS, "channel_hub")
+WEB_ADDRESSES = (*TOPICS, *CHANNEL_OPTIONS, "channel_hub")
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
@@ -240,7 +240,7 @@ def _checked(options: SetOptions) -> SetOptions:
 def _wrong_address(name: str, address: str) -> str | None:
     if len(address) > URI_CHARACTERS:
         return "the address is too long"
-    schemes = ("http://", "https://") + (("ws://", "wss://") if name in CHANNELS else ())
+    schemes = ("http://", "https://") + (("ws://", "wss://") if name in CHANNEL_OPTIONS else ())
     if name in WEB_ADDRESSES and not address.startswith(schemes):
         return f"{address[:80]!r} must begin with one of {' '.join(schemes)}"
     return problem("loc", address)

@@ -188,13 +188,13 @@ def is_jwt(text: str) -> bool:
 
 # --- query ---------------------------------------------------------------------------------------
 
-# The parameters that each kind of address knows.
+# The parameters that the address of each knows.
 DOCUMENT = ("access_token", "format")
 RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
 CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
 CHANNEL = (*DOCUMENT, "from", "since")
-CHANNELS = (*CHANNEL, "set")
-SETS = ("name", "search", "limit")
+SEVERAL_CHANNELS = (*CHANNEL, "set")
+LISTED_SETS = ("name", "search", "limit")
 RIGHTS = ("name",)
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
@@ -292,7 +292,7 @@ class SetsAsked(NamedTuple):
 
 def parse_sets_asked(text: bytes, limit: int | None = None) -> SetsAsked:
     """The sets that `?name=`, `?search=` and `?limit=` ask for."""
-    query = parse_query(text, SETS)
+    query = parse_query(text, LISTED_SETS)
     return SetsAsked(
         name=single(query, "name"),
         search=(single(query, "search") or "").lower(),

@@ -146,7 +146,7 @@ def _streamed(document: bytes, size: int) -> None:
 
 # --- addresses and forms -------------------------------------------------------------------------
 
-_KNOWN = (query.CHANNEL, query.CHANNELS, query.CHANGE_LIST, query.RESOURCE_LIST)
+_KNOWN = (query.CHANNEL, query.SEVERAL_CHANNELS, query.CHANGE_LIST, query.RESOURCE_LIST)
 
 
 def read_query(data: bytes) -> None:

@@ -7,9 +7,9 @@ from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.requests import (
     CHANGE_LIST,
     CHANNEL,
-    CHANNELS,
     SETS_LISTED,
     SETS_OF_A_CONNECTION,
+    SEVERAL_CHANNELS,
     SetCursor,
     check_not_future,
     parse_cursors,
@@ -29,7 +29,7 @@ def start(query: str) -> Position | None:
 
 
 def sets(query: str) -> list[SetCursor]:
-    return parse_sets(parse_query(query.encode(), CHANNELS))
+    return parse_sets(parse_query(query.encode(), SEVERAL_CHANNELS))
 
 
 # --- from ----------------------------------------------------------------------------------------
