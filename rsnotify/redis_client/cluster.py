@@ -65,7 +65,7 @@ from rsnotify.single_flight import SingleFlight
 
 SLOTS = 16_384
 TAG = "rsnotify:{hub}:"
-REGISTRY = TAG + "sets"
+HUB_KEY = TAG + "sets"  # stands for all keys of this tag
 
 _WITHOUT = {"PING", "HELLO", "TIME", "INFO", "CONFIG", "PUBLISH", "PUBSUB", "CLUSTER"}
 _ALL = {"MGET", "DEL", "UNLINK", "EXISTS"}
@@ -84,7 +84,7 @@ def slot_of(key: str) -> int:
     return key_slot(key.encode())
 
 
-REGISTRY_SLOT = slot_of(REGISTRY)
+HUB_SLOT = slot_of(HUB_KEY)
 
 
 def tagged(key: str) -> str:
@@ -107,7 +107,7 @@ def placed(command: Command) -> tuple[Command, str]:
     words = words_of(command)
     at = _keys_at(words)
     if not at:
-        return words, REGISTRY
+        return words, HUB_KEY
     names = [tagged(_text(words[place])) for place in at]
     if len({slot_of(name) for name in names}) != 1:
         raise ValueError(f"keys of several slots in one {words[0]}: {', '.join(names[:5])}")
