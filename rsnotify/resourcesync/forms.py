@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rsnotify.errors import Rejected
 
-HEADER_CHARACTERS = 1024  # that are read of `Accept`; browsers send some hundred
+HEADER_CHARACTERS = 1024  # that are read of these headers; browsers send some hundred
 
 
 class Form(NamedTuple):
@@ -46,7 +46,7 @@ def wanted_form(accept: str, named: str | None, offered: Sequence[Form]) -> Form
 
 
 def qualities_of(accept: str) -> dict[str, float]:
-    """Each media range of `Accept`, in lower case, and its quality."""
+    """Each media range of `Accept`, or coding of `Accept-Encoding`, in lower case: its quality."""
     return dict(map(_range, accept[:HEADER_CHARACTERS].lower().split(",")))
 
 
@@ -59,7 +59,7 @@ def _named(name: str, offered: Sequence[Form]) -> Form:
 
 
 def _range(part: str) -> tuple[str, float]:
-    """A media range and its quality; 0 if that cannot be read."""
+    """A media range or a coding, and its quality; 0 if that cannot be read."""
     media_range, *parameters = part.split(";")
     quality = next((each for each in parameters if each.strip().startswith("q")), "q=1")
     found = _QUALITY(quality)
@@ -79,14 +79,5 @@ def _wish(form: Form, ranges: Mapping[str, float]) -> Wish:
 
 def accepts_gzip(accepted: str | None) -> bool:
     """What `Accept-Encoding` says of gzip."""
-    if not accepted:
-        return False
-    quality = dict(map(_coding, accepted.lower()[:HEADER_CHARACTERS].split(",")))
-    found = quality.get("gzip", quality.get("*"))
-    return found is not None and found.strip("0.") != ""
-
-
-def _coding(requested: str) -> tuple[str, str]:
-    """A coding and its quality, such as `gzip;q=0.5`."""
-    name, _, parameter = requested.partition(";")
-    return name.strip(), parameter.strip().removeprefix("q=") or "1"
+    qualities = qualities_of(accepted or "")
+    return qualities.get("gzip", qualities.get("*", 0.0)) > 0
