@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import ask, asked, connected
+from rsnotify.cli.hub_request import ask, asked, connected, content_of
 from rsnotify.cli.output import counted, print_done, print_fields, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -59,13 +59,14 @@ ADDRESSES = {
 }
 """For each option of a set that is an address: its name on the command line, its help."""
 CREATED = 201
+RECORD = ("name", "private")  # of a set, as the hub answers it
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 @sets.command("list")
 def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the sets that the hub serves."""
-    rows = ask(url, data, "GET", "/api/sets")
+    rows = ask(url, data, "GET", "/api/sets", fields=RECORD, many=True)
     print_table(rows, ("name", "created", "private"), json=json)
 
 
@@ -76,8 +77,9 @@ def add_set(
     """Add a set; a set that is there already stays as it is."""
     chosen = {} if private is None else {"private": private}
     with connected(url, data) as hub:
-        status, record = asked(hub, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
-    made = status == CREATED
+        answer = asked(hub, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
+        record = content_of(hub, answer, RECORD)
+    made = answer.status == CREATED
     if not made and private not in (None, record["private"]):
         is_, option = ("private", "--public") if record["private"] else ("public", "--private")
         raise Rejected(
@@ -137,7 +139,7 @@ def edit_set(
             "say what to edit: --private or --public, or one of the addresses that "
             "`rsnotify sets edit --help` lists"
         )
-    record = ask(url, data, "PATCH", path_of_set(name), chosen)
+    record = ask(url, data, "PATCH", path_of_set(name), chosen, fields=RECORD)
     print_done(record, f"{name} is edited: {', '.join(chosen)}", json=json)
 
 
@@ -147,8 +149,9 @@ def remove_set(
 ) -> None:
     """Remove a set and everything that was ever published to it."""
     if not yes:
-        known = ask(url, data, "GET", path_of_set(name) + "/resources")["resources"]
-        question = f"Remove {name}, with {counted(known, 'resource')} and all its changes?"
+        known = ask(url, data, "GET", path_of_set(name) + "/resources", fields=["resources"])
+        resources = counted(known["resources"], "resource")
+        question = f"Remove {name}, with {resources} and all its changes?"
         typer.confirm(question, abort=True)
     ask(url, data, "DELETE", path_of_set(name))
     print_done({"removed": name}, f"{name} and all its changes are removed", json=json)
@@ -160,7 +163,7 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
-    taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot")
+    taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot", fields=["set"])
     print_snapshot(taken, json=json)
 
 
@@ -202,7 +205,8 @@ TokenId = Annotated[str, typer.Argument(metavar="ID", help="From `tokens list`."
 def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the tokens: what each may do, never the token itself."""
     columns = ("id", "sets", "rights", "created", "expires", "used", "note")
-    print_table(ask(url, data, "GET", "/api/tokens"), columns, json=json)
+    rows = ask(url, data, "GET", "/api/tokens", fields=columns, many=True)
+    print_table(rows, columns, json=json)
 
 
 @tokens.command("create")
@@ -256,7 +260,8 @@ def _made(
 
     secret = new_secret()
     try:
-        made: dict[str, Any] = ask(url, data, "POST", path, {**content, "token": secret})
+        wanted = {**content, "token": secret}
+        made: dict[str, Any] = ask(url, data, "POST", path, wanted, fields=["token"])
     except TryAgain as error:
         advice = f"if `tokens list` shows {id_of(secret)}, revoke it: nobody has seen the token"
         raise TryAgain(f"{error.detail}; {advice}") from None
@@ -291,8 +296,8 @@ def _subscription(id_: str) -> str:
 @subscriptions.command("list")
 def list_subscriptions(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the subscriptions: how far each has come, and what its callback answered last."""
-    rows = ask(url, data, "GET", "/api/subscriptions")
     columns = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
+    rows = ask(url, data, "GET", "/api/subscriptions", fields=columns, many=True)
     print_table(rows, columns, json=json)
 
 
@@ -301,7 +306,8 @@ def show_subscription(
     subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """Show all there is to know of one subscription, its secret excepted."""
-    print_fields(ask(url, data, "GET", _subscription(subscription)), json=json)
+    shown = ask(url, data, "GET", _subscription(subscription), fields=["id"])
+    print_fields(shown, json=json)
 
 
 @subscriptions.command("remove")
@@ -329,13 +335,15 @@ def retry_subscription(
 Search = Annotated[
     str, typer.Option("--search", metavar="TEXT", help="Only sets that have this in their names.")
 ]
+STATUS = ("version", "base_url", "ready", "store", "following", "rates", "sets", "sets_total")
 
 
 @commands.command()
 def status(search: Search = "", json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """Show the hub at a glance: its sets and readers, its Redis, and, to the admin, WebSub."""
     wanted = urlencode({"search": search})
-    print_status(ask(url, data, "GET", f"/api/status?{wanted}"), json=json)
+    status = ask(url, data, "GET", f"/api/status?{wanted}", fields=STATUS)
+    print_status(status, json=json)
 
 
 def print_status(status: Mapping[str, Any], *, json: bool) -> None:

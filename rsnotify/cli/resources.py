@@ -108,7 +108,10 @@ def show(
 ) -> None:
     """Show what the hub knows of one resource, or how many it knows and what is being loaded."""
     query = "" if loc is None else "?" + urlencode({"loc": loc})
-    print_fields(ask(url, data, "GET", path_of_resources(set_name) + query), json=json)
+    fields = ["resources"] if loc is None else ["loc"]
+    print_fields(
+        ask(url, data, "GET", path_of_resources(set_name) + query, fields=fields), json=json
+    )
 
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"

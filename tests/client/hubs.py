@@ -166,6 +166,27 @@ def scripted_hub(script: Script, port: int = 0) -> Iterator[tuple[str, list[Post
 
 
 @contextmanager
+def granting(content: bytes) -> Iterator[str]:
+    """The address of a server that grants whatever is asked with this JSON."""
+
+    class Grants(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Grants)) as url:
+        yield url
+
+
+@contextmanager
 def no_hub() -> Iterator[str]:
     """The address of a server that is no hub."""
     with _serving(ThreadingHTTPServer(("127.0.0.1", 0), NothingThere)) as url:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify_client import FileCursor, Outbox, Position, Publisher, channel_url
-from tests.client.hubs import HubProcess, eventually, no_hub, python
+from tests.client.hubs import HubProcess, eventually, granting, no_hub, python
 from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
 
@@ -198,3 +198,32 @@ def test_a_demo_takes_the_place_of_an_earlier_one(real_hub: HubProcess, set_name
         told = eventually(lambda: real_hub.told(set_name))
         assert len([what for what, _ in told if what == "created"]) == 2 * run_number
     assert len([what for what, _ in told if what == "deleted"]) == 2
+
+
+ASKED = (
+    "status",
+    "sets list",
+    "sets add a",
+    "sets edit a --private",
+    "sets remove a --yes",
+    "snapshot a",
+    "tokens list",
+    "tokens create --set a",
+    "tokens revoke a",
+    "subscriptions list",
+    "subscriptions show a",
+    "subscriptions remove a",
+    "subscriptions retry a",
+    "resources show a",
+    "resources show a http://example.com/a",
+)
+
+
+@pytest.mark.parametrize("content", ["{}", '["a"]', "[{}]", "5", '{"name": null}'])
+def test_what_another_api_grants_is_taken_for_no_hubs_answer(content: str) -> None:
+    with granting(content.encode()) as url:
+        at = {"RSNOTIFY_URL": url, "RSNOTIFY_TOKEN": TOKEN}
+        for words in ASKED:
+            said = run(*words.split(), **at)
+            mend = "answered 200 with JSON that no hub answers; is this the hub's address?"
+            assert said == f"{url} {mend}", words
