@@ -1,15 +1,15 @@
--- Append submissions to one channel of one set, as one atom. It begins with journal.lua.
+-- Append submissions to one channel of one set, as one atomic step. journal.lua is put before this text.
 --
 -- ARGV  7 writer, who makes one call after the other   8 number of the call, higher than of the one before
 --       9 seconds to remember the call   10 seconds to remember a key
 --       .. for each submission: digest of its key, or nothing; fingerprint; number of changes; and the
 --            changes. The datetime of a change is the Source's own
 --
--- A key is remembered for the submission that came with it: "fingerprint from until", the fingerprint
--- perhaps only its beginning. And the last row has a note of it, for those who read the row: digest, six
--- characters of the fingerprint, `.` and in hexadecimal how far `from` lies behind; and if there are more
--- rows than this one, `:` and how many. Those without a key
--- are remembered together, for a repetition of the same call: "number; from until; from until …".
+-- A key is remembered for the submission that came with it: "fingerprint from until" (of a long
+-- fingerprint the beginning). The last row of the submission has a note of it, for those who read the row:
+-- digest, six characters of the fingerprint, `.`, `until - from` in hexadecimal, and if there is more than
+-- this row, `:` and the number of rows. Submissions without a key are remembered together, for a repetition
+-- of the same call: "number; from until; from until …".
 -- A writer makes its next call when it does not wait for this one any more. So a call with a lower
 -- number than the one that is remembered stores nothing: a Redis that was stopped may read it late.
 --

@@ -1,6 +1,6 @@
 """Appends to the journals: which go to Redis together, and what becomes of each.
 
-An append is one atom (`append.lua`). Redis recognises one that is repeated, so it can be repeated
+An append is atomic (`append.lua`). Redis recognises one that is repeated, so it can be repeated
 at any time. It is answered only when Redis has it, and refused only when Redis does not have it, as
 far as that can be known in a bounded time. Appends that arrive while a round is on its way to Redis
 travel together in the next one, so a busy hub pays for one `fsync` a round. (A single flight would

@@ -30,7 +30,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local changed = math.max(now, tonumber(record[5]) + 1)
 local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
--- The newest change, or where the stream begins behind it; `last` may have moved beyond both.
+-- The newest change, or the later point at which the stream now begins; `last` may be later than both.
 local head = math.max(tonumber(record[7]), tonumber(record[8]))
 local load = record[9] -- the token of the load that is under way
 local floor = tonumber(record[10] or 0) -- readers may have got positions up to here, of data that are lost

@@ -1,4 +1,4 @@
--- Put back what a journal has lost, once for all processes, as one atom. It begins with journal.lua.
+-- Put back what a journal has lost, once for all processes, as one atomic step. journal.lua is put before this text.
 --
 -- KEYS  8 repaired (hash: position -> b, put back there, or a, stands elsewhere now)
 --       9 prefix of the keys of packed windows

@@ -3,7 +3,7 @@
 A loss shows in four ways: an append gets the answer that the journal is behind; what is read on
 does not join; a journal ends before a position that was seen; Redis is another one, or was started
 again. What the repair is, `rsnotify.journal.healing` decides; `Repairs` says what the journal still
-has, and makes the repair in one atom.
+has, and makes the repair in one atomic step.
 """
 
 import asyncio

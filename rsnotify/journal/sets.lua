@@ -1,4 +1,4 @@
--- Make, edit or remove a set, and notify every hub process: one atom, so that no set exists that
+-- Make, edit or remove a set, and notify every hub process: one atomic step, so that no set exists that
 -- was announced to nobody. It begins with set_keys.lua.
 --
 -- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are

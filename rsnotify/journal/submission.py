@@ -20,7 +20,7 @@ PRINT_LENGTH = 6  # characters of a fingerprint in a row of the journal
 class Fragment(msgspec.Struct, frozen=True):
     """One change, in XML and in the short form in which the journal stores it."""
 
-    position: int  # the Source's own datetime in microseconds, or 0
+    position: int  # asked for: the Source's own datetime in microseconds, or 0
     deleted: bool
     short: bytes
     xml: bytes

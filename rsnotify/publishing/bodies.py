@@ -25,7 +25,7 @@ from rsnotify.resourcesync.xml_structure import Oddity
 from rsnotify.resourcesync.xml_writer import MD_FIELDS, Document, Entry, Md, foreign_of, strays
 
 MAX_CHANGES = (
-    10_000  # Redis stores them in one atom, and is busy for a fifth of a second with so many
+    10_000  # Redis stores them in one step, and is busy for a fifth of a second with so many
 )
 MAX_FAULTS = 100  # a body of 10,000 faults is answered with the first hundred
 BODY_BYTES = 8 * 1024 * 1024  # the longest request must not keep Redis busy for long

@@ -1,4 +1,4 @@
--- Count a request for whoever asks, unless too many of theirs are pending: one atom. It is asked
+-- Count a request for whoever asks, unless too many of theirs are pending: one atomic step. It is asked
 -- again if its answer was lost: a request that counts already is answered yes.
 --
 -- KEYS  1 asker (sorted set: request -> the second in which it came)

@@ -1,4 +1,4 @@
--- Count a subscription for one callback host, or one asker, unless they have too many: one atom. One
+-- Count a subscription for one callback host, or one asker, unless they have too many: one atomic step. One
 -- that counts already is answered yes.
 --
 -- KEYS  1 counted (sorted set: subscription -> the second in which it ceases to count)

@@ -1,4 +1,4 @@
-"""The rules of WebSub that need no socket: requests, verification, links, signatures.
+"""The rules of WebSub that need no socket: requests, verification, links, signatures, waits.
 
 The numbers are those of a hub's duties in `docs/reference/websub-conformance.md`. What a stranger
 wrote is checked before anything is done with it, and every length of it has a cap.
@@ -286,6 +286,8 @@ def signing_headers(
         headers["X-Hub-Signature"] = f"{algorithm}={hmac.digest(key, body, algorithm).hex()}"
     return headers
 
+
+# --- when a callback is called again -------------------------------------------------------------
 
 WAITS = (5, 30, 2 * 60, 10 * 60, 30 * 60, 2 * 3600, 6 * 3600)
 VERIFICATION_WAITS = (1, 5, 25)  # only while nothing accepts the connection

@@ -1,4 +1,4 @@
--- Everything that must be one atom about the subscriptions of one share.
+-- Everything that must be one atomic step about the subscriptions of one share.
 --
 -- KEYS  1 owner (string: the process that may call this share's callbacks, and its last sign of life)
 --       2 records (hash: subscription -> what its callback confirmed)
