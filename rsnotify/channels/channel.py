@@ -1,4 +1,4 @@
-"""The readers of one channel: at the head, behind it, ahead of it, or waiting for a socket or a read.
+"""The readers of one channel: at its head, behind or ahead of it, or waiting for a socket or read.
 
 Each reader is in exactly one of these places. At the head its cursor is the tail's head; elsewhere
 it has its own. Nothing is awaited between reading the head and joining it, so no change is lost
