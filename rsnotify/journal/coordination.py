@@ -74,8 +74,9 @@ class Bell:
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _on_one_connection(self, hear: Callable[[str], None]) -> None:
+        self._is_doubted = False
         async with self._client.listening(partial(self._take_in, hear)) as connection:
-            self._connection, self._is_doubted = connection, False
+            self._connection = connection
             connection.send(("SUBSCRIBE", self._name))
             await self._until_silent(connection)
 

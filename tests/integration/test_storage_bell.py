@@ -164,11 +164,14 @@ def peer() -> Any:
 
 
 async def test_who_doubts_while_a_connection_is_made_makes_another(peer: ThreadedPeer) -> None:
-    listener = Listener(f"redis://127.0.0.1:{peer.port}")
+    listener = Listener(f"redis://127.0.0.1:{peer.port}?protocol=2")
     await asyncio.sleep(0)
     listener.bell.doubt()
-    for _ in range(2):
-        await connected(peer)
+    await connected(peer)
+    first = peer.accepted[0]
+    asked = await asyncio.to_thread(lambda: b"".join(iter(partial(first.recv, 4096), b"")))
+    assert b"PING" not in asked  # it was given up, not found silent
+    await connected(peer)
     await end([listener.listening])
 
 
