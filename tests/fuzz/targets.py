@@ -237,6 +237,8 @@ class _Handshake(asyncio.Protocol):
 
     def __init__(self, **_: object) -> None: ...
 
+    def receive_data(self, data: bytes) -> None: ...
+
 
 def read_http(data: bytes) -> None:
     how, sent = data[0] if data else 0, data[1:]
