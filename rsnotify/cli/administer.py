@@ -205,7 +205,7 @@ TokenId = Annotated[str, typer.Argument(metavar="ID", help="From `tokens list`."
 def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the tokens: what each may do, never the token itself."""
     columns = ("id", "sets", "rights", "created", "expires", "used", "note")
-    rows = ask(url, data, "GET", "/api/tokens", fields=columns, many=True)
+    rows = ask(url, data, "GET", "/api/tokens", fields=["id"], many=True)
     print_table(rows, columns, json=json)
 
 
@@ -297,7 +297,7 @@ def _subscription(id_: str) -> str:
 def list_subscriptions(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the subscriptions: how far each has come, and what its callback answered last."""
     columns = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
-    rows = ask(url, data, "GET", "/api/subscriptions", fields=columns, many=True)
+    rows = ask(url, data, "GET", "/api/subscriptions", fields=["id"], many=True)
     print_table(rows, columns, json=json)
 
 
