@@ -145,6 +145,38 @@ async def test_an_answer_to_what_was_not_asked_is_no_content(
     assert "a.txt" not in files(copy)
 
 
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(206, {}), (206, {"Content-Range": "bytes 0-9/10"}), (304, {})],
+)
+async def test_a_part_is_continued_only_where_it_ended(
+    source: Source, copy: Path, status: int, headers: dict[str, str]
+) -> None:
+    """Nothing but the bytes of the answer says that they are others than were asked for."""
+    source.change("large", LARGE, hash=None, length=None)
+    source.list_resources()
+    asked: list[str | None] = []
+
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        asked.append(request.headers.get("Range"))
+        if asked[-1] is not None:
+            body = LARGE[:10] if status == 206 else None
+            return web.Response(status=status, body=body, headers={"ETag": '"one"', **headers})
+        answer = web.StreamResponse(headers={"ETag": '"one"', "Content-Length": str(len(LARGE))})
+        await answer.prepare(request)
+        await answer.write(LARGE if len(asked) > 2 else LARGE[: len(LARGE) // 2])
+        if len(asked) <= 2:
+            request.transport.close()
+        return answer
+
+    source.handlers["/large"] = breaks
+    assert (await once(source, copy)).is_whole
+    assert files(copy)["large"] == LARGE
+    assert asked[0] is None
+    assert asked[1].startswith("bytes=")
+    assert asked[2] is None
+
+
 async def test_deleted_files_are_kept_aside_each_under_its_name(
     source: Source, copy: Path, tmp_path: Path
 ) -> None:

@@ -228,9 +228,13 @@ class Fetcher:
         return begun
 
     def _answer(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """Of a part, or that nothing has changed, only where that was asked for."""
+        """The answer. A part (206) or "not modified" (304) counts only if it was asked for."""
         answer = self._web.answer(url, headers)
-        is_asked_for = {206: "Range" in headers, 304: any(each[:3] == "If-" for each in headers)}
+        begin = headers.get("Range", "").removeprefix("bytes=")
+        is_asked_for = {
+            206: begin and answer.headers.get("content-range", "").startswith(f"bytes {begin}"),
+            304: "If-None-Match" in headers or "If-Modified-Since" in headers,
+        }
         if not is_asked_for.get(answer.status, True):
             answer.close()
             raise Mismatch(f"{url} is answered with {answer.status}, which was not asked for")
