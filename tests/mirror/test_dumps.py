@@ -402,6 +402,21 @@ async def test_a_package_whose_index_is_damaged_is_written_anew(
     assert state_of(zips(out)) == of_source(source)
 
 
+async def test_where_it_cannot_be_read_what_is_published_nothing_is_removed(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    dump(copied, out)
+    before = {*out.glob("packages/*"), *out.glob("generations/*")}
+    (out / "current").unlink()
+    (out / "current").write_text("no symlink")
+    source.change("a", b"anew")
+    await mirrored(source, copied)
+    with pytest.raises(OSError, match="current"):
+        dump(copied, out)
+    assert before == {*out.glob("packages/*"), *out.glob("generations/*")}
+
+
 @pytest.mark.parametrize("keep", [1, 2, 3])
 async def test_so_many_dumps_are_kept_and_no_package_of_others(
     source: Source, copied: Path, tmp_path: Path, keep: int

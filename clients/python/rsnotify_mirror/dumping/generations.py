@@ -65,7 +65,7 @@ class DumpFolder:
 
     def _read(self) -> list[Generation]:
         """Those that are published, oldest first; one that was made and never became so is not."""
-        with suppress(OSError):
+        with suppress(FileNotFoundError):
             newest = os.readlink(self.directory / CURRENT).rpartition("/")[2]
             names = sorted(os.listdir(self._generations))
             return [self._record(name) for name in names if name[0] != "." and name <= newest]
