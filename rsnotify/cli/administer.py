@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import typer
 
-from rsnotify.cli.hub_request import ask, asked, connected, content_of
+from rsnotify.cli.hub_request import ask, asked, connected
 from rsnotify.cli.output import counted, print_done, print_fields, print_table
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -66,7 +66,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 @sets.command("list")
 def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the sets that the hub serves."""
-    rows = ask(url, data, "GET", "/api/sets", fields=RECORD, many=True)
+    rows = ask(url, data, "GET", "/api/sets").objects(*RECORD)
     print_table(rows, ("name", "created", "private"), json=json)
 
 
@@ -78,7 +78,7 @@ def add_set(
     chosen = {} if private is None else {"private": private}
     with connected(url, data) as hub:
         answer = asked(hub, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
-        record = content_of(hub, answer, RECORD)
+    record = answer.object(*RECORD)
     made = answer.status == CREATED
     if not made and private not in (None, record["private"]):
         is_, option = ("private", "--public") if record["private"] else ("public", "--private")
@@ -139,7 +139,7 @@ def edit_set(
             "say what to edit: --private or --public, or one of the addresses that "
             "`rsnotify sets edit --help` lists"
         )
-    record = ask(url, data, "PATCH", path_of_set(name), chosen, fields=RECORD)
+    record = ask(url, data, "PATCH", path_of_set(name), chosen).object(*RECORD)
     print_done(record, f"{name} is edited: {', '.join(chosen)}", json=json)
 
 
@@ -149,11 +149,11 @@ def remove_set(
 ) -> None:
     """Remove a set and everything that was ever published to it."""
     if not yes:
-        known = ask(url, data, "GET", path_of_set(name) + "/resources", fields=["resources"])
+        known = ask(url, data, "GET", path_of_set(name) + "/resources").object("resources")
         resources = counted(known["resources"], "resource")
         question = f"Remove {name}, with {resources} and all its changes?"
         typer.confirm(question, abort=True)
-    ask(url, data, "DELETE", path_of_set(name))
+    ask(url, data, "DELETE", path_of_set(name)).nothing()
     print_done({"removed": name}, f"{name} and all its changes are removed", json=json)
 
 
@@ -163,7 +163,7 @@ def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data 
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
-    taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot", fields=["set"])
+    taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot").object("set")
     print_snapshot(taken, json=json)
 
 
@@ -205,7 +205,7 @@ TokenId = Annotated[str, typer.Argument(metavar="ID", help="From `tokens list`."
 def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the tokens: what each may do, never the token itself."""
     columns = ("id", "sets", "rights", "created", "expires", "used", "note")
-    rows = ask(url, data, "GET", "/api/tokens", fields=["id"], many=True)
+    rows = ask(url, data, "GET", "/api/tokens").objects("id")
     print_table(rows, columns, json=json)
 
 
@@ -247,7 +247,7 @@ def rotate_token(
 @tokens.command("revoke")
 def revoke_token(token_id: TokenId, json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """Revoke a token; it is refused two seconds later at the latest."""
-    ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}")
+    ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}").nothing()
     words = f"{token_id} is revoked; within two seconds every hub process refuses it"
     print_done({"revoked": token_id}, words, json=json)
 
@@ -260,12 +260,10 @@ def _made(
 
     secret = new_secret()
     try:
-        wanted = {**content, "token": secret}
-        made: dict[str, Any] = ask(url, data, "POST", path, wanted, fields=["token"])
+        return ask(url, data, "POST", path, {**content, "token": secret}).object("token")
     except TryAgain as error:
         advice = f"if `tokens list` shows {id_of(secret)}, revoke it: nobody has seen the token"
         raise TryAgain(f"{error.detail}; {advice}") from None
-    return made
 
 
 def print_secret(token: dict[str, Any], *, json: bool) -> None:
@@ -297,7 +295,7 @@ def _subscription(id_: str) -> str:
 def list_subscriptions(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """List the subscriptions: how far each has come, and what its callback answered last."""
     columns = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
-    rows = ask(url, data, "GET", "/api/subscriptions", fields=["id"], many=True)
+    rows = ask(url, data, "GET", "/api/subscriptions").objects("id")
     print_table(rows, columns, json=json)
 
 
@@ -306,8 +304,7 @@ def show_subscription(
     subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """Show all there is to know of one subscription, its secret excepted."""
-    shown = ask(url, data, "GET", _subscription(subscription), fields=["id"])
-    print_fields(shown, json=json)
+    print_fields(ask(url, data, "GET", _subscription(subscription)).object("id"), json=json)
 
 
 @subscriptions.command("remove")
@@ -315,7 +312,7 @@ def remove_subscription(
     subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """End a subscription before its lease does; its callback is notified."""
-    ask(url, data, "DELETE", _subscription(subscription))
+    ask(url, data, "DELETE", _subscription(subscription)).nothing()
     words = f"{subscription} is removed; its callback is notified"
     print_done({"removed": subscription}, words, json=json)
 
@@ -325,7 +322,7 @@ def retry_subscription(
     subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
 ) -> None:
     """Make the next attempt now instead of when the schedule says."""
-    ask(url, data, "POST", _subscription(subscription) + "/retry")
+    ask(url, data, "POST", _subscription(subscription) + "/retry").nothing()
     words = f"{subscription} is tried again now; see: rsnotify subscriptions show {subscription}"
     print_done({"retried": subscription}, words, json=json)
 
@@ -342,8 +339,7 @@ STATUS = ("version", "base_url", "ready", "store", "following", "rates", "sets",
 def status(search: Search = "", json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
     """Show the hub at a glance: its sets and readers, its Redis, and, to the admin, WebSub."""
     wanted = urlencode({"search": search})
-    status = ask(url, data, "GET", f"/api/status?{wanted}", fields=STATUS)
-    print_status(status, json=json)
+    print_status(ask(url, data, "GET", f"/api/status?{wanted}").object(*STATUS), json=json)
 
 
 def print_status(status: Mapping[str, Any], *, json: bool) -> None:

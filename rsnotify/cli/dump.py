@@ -196,8 +196,8 @@ def _announce(folder: DumpFolder, set_name: str, hub: HubClient) -> None:
         return
     ours = {name.removesuffix(".xml"): newest.base + name for name in PUBLISHED}
     named = {name: loc for name, loc in ours.items() if (folder.directory / f"{name}.xml").exists()}
-    sets = asked(hub, "GET", f"/api/sets?name={set_name}").content
-    record: dict[str, str] = next((each for each in sets if each["name"] == set_name), {})
+    sets = asked(hub, "GET", f"/api/sets?name={set_name}").objects("name")
+    record = next((each for each in sets if each["name"] == set_name), {})
     known = {name: record.get(name.replace("-", "_")) for name in ours}
     other = {
         name: named.get(name) for name in ours if (known[name] == ours[name]) != (name in named)

@@ -1,15 +1,13 @@
 """Requests to the hub, with the token that goes with its address."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from rsnotify.cli.target import hub_at, token_for
-from rsnotify_client.answer import NotAHub
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
 
 PATIENCE_SECONDS = 5  # an unreachable hub is reported soon, not after a minute
@@ -35,37 +33,8 @@ def asked(
     return patiently(partial(hub.ask, method, path, headers, body), patience_seconds)
 
 
-def ask(
-    url: str,
-    data: Path,
-    method: str,
-    path: str,
-    content: object | None = None,
-    *,
-    fields: Collection[str] = (),
-    many: bool = False,
-) -> Any:
-    """Make one request; the object with these fields, or the list of such, that was answered.
-
-    Where no fields are named, nothing is answered.
-    """
+def ask(url: str, data: Path, method: str, path: str, content: object | None = None) -> HubAnswer:
+    """Make one request; what was answered."""
     body = None if content is None else msgspec.json.encode(content)
     with connected(url, data) as hub:
-        return content_of(hub, asked(hub, method, path, body=body), fields, many=many)
-
-
-def content_of(
-    hub: HubClient, answer: HubAnswer, fields: Collection[str], *, many: bool = False
-) -> Any:
-    """What was answered, if a hub can have answered it: other APIs grant requests, too."""
-    objects = answer.content if many else [answer.content]
-    is_understood = (
-        isinstance(objects, list)
-        and all(isinstance(each, dict) and each.keys() >= {*fields} for each in objects)
-        if fields
-        else answer.content is None
-    )
-    if not is_understood:
-        what = f"answered {answer.status} with JSON that no hub answers"
-        raise NotAHub(hub.url, what, answer.status)
-    return answer.content
+        return asked(hub, method, path, body=body)

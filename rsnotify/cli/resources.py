@@ -108,14 +108,13 @@ def show(
 ) -> None:
     """Show what the hub knows of one resource, or how many it knows and what is being loaded."""
     query = "" if loc is None else "?" + urlencode({"loc": loc})
-    fields = ["resources"] if loc is None else ["loc"]
-    print_fields(
-        ask(url, data, "GET", path_of_resources(set_name) + query, fields=fields), json=json
-    )
+    answer = ask(url, data, "GET", path_of_resources(set_name) + query)
+    print_fields(answer.object("resources" if loc is None else "loc"), json=json)
 
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
 FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
+OUTCOME = ("stage", "told", "resources", "created", "updated", "deleted", "unchanged")
 PIECE_BYTES = 256 * 1024
 AGAIN_SECONDS = 1.0
 SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has
@@ -236,8 +235,7 @@ def _sent(
             typer.echo(f"{error.detail}; sending it again", err=True)
             sleep(AGAIN_SECONDS)
         else:
-            content: dict[str, Any] = answer.content
-            return content
+            return answer.object(*OUTCOME)
 
 
 def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
@@ -245,7 +243,8 @@ def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any
     path = path_of_resources(set_name)
     with hub_at(url, token) as hub:
         while True:
-            standing = asked(hub, "GET", path, patience_seconds=PATIENCE_SECONDS).content
+            answer = asked(hub, "GET", path, patience_seconds=PATIENCE_SECONDS)
+            standing = answer.object("load", "last_load")
             if standing["load"] is None:
                 outcome: dict[str, Any] = standing["last_load"]
                 return outcome

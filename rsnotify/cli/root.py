@@ -154,7 +154,7 @@ def main() -> None:
         sys.exit(1)
     except (Rejected, TryAgain) as error:
         _complain(error.detail, *(fault["message"] for fault in getattr(error, "faults", ())[1:]))
-        sys.exit(1)
+        sys.exit(getattr(error, "exit_status", 1))
     except InvalidSettings as error:
         _complain(*error.problems)
         sys.exit(error.exit_status)

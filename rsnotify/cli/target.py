@@ -147,7 +147,7 @@ def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | N
 def sets_of(url: str, token: str | None) -> list[str]:
     """The names of the sets of the hub that this token may see, as far as it says them at once."""
     with suppress(Rejected, TryAgain), hub_at(url, token) as hub:
-        return [each["name"] for each in hub.ask("GET", "/api/sets").content]
+        return [each["name"] for each in hub.ask("GET", "/api/sets").objects("name")]
     return []
 
 

@@ -127,6 +127,8 @@ class HubUnreachable(TryAgain):
 class NotAHub(Rejected):
     """What answered at the address is no rsnotify hub, or a proxy before it."""
 
+    exit_status = 2  # of a command: it was given a wrong address
+
     def __init__(
         self, url: str, what: str, status: int, advice: str = "is this the hub's address?"
     ) -> None:

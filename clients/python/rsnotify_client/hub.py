@@ -76,10 +76,36 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class HubAnswer(NamedTuple):
-    """What the hub said to a request that it granted."""
+    """What was answered to a request that was granted; `NotAHub` if no hub can have answered it."""
 
+    url: str
     status: int
     content: Any
+
+    def nothing(self) -> None:
+        """Nothing, as to a request whose answer has no body."""
+        if self.content is not None:
+            raise self._not_a_hub()
+
+    def object(self, *fields: str) -> dict[str, Any]:
+        """An object that has these fields."""
+        return self._objects([self.content], *fields)[0]
+
+    def objects(self, *fields: str) -> list[dict[str, Any]]:
+        """A list of objects that have these fields."""
+        return self._objects(self.content, *fields)
+
+    def _objects(self, found: Any, *fields: str) -> list[dict[str, Any]]:
+        if not isinstance(found, list) or not all(
+            isinstance(each, dict) and each.keys() >= {*fields} for each in found
+        ):
+            raise self._not_a_hub()
+        return found
+
+    def _not_a_hub(self) -> NotAHub:
+        return NotAHub(
+            self.url, f"answered {self.status} with JSON that no hub answers", self.status
+        )
 
 
 class HubClient:
@@ -181,7 +207,8 @@ class HubClient:
         except ValueError as error:
             raise Rejected(f"the request to {self.url} cannot be sent: {error}") from None
         pause = answer.headers.get("retry-after")
-        return HubAnswer(answer.status, content_of(self.url, answer.status, pause, content))
+        found = content_of(self.url, answer.status, pause, content)
+        return HubAnswer(self.url, answer.status, found)
 
     def _ask(
         self,
