@@ -130,14 +130,15 @@ SocketEndpoint = Callable[[WebSocket], Awaitable[None]]
 
 
 class RequestHeaders(Headers):
-    """The headers of a request. They never change, so each is looked up in a dict: by its name in
-    lower case."""
+    """The headers of a request. They never change, so they are decoded once."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope=scope)
         pairs = reversed(self._list)  # of several with one name, the first counts
-        texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
-        self.get = texts.get  # type: ignore[method-assign]
+        self._texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        return self._texts.get(key.lower(), default)
 
 
 class RoutedRequest(Request):

@@ -8,7 +8,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from rsnotify.errors import Rejected
-from rsnotify.http.endpoints import Application, Route, WebSocketRoute
+from rsnotify.http.endpoints import Application, RequestHeaders, Route, WebSocketRoute
 
 
 async def tell(request: Request) -> Response:
@@ -113,3 +113,11 @@ async def test_a_bug_is_answered_without_its_text(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(("path", "status"), [("/channels/a", 403), ("/sets/a", 404)])
 async def test_a_websocket_is_refused_before_it_is_open(path: str, status: int) -> None:
     assert (await ask("GET", path, "websocket"))[0] == status
+
+
+@pytest.mark.parametrize("name", ["accept", "Accept", "ACCEPT"])
+def test_a_header_is_found_however_its_name_is_written(name: str) -> None:
+    """Of several with one name, the first counts, as everywhere in starlette."""
+    headers = RequestHeaders({"headers": [(b"accept", b"caf\xe9"), (b"accept", b"b")]})
+    assert (headers.get(name), headers[name]) == ("caf\xe9", "caf\xe9")
+    assert (headers.get("other"), headers.get("other", "c")) == (None, "c")
