@@ -374,12 +374,14 @@ class ByTurns(ABC):
     def _come_back(self) -> None:
         if not self._is_asked:
             self._is_asked = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._is_asked = False
+        self._turn()
 
     @abstractmethod
-    def _turn(self) -> None:
-        """It ends what was asked for: who goes on asks again."""
-        self._is_asked = False
+    def _turn(self) -> None: ...
 
 
 class InputTurns(ByTurns):
@@ -403,7 +405,6 @@ class InputTurns(ByTurns):
         self._come_back()
 
     def _turn(self) -> None:
-        self._is_asked = False
         self._left = self._turn_bytes
         for connection in list(islice(self._line, RESUMED)):
             del self._line[connection]

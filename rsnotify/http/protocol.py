@@ -75,7 +75,6 @@ class StartQueue(ByTurns):
         self._come_back()
 
     def _turn(self) -> None:
-        self._is_asked = False
         self._left = self._most
         looks = self._most + LEFT_A_TURN
         while self._line and self._left and looks:
