@@ -48,8 +48,9 @@ def main() -> None:
 
 def _fill_closed_streams() -> None:
     """Started without stdout or stderr: no socket may get their numbers, for uvloop aborts then."""
-    while os.open(os.devnull, os.O_RDWR) <= 2:
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
+    os.close(opened)
     sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
 
 
