@@ -423,7 +423,7 @@ class Following:
             rows = await self._repairing.joined(feed, cursors[channel], found)
             if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
                 continue  # the set was created again, or Redis lost changes
-            if self.push(feed, rows) >= NOTIFICATION_CHANGES:  # one more where it begins
+            if self.push(feed, rows) >= NOTIFICATION_CHANGES:  # one row more where it begins
                 self._feeds.ring_again(channel, head)
             await asyncio.sleep(0)  # let others run: there may be thousands of readers
 

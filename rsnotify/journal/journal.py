@@ -138,7 +138,7 @@ def _standing(fields: Sequence[bytes | None]) -> Standing | None:
     if first is None or head is None or last is None:
         return None
     ends = Position(int(first)), Position(int(head))
-    if max(ends) > int(last):  # believed, it would make every later change come after the false one
+    if max(ends) > int(last):  # believed, every later change would follow it
         raise ValueError(f"a journal that ends at {int(last)} cannot hold {max(ends)}")
     return Standing(*ends, max(_gaps(gaps), default=UNSEEN), Position(int(removed or 0)))
 

@@ -1,5 +1,5 @@
 -- What belongs to a set, in a Cluster, where the records of all sets have a slot of their own: one
--- atom, before that of sets.lua. It begins with set_keys.lua.
+-- atomic step, before that of sets.lua. It begins with set_keys.lua.
 --
 -- KEYS  1 the set's journals: their records, then    2 of framework changes
 --       3 a key that never exists: while the Cluster moves the set, this script is not begun

@@ -1,8 +1,8 @@
 """The sets: the record of each in Redis, and the copy of all records that each process has.
 
 A set is created or removed together with its journals, and every hub process is notified, in one
-atom. In a Cluster these are two, for the records have a slot of their own: the journals come first,
-and repeating the whole completes what a crash has left between them.
+atomic step. In a Cluster these are two, for the records have a slot of their own: the journals come
+first, and repeating the whole completes what a crash has left between them.
 """
 
 import asyncio

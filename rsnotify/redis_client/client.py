@@ -153,8 +153,8 @@ class Replicas:
             return TooFewReplicas(why) if isinstance(why, TryAgain) else why
         if have_it >= self.count:
             return None
-        told = f"{have_it} of {self.count} replicas have confirmed it in time, so that a failover "
-        return TooFewReplicas(TryAgain(told + "could lose it"))
+        detail = f"{have_it} of {self.count} replicas have confirmed it in time"
+        return TooFewReplicas(TryAgain(f"{detail}, so that a failover could lose it"))
 
     def _unknown(self, error: ResponseError) -> Exception:
         """Why nobody knows how many have it."""
@@ -385,10 +385,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         pool: Any = self.connection_pool
         confirm = self.replicas.confirmation()
         answers = await exchange(pool, commands, then, confirm=confirm)
-        for answer in answers:  # a plain loop, as each append is asked about
-            if isinstance(answer, Exception):
-                break
-        else:
+        if not any(isinstance(answer, Exception) for answer in answers):
             return answers
         forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
         if forgotten:
