@@ -223,7 +223,8 @@ ASKED = (
 def test_what_another_api_grants_is_taken_for_no_hubs_answer(content: str) -> None:
     with granting(content.encode()) as url:
         at = {"RSNOTIFY_URL": url, "RSNOTIFY_TOKEN": TOKEN}
-        for words in (*ASKED, f"resources load a {__file__} --format json"):
-            said = run(*words.split(), **at)
+        commands = [each.split() for each in ASKED]
+        for words in (*commands, ["resources", "load", "a", __file__, "--format", "json"]):
+            said = run(*words, **at)
             mend = "answered 200 with JSON that no hub answers; is this the hub's address?"
             assert said == f"{url} {mend}", words

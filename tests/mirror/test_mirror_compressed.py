@@ -303,7 +303,8 @@ async def test_a_long_text_that_broke_off_in_gzip_is_asked_for_as_it_is(
         if len(asked) == 3:
             assert asked[2][1] is not None
             begin = int(asked[2][1].removeprefix("bytes=").removesuffix("-"))
-            return web.Response(status=206, body=LONG[begin:], headers=tag)
+            part = {"Content-Range": f"bytes {begin}-{len(LONG) - 1}/{len(LONG)}"}
+            return web.Response(status=206, body=LONG[begin:], headers=tag | part)
         is_gzip = len(asked) == 1
         body, headers = (LONG_PACKED, {"Content-Encoding": "gzip"}) if is_gzip else (LONG, {})
         answer = web.StreamResponse(headers=headers | tag)
