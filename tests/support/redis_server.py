@@ -84,19 +84,29 @@ async def binary_with_tls() -> str:
     pytest.skip("no redis-server")
 
 
+_ports_given: list[socket.socket] = []
+
+
 def free_port() -> int:
     """One that no connection uses meanwhile, as Linux begins those at 32,768; a Cluster's own port,
-    which is 10,000 higher, is free as well."""
+    which is 10,000 higher, is free as well. No other test is given it: its UDP side stays bound."""
     while True:
         port = random.SystemRandom().randrange(10_000, 22_000)
-        if all(map(_is_free, (port, port + 10_000))):
+        given = socket.socket(type=socket.SOCK_DGRAM)
+        if _is_free(port + 10_000) and _is_free(port) and _binds(given, port):
+            _ports_given.append(given)
             return port
+        given.close()
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as tried:
-        try:
-            tried.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+        return _binds(tried, port)
+
+
+def _binds(tried: socket.socket, port: int) -> bool:
+    try:
+        tried.bind(("127.0.0.1", port))
+    except OSError:
+        return False
     return True
