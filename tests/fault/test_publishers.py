@@ -9,7 +9,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from itertools import chain, pairwise
+from itertools import chain, count, pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import TOKEN, RunningHub, until
 
 PUBLISHERS = 50
 REQUESTS = 6
@@ -112,33 +112,46 @@ async def test_ten_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> N
     async with RunningHub(tmp_path / "data") as hub:
         began = await created(hub)
         destination = Destination(hub, Position.parse(began))
-        stop = asyncio.Event()
-        publishers = [asyncio.create_task(publish_until(hub, who, stop)) for who in range(8)]
-        for kill in range(10):
-            await asyncio.sleep(chance.uniform(0.05, 0.4))  # the random moment itself
-            await kill_both(hub, redis_too=kill % 2 == 0)
-            await hub.start()
-        stop.set()
-        acknowledged = list(chain.from_iterable(await asyncio.gather(*publishers)))
+        stop, acknowledged = asyncio.Event(), list[str]()
+        publishers = [publish_until(hub, who, stop, acknowledged) for who in range(8)]
+        async with asyncio.TaskGroup() as publishing:
+            for publisher in publishers:
+                publishing.create_task(publisher)
+            for kill in range(10):
+                await grows(acknowledged)
+                await asyncio.sleep(chance.uniform(0, 0.4))  # the random moment itself
+                await kill_both(hub, redis_too=kill % 2 == 0)
+                await hub.start()
+            stop.set()
         last = Position.parse((await hub.publish("http://example.com/last"))["until"])
         await destination.has_reached(last)
         journal = await journal_of(hub, began, last)
-    assert len(acknowledged) > 10
     assert sorted(change.loc for change in journal[:-1]) == sorted(acknowledged)
     check_order(journal)
     assert destination.changes == journal
     assert all(until == from_ for until, from_ in intervals(destination.received))
 
 
-async def publish_until(hub: RunningHub, who: int, stop: asyncio.Event) -> list[str]:
+async def publish_until(
+    hub: RunningHub, who: int, stop: asyncio.Event, acknowledged: list[str]
+) -> None:
     """Every request is repeated until acknowledged, so in the end all of them are."""
-    acknowledged = []
     async with AsyncPublisher(hub.url, TOKEN) as publisher:
-        while not stop.is_set():
-            loc = f"http://example.com/{who}/{len(acknowledged)}"
+        for number in count():
+            if stop.is_set():
+                return
+            loc = f"http://example.com/{who}/{number}"
             await publisher.publish("dataset1", [Change(loc, "created")])
             acknowledged.append(loc)
-    return acknowledged
+
+
+async def grows(acknowledged: list[str]) -> None:
+    before = len(acknowledged)
+
+    async def has_grown() -> bool:
+        return len(acknowledged) > before
+
+    await until(has_grown)
 
 
 async def kill_both(hub: RunningHub, *, redis_too: bool) -> None:
