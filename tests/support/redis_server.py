@@ -84,9 +84,6 @@ async def binary_with_tls() -> str:
     pytest.skip("no redis-server")
 
 
-_ports_given: list[socket.socket] = []
-
-
 def free_port() -> int:
     """One that no connection uses meanwhile, as Linux begins those at 32,768; a Cluster's own port,
     which is 10,000 higher, is free as well. No other test is given it: its UDP side stays bound."""
@@ -94,7 +91,7 @@ def free_port() -> int:
         port = random.SystemRandom().randrange(10_000, 22_000)
         given = socket.socket(type=socket.SOCK_DGRAM)
         if _is_free(port + 10_000) and _is_free(port) and _binds(given, port):
-            _ports_given.append(given)
+            given.detach()  # open until this process ends
             return port
         given.close()
 
