@@ -147,11 +147,8 @@ def _seconds(text: str) -> float:
 
 def show_status(database: str, *, json: bool, max_behind: float) -> int:
     """Print how far the relays of a table are; the exit status."""
-    try:
-        with closing(table_of(database)) as table:
-            status = status_of(table)
-    except OutboxError as error:
-        raise InvalidSettings(str(error)) from None
+    with _outbox(database) as table:
+        status = status_of(table)
     is_well = status.behind_seconds <= max_behind
     if json:
         typer.echo(msgspec.json.encode(status._asdict()))

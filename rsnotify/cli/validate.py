@@ -263,10 +263,7 @@ def _table(found: Sequence[Checked]) -> Table:
         table.add_column(name, justify="right")
     for kind in dict.fromkeys(each.kind for each in found):
         those = [each for each in found if each.kind == kind]
-        wrong, unchecked = (
-            [each for each in those if each.violations],
-            [each for each in those if each.error],
-        )
-        numbers = (len(those), len(wrong), len(unchecked))
+        wrong = sum(bool(each.violations) for each in those)
+        numbers = (len(those), wrong, sum(each.error is not None for each in those))
         table.add_row(escape(kind), *(str(each or "") for each in numbers))
     return table

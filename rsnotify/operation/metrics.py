@@ -125,12 +125,8 @@ OF_A_SET: dict[str, Metric] = {
 METRICS = OF_A_PROCESS | OF_A_SET
 
 
-def shown_names() -> set[str]:
-    """Every name that stands in `/metrics`."""
-    return {name for each in METRICS for name in _shown(each)}
-
-
-def _shown(name: str) -> tuple[str, ...]:
+def shown_names(name: str) -> tuple[str, ...]:
+    """The names by which `/metrics` shows a metric."""
     kind = METRICS[name].kind
     if kind == "counter":
         return (f"{name}_total",)

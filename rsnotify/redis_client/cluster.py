@@ -84,9 +84,6 @@ def slot_of(key: str) -> int:
     return key_slot(key.encode())
 
 
-HUB_SLOT = slot_of(HUB_KEY)
-
-
 def tagged(key: str) -> str:
     """The key as it is called in a Cluster."""
     return key if "{" in key else key.replace("rsnotify:", TAG, 1)

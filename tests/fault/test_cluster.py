@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify.redis_client.cluster import HUB_SLOT
+from rsnotify.redis_client.cluster import HUB_KEY, slot_of
 from tests.fault.test_sentinel import Publisher, hears
 from tests.support.lossy_failover import LOC, Reader, all_in, listed, published, until_done
 from tests.support.raw import raw_channel
@@ -74,7 +74,7 @@ async def locs_listed(hub: RunningHub) -> list[str]:
 
 async def another(redis: RunningCluster, *those: RedisServer) -> RedisServer:
     masters = [await redis.master_of_set(name) for name in SETS]
-    masters.append(await redis.master_of(HUB_SLOT))
+    masters.append(await redis.master_of(slot_of(HUB_KEY)))
     return next(each for each in masters if each not in those)
 
 
@@ -101,7 +101,7 @@ async def test_slots_that_move_while_publishing_lose_and_double_nothing(
         await subscribe(hub, receiver)
         publisher = Publisher(hub)
         await publisher.goes_on()
-        for slot in (slot_of_set("dataset1"), HUB_SLOT):
+        for slot in (slot_of_set("dataset1"), slot_of(HUB_KEY)):
             source = await redis.master_of(slot)
             target = await another(redis, source)
             await redis.move(slot, source, target)
@@ -198,11 +198,11 @@ async def test_when_the_master_of_the_sets_records_fails_everything_goes_on(tmp_
         hubs_on(redis, tmp_path, 2) as (hub, other),
         following(other) as reader,
     ):
-        away = await redis.master_of(HUB_SLOT)
+        away = await redis.master_of(slot_of(HUB_KEY))
         assert away is not await redis.master_of_set("dataset1")
         await away.kill()
         acknowledged = await published(hub, ["while-it-is-away"])
-        await another_is_master(redis, away, HUB_SLOT)
+        await another_is_master(redis, away, slot_of(HUB_KEY))
         await until_done(hub, "PUT", "/api/sets/new", json={"private": True})
         await until_done(hub, "POST", "/api/tokens", json={"sets": ["new"], "rights": ["read"]})
 

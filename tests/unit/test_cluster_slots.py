@@ -6,7 +6,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.appends import channel_keys
 from rsnotify.redis_client.client import WAITED
 from rsnotify.redis_client.cluster import (
-    HUB_SLOT,
+    HUB_KEY,
     SLOTS,
     placed,
     slot_of,
@@ -29,7 +29,7 @@ def test_a_slot_is_the_one_that_redis_computes() -> None:
 
 
 def test_the_records_of_all_sets_are_in_one_slot_which_is_no_sets() -> None:
-    assert {slot_of(tagged(key)) for key in KEYS_OF_NO_SET} == {HUB_SLOT}
+    assert {slot_of(tagged(key)) for key in KEYS_OF_NO_SET} == {slot_of(HUB_KEY)}
     assert len({tagged(key) for key in KEYS_OF_NO_SET}) == len(KEYS_OF_NO_SET)
     assert "hub" in RESERVED  # so that no set has keys of the same names
 
@@ -67,7 +67,7 @@ def test_keys_are_tagged_and_nothing_else(
 ) -> None:
     found, one = placed(command)
     assert found == as_sent
-    assert slot_of(one) == (HUB_SLOT if key is None else slot_of(key))
+    assert slot_of(one) == slot_of(HUB_KEY if key is None else key)
 
 
 def test_keys_of_two_slots_in_one_command_are_a_mistake() -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -80,8 +80,8 @@ class _Exception(NamedTuple):
         if self.port not in (None, port):
             return False
         if self.network is not None:
-            address = _address(host)
-            return address is not None and address in self.network
+            found = _network(host)
+            return found is not None and found.network_address in self.network
         return self.suffix == "*" or f".{host}".endswith(f".{self.suffix}")
 
 
@@ -176,13 +176,6 @@ def _exception(text: str) -> _Exception:
 def _network(text: str) -> IPv4Network | IPv6Network | None:
     try:
         return ip_network(text, strict=False)
-    except ValueError:
-        return None
-
-
-def _address(host: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(host)
     except ValueError:
         return None
 
