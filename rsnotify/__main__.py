@@ -5,6 +5,7 @@ Nothing that takes time is imported before it is known to be needed.
 
 import os
 import sys
+from contextlib import suppress
 
 from rsnotify import __version__
 
@@ -30,7 +31,8 @@ def main() -> None:
     """Run the command line."""
     _fill_closed_streams()
     if sys.argv[1:] == ["--version"]:
-        sys.stdout.write(f"rsnotify {__version__}\n")
+        with suppress(BrokenPipeError):
+            os.write(1, f"rsnotify {__version__}\n".encode())  # nothing is left to be flushed
         return
     try:
         from rsnotify.cli import main as run  # noqa: PLC0415

@@ -13,7 +13,7 @@ import signal
 import sys
 from base64 import b64encode
 from collections.abc import Coroutine, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 from sqlite3 import connect
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
-from rsnotify.cli.mirror_output import Shown, reporter, say_end, show
+from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.target import Json, Metrics, token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
@@ -318,11 +318,10 @@ class MirrorRun(NamedTuple):
 
     def one(self, url: str, directory: Path | None) -> int:
         """One Source in this directory, or in none; the exit status."""
-        with ExitStack() as stack:
-            if directory is None:
-                folder = stack.enter_context(TemporaryDirectory(prefix="rsnotify-mirror-"))
-                directory = Path(folder)
+        if directory is not None:
             return until_ended(self._mirror(url, directory, self.token))
+        with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:
+            return until_ended(self._mirror(url, Path(folder), self.token))
 
     async def one_of_several(self, url: str, directory: Path, token: str | None) -> int:
         """A set in a directory of its own, which names it."""
@@ -345,15 +344,17 @@ class MirrorRun(NamedTuple):
                 report=reporter(self.shown),
                 on_status=self.reporter.report,
             ) as mirror:
-                beside = [asyncio.create_task(show(mirror, self.shown))]
+                work = asyncio.create_task(mirror.once() if self.once else mirror.keep())
+                tasks = [work, asyncio.create_task(show(mirror, self.shown))]
                 if self.dumping is not None:
-                    beside.append(asyncio.create_task(self.dumping.keep(directory)))
+                    tasks.append(asyncio.create_task(self.dumping.keep(directory)))
                 try:
-                    is_whole = await (mirror.once() if self.once else mirror.keep())
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    is_whole = done.pop().result()
                 finally:
-                    for each in beside:
+                    for each in tasks:
                         each.cancel()
-                    await asyncio.gather(*beside, return_exceptions=True)
+                    await asyncio.gather(*tasks, return_exceptions=True)
                     if not isinstance(sys.exception(), Exception):  # that says more
                         say_end(mirror, self.shown)
                 return 0 if is_whole else 1
@@ -513,7 +514,7 @@ async def print_content(event: Event, content: bytes | None) -> None:
     line = msgspec.to_builtins(event)
     if content is not None:
         line["content"] = b64encode(content).decode()
-    typer.echo(msgspec.json.encode(line))
+    say(msgspec.json.encode(line))
 
 
 def network_of(

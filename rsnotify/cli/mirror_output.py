@@ -1,9 +1,9 @@
 """What `rsnotify mirror` shows while it works and at its end: progress, lines or JSON."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic
 from typing import NamedTuple
 
@@ -18,6 +18,15 @@ from rsnotify_mirror.report import Event, Sums, percentile, problem_of
 LINE_SECONDS = 10.0
 BAR_SECONDS = 0.2
 PROBLEMS_SHOWN = 20
+
+
+def say(line: str | bytes, *, err: bool = False) -> None:
+    """A line of one of several tasks; if nobody reads it, the command ends, as any other does."""
+    try:
+        typer.echo(line, err=err)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left
+        raise typer.Exit(1) from None
 
 
 class Shown(NamedTuple):
@@ -42,14 +51,14 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
         if shown.quiet:
             return
         if shown.json:
-            typer.echo(encoded(event, shown))
+            say(encoded(event, shown))
         elif event.event == "failed" and shown.once and host_of(event.loc or "") in in_trouble:
             return  # it may succeed yet; what does not is named at the end
         elif line := _line(event, is_live=is_live and not shown.lag):
             if event.event in ("failed", "trouble"):
                 in_trouble.add(host_of(event.loc or ""))
             is_trouble = event.event in ("failed", "skipped", "trouble")
-            typer.echo(named(line, shown), err=is_trouble)
+            say(named(line, shown), err=is_trouble)
 
     return report
 
@@ -94,9 +103,7 @@ def _none_selected(event: Event) -> str:
 
 async def show(mirror: Mirror, shown: Shown) -> None:
     if not shown.json and not shown.name and sys.stderr.isatty():
-        with suppress(ImportError):
-            await _show_bar(mirror)
-            return
+        return await _show_bar(mirror)
     while True:
         await asyncio.sleep(LINE_SECONDS)
         if shown.lag:
@@ -152,9 +159,9 @@ def _say_lag(sums: Sums, shown: Shown) -> None:
     half, most = percentile(sums.lags, 0.5), percentile(sums.lags, 0.99)
     if shown.json:
         lag = {"event": "lag", "changes": len(sums.lags), "p50_seconds": half, "p99_seconds": most}
-        typer.echo(encoded(lag, shown))
+        say(encoded(lag, shown))
     elif half is None or most is None:
-        typer.echo(named("lag from change to file: no change yet", shown))
+        say(named("lag from change to file: no change yet", shown))
     else:
         times = f"p50 {half * 1000:.1f} ms, p99 {most * 1000:.1f} ms"
-        typer.echo(named(f"lag from change to file: {times} ({len(sums.lags)} changes)", shown))
+        say(named(f"lag from change to file: {times} ({len(sums.lags)} changes)", shown))

@@ -95,7 +95,10 @@ class SetMirrors:
             urls, statuses = await self._found()
             self._begin(urls)
             while not self._once:
-                await asyncio.sleep(LOOK_SECONDS)
+                later = asyncio.create_task(asyncio.sleep(LOOK_SECONDS))
+                tasks = [later, *self._running.values()]
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                done.pop().result()  # a mirror ends here by an error only, which ends all
                 found, failed = await self._found()
                 self._begin(found)
                 for url in () if failed else self._running.keys() - set(found):
@@ -151,6 +154,8 @@ class SetMirrors:
         except (Rejected, TryAgain) as error:
             typer.echo(f"{directory.name}: failed: {error.detail}", err=True)
             return 1
+        except typer.Exit:
+            raise
         except Exception:
             log.exception("%s: failed", directory.name)
             return 1

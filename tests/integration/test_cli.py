@@ -37,6 +37,25 @@ async def rsnotify(
     return await run(words, environment, stdin)
 
 
+async def without_reader(*words: str, hub: RunningHub | None = None) -> tuple[int, str]:
+    """Its status and what it says, if nobody reads its stdout; terminated after a while."""
+    of_reader, stdout = os.pipe()
+    os.close(of_reader)
+    environment = clean_environment()
+    environment.pop("PYTHONUNBUFFERED", None)  # for what is left to be written as Python ends
+    if hub is not None:
+        environment |= {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", *words), stdout=stdout, stderr=PIPE, env=environment
+    )
+    os.close(stdout)
+    later = asyncio.get_running_loop().call_later(60, process.terminate)
+    _, err = await process.communicate()
+    later.cancel()
+    assert process.returncode is not None
+    return process.returncode, err.decode()
+
+
 async def follow(hub: RunningHub, *options: str) -> asyncio.subprocess.Process:
     """A `subscribe` that begins at the set's beginning, so that it misses nothing."""
     _, sets = await hub.ask("GET", "/api/sets")
@@ -160,6 +179,15 @@ async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub: RunningHu
     await hub.publish("http://example.com/b")
     assert (await process.stderr.read()).decode() == f"following dataset1/change at {hub.url}\n"
     assert await process.wait() == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [("--version", 0), ("--help", 1), ("sets list", 1), ("status --json", 1)]
+)
+async def test_a_command_whose_output_nobody_reads_ends_quietly(
+    hub: RunningHub, words: str, status: int
+) -> None:
+    assert await without_reader(*words.split(), hub=hub) == (status, "")
 
 
 async def test_a_subscription_prints_payloads_or_json_when_asked(hub: RunningHub) -> None:

@@ -1,11 +1,18 @@
 """How a run of a mirror ends: in sync, by an error, or cancelled; nothing goes on after it."""
 
 import asyncio
+import os
+import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 import pytest
+import typer
 from aiohttp import web
 
+from rsnotify.cli import mirror_output
+from rsnotify.cli.mirror import MirrorRun, StatusReporter
+from rsnotify.cli.mirror_output import Shown
 from rsnotify_client.resource import SourceResource, checker
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror import fetch
@@ -14,6 +21,7 @@ from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State, StateRow
 from rsnotify_mirror.workers import Workers
+from tests.integration.test_cli import without_reader
 from tests.support.sources import CAPABILITIES, Source, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)
@@ -103,6 +111,29 @@ class AwayAtFirst:
             self.asked.add(row.loc)
             raise Unreachable(row.loc, "it is away")
         self._state.removed(row)
+
+
+@pytest.mark.parametrize("words", ["--stdout", "copy --json", "copy --all-sets --json"])
+async def test_a_mirror_whose_output_nobody_reads_ends_quietly(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = source.url + CAPABILITIES
+    assert await without_reader("mirror", url, *words.split()) == (1, "")
+
+
+async def test_a_mirror_ends_if_nobody_reads_how_far_it_is(
+    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_reader, stdout = os.pipe()
+    os.close(of_reader)
+    monkeypatch.setattr(mirror_output, "LINE_SECONDS", 0)
+    with TextIOWrapper(os.fdopen(stdout, "wb", 0), write_through=True) as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        run = MirrorRun(OPTIONS, None, False, None, Shown(lag=True), StatusReporter(None))
+        async with asyncio.timeout(20):
+            with pytest.raises(typer.Exit):
+                await run.one_of_several(source.url + CAPABILITIES, copy, None)
 
 
 async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy: Path) -> None:
