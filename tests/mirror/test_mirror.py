@@ -147,21 +147,29 @@ async def test_an_answer_to_what_was_not_asked_is_no_content(
 
 @pytest.mark.parametrize(
     ("status", "headers"),
-    [(206, {}), (206, {"Content-Range": "bytes 0-9/10"}), (304, {})],
+    [
+        (206, {}),
+        (206, {"Content-Range": "bytes 0-9/10"}),
+        (206, {"Content-Range": "bytes {begin}-{last}/{total}"}),
+        (304, {}),
+    ],
+    ids=["of-nothing", "of-the-beginning", "not-to-the-end", "unchanged"],
 )
-async def test_a_part_is_continued_only_where_it_ended(
+async def test_a_part_is_continued_only_where_it_ended_and_to_the_end(
     source: Source, copy: Path, status: int, headers: dict[str, str]
 ) -> None:
-    """Nothing but the bytes of the answer says that they are others than were asked for."""
+    """Nothing but the head of the answer says that these are not the bytes that were missing."""
     source.change("large", LARGE, hash=None, length=None)
-    source.list_resources()
     asked: list[str | None] = []
 
     async def breaks(request: web.Request) -> web.StreamResponse:
         asked.append(request.headers.get("Range"))
         if asked[-1] is not None:
-            body = LARGE[:10] if status == 206 else None
-            return web.Response(status=status, body=body, headers={"ETag": '"one"', **headers})
+            begin = int(asked[-1].removeprefix("bytes=").removesuffix("-"))
+            span = {"begin": begin, "last": begin + 9, "total": len(LARGE)}
+            said = {name: value.format(**span) for name, value in headers.items()}
+            body = LARGE[begin : begin + 10] if status == 206 else None
+            return web.Response(status=status, body=body, headers={"ETag": '"one"', **said})
         answer = web.StreamResponse(headers={"ETag": '"one"', "Content-Length": str(len(LARGE))})
         await answer.prepare(request)
         await answer.write(LARGE if len(asked) > 2 else LARGE[: len(LARGE) // 2])

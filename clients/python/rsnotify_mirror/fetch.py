@@ -264,6 +264,9 @@ class Fetcher:
                 length = await self._web.threads.run(
                     receiving.receive, answer, file, abort=answer.abort
                 )
+            total = answer.headers.get("content-range", "").rpartition("/")[2]
+            if answer.status == 206 and total not in ("*", str(length)):
+                raise Mismatch(f"{url} has {total} bytes, but ends after {length}")
             _verify(url, row.wanted, length, checking)
         except Mismatch:
             self._drop_part(row.loc)
@@ -360,9 +363,8 @@ def _unpacked(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Non
     packed = read(answer, SMALL_BYTES + 1)
     if len(packed) > SMALL_BYTES:
         return None
-    if (wanted.length is not None or digests(wanted.hash)) and _fits(wanted, packed):
-        return _small(url, wanted, packed, answer)
-    if not packed:
+    is_known = wanted.length is not None or digests(wanted.hash)
+    if not packed or (is_known and _fits(wanted, packed)):
         return _small(url, wanted, packed, answer)
     try:
         content = inflated(packed, SMALL_BYTES if wanted.length is None else wanted.length)
