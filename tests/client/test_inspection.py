@@ -16,6 +16,7 @@ from aiohttp import web
 
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
+from rsnotify_mirror.inspection.documents import SILENT
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from rsnotify_mirror.inspection.samples import Bounds
 from tests.integration.test_cli import rsnotify
@@ -747,6 +748,25 @@ async def test_no_document_is_read_that_is_too_far_from_the_address(site: Site) 
     await inspect(site.url, bounds=msgspec.structs.replace(BOUNDS, depth=5))
     assert site.asked["/index4.xml"] > 0
     assert site.asked["/index5.xml"] == 0
+
+
+async def test_a_host_that_does_not_answer_is_not_asked_for_each_document(site: Site) -> None:
+    asked = 0
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        host = "http://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
+        md = Md(capability="capabilitylist")
+        lists = (Entry(f"{host}/{number}.xml", md=md) for number in range(SILENT + 2))
+        site.list("/.well-known/resourcesync", "description", *lists, up="")
+        found = await inspect(site.url, bounds=BOUNDS)
+    unchecked = [each.document for each in found.checked if each.error]
+    assert asked == SILENT
+    assert unchecked == [f"{host}/{SILENT}.xml", f"{host}/{SILENT + 1}.xml"]
 
 
 @pytest.mark.parametrize("more", [0, 1])

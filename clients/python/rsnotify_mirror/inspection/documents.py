@@ -8,7 +8,7 @@ violation only if the document that named it still does, for a Source changes wh
 import asyncio
 import zipfile
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
@@ -21,11 +21,12 @@ from rsnotify.resourcesync.document_rules import Violation, Violations, judge_do
 from rsnotify.resourcesync.tables import ARCHIVES, LISTS, MAX_BYTES, as_of_today
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
+from rsnotify_client.address import host_of
 from rsnotify_client.discovery import UP, linked
 from rsnotify_client.documents import next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import Check
-from rsnotify_client.web import XML_FIRST, FetchedPage, Unpacker, Web, check_status
+from rsnotify_client.web import XML_FIRST, FetchedPage, Unpacker, Unreachable, Web, check_status
 from rsnotify_mirror.inspection import relations
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
 from rsnotify_mirror.inspection.relations import (
@@ -54,6 +55,7 @@ WHOLES = ("resourcelist", "resourcedump")
 RESOURCES = ("resourcelist", "changelist", "resourcedump-manifest", "changedump-manifest")
 UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 PACKED = ("application/gzip", "application/x-gzip")
+SILENT = 3  # times that a host does not answer, each for as long as a connection may take
 
 Report = Callable[[Checked], None]
 
@@ -88,6 +90,7 @@ class Documents:
         self._left_bytes = bounds.total_bytes
         self._left_entries = bounds.entries
         self._namer: dict[str, str] = {}
+        self._silent = Counter[str]()  # by host: requests without an answer since its last document
         self._waiting: deque[_Place] = deque()
 
     def begin_at(self, url: str, capability: str = "", *, namer: str = "") -> None:
@@ -106,15 +109,18 @@ class Documents:
                 await self._visit(place)
 
     def _is_beyond(self, place: _Place) -> bool:
-        bounds = self._bounds
-        is_full = len(self.checked) >= bounds.documents or self._left_bytes <= 0
-        return is_full or place.depth > bounds.depth
+        is_full = len(self.checked) >= self._bounds.documents or self._left_bytes <= 0
+        return is_full or place.depth > self._bounds.depth
 
     async def _visit(self, place: _Place) -> None:
         url = place.named.url
         checked = self.checked[url] = Checked(url, place.named.capability or "document")
         self.report(checked)
         self._namer[url] = place.namer
+        host = host_of(url)
+        if self._silent[host] >= SILENT:
+            checked.error = f"it was not asked for: {host} has not answered {SILENT} times"
+            return
         try:
             page = await fetched(self._web, url, min(MAX_BYTES, self._left_bytes))
         except TooLong as error:
@@ -122,8 +128,10 @@ class Documents:
         except Rejected as error:
             await self._missing(place, checked, error)
         except TryAgain as error:
+            self._silent[host] += isinstance(error, Unreachable)
             checked.violations.append(_not_there(error.detail))
         else:
+            del self._silent[host]
             self._left_bytes -= len(page.body)
             self._judge(place, checked, page)
 
@@ -168,13 +176,9 @@ class Documents:
             checked.kind = "sitemap"
             return
         checked.kind, checked.edition, violations = judge_document(page.body)
-        checked.violations += [
-            *violations,
-            *relations.names_nothing(document),
-            *served_as(page, document),
-        ]
         elsewhere = list(page_elsewhere(page, document))
-        checked.violations += elsewhere
+        checked.violations += [*violations, *relations.names_nothing(document)]
+        checked.violations += [*served_as(page, document), *elsewhere]
         if place.namer:
             self._relate(url, relations.unlike(place.named, document, place.namer))
         self._keep(url, document, checked)
@@ -362,11 +366,8 @@ class Packages:
         self._left_unpacked = bounds.unpacked_bytes
 
     async def check(self) -> list[Checked]:
-        named = [
-            each
-            for url, document in self._documents.read.items()
-            for each in relations.packages_in(url, document)
-        ]
+        read = self._documents.read.items()
+        named = [each for url, document in read for each in relations.packages_in(url, document)]
         self.unopened = max(0, len(named) - self._bounds.packages)
         return [await self._checked(each) for each in named[: self._bounds.packages]]
 

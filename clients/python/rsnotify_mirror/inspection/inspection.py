@@ -270,9 +270,8 @@ async def inspect(
         checked += await asyncio.gather(*channels)
         samples = Samples(web, _change_lists(documents), bounds)
         checked += await samples.check(chosen(documents.samples, bounds.samples), report)
-        checked += await samples.check_links(
-            linked_resources(documents.links, bounds.links), report
-        )
+        links = linked_resources(documents.links, bounds.links)
+        checked += await samples.check_links(links, report)
     return Inspection(url, checked, documents.beyond, _unchecked(walk, checked))
 
 
