@@ -111,7 +111,7 @@ REQUESTS: dict[str, Sequence[bytes]] = {
     "a stream": [b"GET /stream HTTP/1.1\r\nHost: h\r\n\r\n", LAST],
     "nothing": [b"GET /nothing HTTP/1.1\r\nHost: h\r\n\r\n", LAST],
     "HTTP/1.0": [b"GET /a HTTP/1.0\r\nHost: h\r\n\r\n"],
-    "a bug": [b"GET /broken HTTP/1.1\r\nHost: h\r\n\r\n", LAST],
+    "a bug": [b"GET /broken HTTP/1.1\r\nHost: h\r\n\r\n"],  # after which they close it
 }
 
 
