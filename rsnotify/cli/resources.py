@@ -20,7 +20,7 @@ import typer
 from rsnotify.cli.hub_request import ask, asked
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, hub_at, path_of_set, token_for
-from rsnotify.errors import InvalidSettings, TryAgain
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.hub import HubClient
 
 commands = typer.Typer()
@@ -228,14 +228,12 @@ def _sent(
     until = monotonic() + PATIENCE_SECONDS
     while True:
         try:
-            answer = hub.ask("PUT", path, headers, body.pieces(say))
+            return hub.ask("PUT", path, headers, body.pieces(say)).object(*OUTCOME)
         except TryAgain as error:
             if not body.is_repeatable or monotonic() > until:
                 raise
             typer.echo(f"{error.detail}; sending it again", err=True)
             sleep(AGAIN_SECONDS)
-        else:
-            return answer.object(*OUTCOME)
 
 
 def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
@@ -245,9 +243,10 @@ def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any
         while True:
             answer = asked(hub, "GET", path, patience_seconds=PATIENCE_SECONDS)
             standing = answer.object("load", "last_load")
+            if standing["load"] is None and standing["last_load"] is None:
+                raise Rejected(f"the load is gone: was {set_name} removed meanwhile?")
             if standing["load"] is None:
-                outcome: dict[str, Any] = standing["last_load"]
-                return outcome
+                return answer._replace(content=standing["last_load"]).object(*OUTCOME)
             say(f"the hub is at it: {standing['load']['stage']}")
             sleep(AGAIN_SECONDS)
 

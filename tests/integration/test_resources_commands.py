@@ -4,7 +4,9 @@ import gzip
 import json
 from pathlib import Path
 
+from rsnotify.cli.resources import OUTCOME
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+from tests.client.hubs import granting
 from tests.integration.test_cli import rsnotify
 from tests.support.loading import ndjson
 from tests.support.running import RunningHub
@@ -76,3 +78,13 @@ async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(
     ):
         ended = await rsnotify(*words, *files, hub=hub)
         assert (ended.status, said in ended.err) == (2, True), ended
+
+
+async def test_a_load_whose_set_is_removed_meanwhile_is_not_done(tmp_path: Path) -> None:
+    taken = dict.fromkeys(OUTCOME, 0) | {"stage": "storing", "load": None, "last_load": None}
+    (tmp_path / "a.json").write_text("[]")
+    with granting(json.dumps(taken).encode()) as url:
+        path = str(tmp_path / "a.json")
+        ended = await rsnotify("resources", "load", "a", path, RSNOTIFY_URL=url)
+    assert ended.status == 1
+    assert ended.err == "error: the load is gone: was a removed meanwhile?\n"
