@@ -10,12 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify.journal.window import Window
-from rsnotify.resourcesync.change import (
-    Change,
-    Link,
-    Position,
-    render_datetime,
-)
+from rsnotify.resourcesync.change import Change, Link, Position, render_datetime
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import json_frame
 from rsnotify.resourcesync.notification import (
@@ -36,13 +31,7 @@ from rsnotify.resourcesync.notification import (
 )
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
-from rsnotify.resourcesync.xml_writer import (
-    Document,
-    Entry,
-    Md,
-    close_root,
-    open_root,
-)
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, close_root, open_root
 
 
 class SetCapabilities(NamedTuple):

@@ -28,12 +28,7 @@ from rsnotify.resourcesync.change import (
     Change,
     Link,
 )
-from rsnotify.resourcesync.change_rules import (
-    LENGTH_END,
-    LINKS,
-    TEXT_CHARACTERS,
-    URI_CHARACTERS,
-)
+from rsnotify.resourcesync.change_rules import LENGTH_END, LINKS, TEXT_CHARACTERS, URI_CHARACTERS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
 

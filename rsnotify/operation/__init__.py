@@ -11,13 +11,7 @@ from rsnotify.journal.coordination import Bell
 from rsnotify.loops import Loop
 from rsnotify.operation.health import Health, Writable, WritableParts
 from rsnotify.operation.metrics import Metrics
-from rsnotify.operation.reports import (
-    EventLoopDelay,
-    Identity,
-    Peers,
-    ThisProcess,
-    Watched,
-)
+from rsnotify.operation.reports import EventLoopDelay, Identity, Peers, ThisProcess, Watched
 from rsnotify.operation.status import Overview, Status
 from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access

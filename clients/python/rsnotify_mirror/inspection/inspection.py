@@ -39,13 +39,7 @@ from rsnotify_mirror.inspection.relations import (
     intervals_apart,
     named_in,
 )
-from rsnotify_mirror.inspection.samples import (
-    TOKEN_NEEDED,
-    Bounds,
-    Checked,
-    Samples,
-    chosen,
-)
+from rsnotify_mirror.inspection.samples import TOKEN_NEEDED, Bounds, Checked, Samples, chosen
 from rsnotify_mirror.inspection.samples import linked as linked_resources
 
 SOCKETS = ("ws://", "wss://")
