@@ -319,7 +319,7 @@ class Channels:
     ) -> ChannelEntry:
         """Where a reader begins, and the address for which it counts."""
         entry = channel_entry(connection, wanted, cursors, admitted)
-        return entry._replace(address=self._access.asker(connection))
+        return entry._replace(address=self._access.client_address(connection))
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
         """Refuse a peer that may not read all of these channels."""
@@ -333,7 +333,8 @@ class Channels:
         records = [self._hub.record(name) for name in names]
         is_private = any(record.private for record in records)
         self._check_origin(connection, is_private=is_private)
-        self.limits.check(self._access.asker(connection), [each.channel for each in wanted])
+        address = self._access.client_address(connection)
+        self.limits.check(address, [each.channel for each in wanted])
         return Admitted(records, max(tokens))  # one token for all, empty where none was needed
 
     def _check_origin(self, connection: HTTPConnection, *, is_private: bool) -> None:

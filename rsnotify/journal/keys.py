@@ -114,10 +114,10 @@ def of_share(share: int, *parts: str) -> str:
 
 
 def counted(of: str, name: str) -> str:
-    """Sorted set of the subscriptions that count for this callback host, or this asker."""
+    """Sorted set of the subscriptions that count for this callback host, or this client address."""
     return f"rsnotify:subscriptions:of-{of}:{name}"
 
 
-def asker(address: str) -> str:
-    """Sorted set of the requests that this address has pending."""
-    return f"rsnotify:subscriptions:asker:{address}"
+def pending_of(address: str) -> str:
+    """Sorted set of the requests that this client address has pending."""
+    return f"rsnotify:subscriptions:pending:{address}"

@@ -54,7 +54,7 @@ def build(parts: Composition) -> ASGIApp:
         ],
         lambda app: cors.around(browsers.around(app)),
     )
-    return AccessLog(app, parts.base_url.asker) if settings.access_log == "on" else app
+    return AccessLog(app, parts.base_url.client_address) if settings.access_log == "on" else app
 
 
 # --- routes --------------------------------------------------------------------------------------

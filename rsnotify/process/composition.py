@@ -90,7 +90,7 @@ class Composition:
         self.access = Access(
             self.stores.tokens,
             token,
-            self.base_url.asker,
+            self.base_url.client_address,
             publishes_per_second=settings.publishes_per_second,
             jwts=self._jwts,
             own_origin=self.base_url.origin,
@@ -315,9 +315,9 @@ class Stores:
         self.subscriptions = Subscriptions(
             self._client,
             pending_per_host=settings.pending_per_host,
-            pending_per_asker=settings.pending_per_asker,
+            pending_per_address=settings.pending_per_asker,
             per_host=settings.subscriptions_per_host,
-            per_asker=settings.subscriptions_per_asker,
+            per_address=settings.subscriptions_per_asker,
         )
 
     def bell(self, name: str = keys.BELL) -> Bell:

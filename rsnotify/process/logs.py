@@ -128,9 +128,9 @@ STATUS_OF = {"websocket.accept": 101, "websocket.close": 403}
 class AccessLog:
     """The application, with a line for each of its answers."""
 
-    def __init__(self, app: ASGIApp, asker: Callable[[HTTPConnection], str]) -> None:
+    def __init__(self, app: ASGIApp, client_address: Callable[[HTTPConnection], str]) -> None:
         self._app = app
-        self._asker = asker
+        self._client_address = client_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = monotonic(), 0
@@ -145,7 +145,7 @@ class AccessLog:
             await self._app(scope, receive, noting)
         finally:
             fields = {
-                "peer": self._asker(HTTPConnection(scope)),
+                "peer": self._client_address(HTTPConnection(scope)),
                 "method": scope.get("method", "WEBSOCKET"),
                 "path": without_tokens(_printable(scope["path"])),
                 "status": status,

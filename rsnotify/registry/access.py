@@ -54,7 +54,7 @@ IN_ADDRESS = f"{UNKNOWN}; the admin token does not count in an address"
 JWT = "jwt:"
 """What the keys of JWTs begin with; those of our tokens are hexadecimal."""
 
-Asker = Callable[[HTTPConnection], str]
+ClientAddressOf = Callable[[HTTPConnection], str]
 OriginOf = Callable[[HTTPConnection], str]
 
 
@@ -99,7 +99,7 @@ class Access:
         self,
         tokens: Tokens,
         admin_token: str,
-        asker: Asker = peer_address,
+        client_address: ClientAddressOf = peer_address,
         *,
         publishes_per_second: int = PUBLISHES_PER_SECOND,
         jwts: JwtJudge | None = None,
@@ -108,7 +108,7 @@ class Access:
     ) -> None:
         self._tokens = tokens
         self._admin_token = admin_token.encode()
-        self.asker = asker
+        self.client_address = client_address
         """Finds the address of a peer, for the limits per address."""
         self._jwts = jwts
         self.own_origin = own_origin
@@ -235,7 +235,7 @@ class Access:
     async def visible_sets(
         self, connection: HTTPConnection, sets: Iterable[SetRecord]
     ) -> list[SetRecord]:
-        """Those that the asker may know of: public ones, and those that the token names."""
+        """Those that the client may know of: public ones, and those that the token names."""
         sent = self._sent(connection)
         if sent is None:
             return [each for each in sets if not each.private]
@@ -313,7 +313,7 @@ class Access:
 
     def _address_to_check(self, connection: HTTPConnection, sent: SentToken) -> str:
         """The address that the token came from; `TooMany` if it may not be checked now."""
-        address = self.asker(connection)
+        address = self.client_address(connection)
         wait = self._throttle.seconds_to_wait(address, sent.secret)
         if wait > 0:
             seconds = ceil(wait)

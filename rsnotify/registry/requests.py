@@ -71,22 +71,22 @@ class BaseUrl:
             return ""
         return f"{parts.scheme}://{parts.netloc}"
 
-    def asker(self, request: "HTTPConnection") -> str:
+    def client_address(self, request: "HTTPConnection") -> str:
         """The address to which limits apply: the peer's, or the one behind trusted proxies."""
         host = peer_of(request)
         if not self._trusted:
-            return _asker(host)
+            return _counted_address(host)
         for forwarded in _forwarded_for(request):
             if not self._trusts(host):
                 break
             if _address(forwarded) is None:
                 break  # a name, or hidden: only the proxy is known
             host = forwarded
-        return _asker(host)
+        return _counted_address(host)
 
     def counted_as(self, host: str) -> str | None:
         """The address for which a connection counts; None for that of a trusted proxy."""
-        return None if self._trusts(host) else _asker(host)
+        return None if self._trusts(host) else _counted_address(host)
 
     def _trusts(self, host: str) -> bool:
         if not self._trusted:
@@ -102,7 +102,7 @@ def peer_of(connection: "HTTPConnection") -> str:
 
 
 @lru_cache(4096)
-def _asker(host: str) -> str:
+def _counted_address(host: str) -> str:
     address = _address(host)
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address), 64), strict=False))

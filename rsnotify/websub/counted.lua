@@ -1,5 +1,5 @@
--- Count a subscription for one callback host, or one asker, unless they have too many: one atomic step. One
--- that counts already is answered yes.
+-- Count a subscription for one callback host, or one client address, unless it has too many: one atomic step.
+-- A subscription that counts already is answered yes.
 --
 -- KEYS  1 counted (sorted set: subscription -> the second in which it ceases to count)
 -- ARGV  1 subscription   2 how many may count   3 for how many seconds it counts

@@ -138,7 +138,7 @@ class WebSubEndpoint:
             lease_seconds=asked.lease_seconds or self._lease_seconds,
             by_token=record.private,
             token=token,
-            asker=self._base_url.asker(request),
+            client_address=self._base_url.client_address(request),
         )
 
     async def _has_subscribed(self, request: HttpRequest, asked: SubscriptionRequest) -> bool:

@@ -110,7 +110,7 @@ class PendingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     by_token: bool = False
     token: str = ""
-    asker: str = ""
+    client_address: str = ""
 
     @property
     def channel(self) -> ChannelName:
@@ -133,7 +133,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     secret: str | None = None
     by_token: bool = False  # the subscriber may read the set if it is private
     token: str = ""  # the key of its token: the subscription ends when that is revoked
-    asker: str = ""  # the address that it counts for
+    client_address: str = ""  # that of its request, for which it counts
 
     @property
     def channel(self) -> ChannelName:
@@ -219,7 +219,7 @@ def confirmed(
         secret=request.secret,
         by_token=request.by_token,
         token=request.token,
-        asker=request.asker,
+        client_address=request.client_address,
     )
 
 

@@ -95,38 +95,38 @@ _KNOWN = 1  # an answer of the script
 class SubscriptionCounts:
     """The limits for strangers: a subscription makes the hub call somebody at each change."""
 
-    def __init__(self, client: Client, *, per_host: int, per_asker: int) -> None:
+    def __init__(self, client: Client, *, per_host: int, per_address: int) -> None:
         self._client = client
         self._per_host = per_host
-        self._per_asker = per_asker
+        self._per_address = per_address
         self._over: list[tuple[str, str]] = []  # keys and ids of those that have ended
 
     async def admit(self, request: PendingRequest) -> bool:
         """Count a request to subscribe; False if it counts already, as a renewal does.
 
-        `TooMany` if its host or its asker has too many.
+        `TooMany` if its host or its address has too many.
         """
-        id_, host, asker = request.subscription_id, authority(request.callback), request.asker
+        id_, host = request.subscription_id, authority(request.callback)
         of_host = keys.counted("host", host)
         known = await self._count(of_host, id_, self._per_host, PENDING_SECONDS)
         if not known:
             raise _too_many(f"{host} has {self._per_host}", "HOST")
-        of_asker = keys.counted("asker", asker)
-        if not await self._count(of_asker, id_, self._per_asker, PENDING_SECONDS):
+        of_address = keys.counted("address", request.client_address)
+        if not await self._count(of_address, id_, self._per_address, PENDING_SECONDS):
             if known != _KNOWN:
                 self._over.append((of_host, id_))
-            raise _too_many(f"your address has {self._per_asker}", "ASKER")
+            raise _too_many(f"your address has {self._per_address}", "ASKER")
         return known != _KNOWN
 
     async def confirm(self, id_: str, subscription: Subscription, seconds: int) -> None:
         """It counts for as long as its lease; if this is not written, until `PENDING_SECONDS`."""
         with suppress(TryAgain):
-            for key in _keys(subscription.callback, subscription.asker):
+            for key in _keys(subscription):
                 await self._count(key, id_, UNLIMITED, seconds, is_confirmed=True)
 
-    def end(self, id_: str, callback: str, asker: str) -> None:
+    def end(self, id_: str, counted: PendingRequest | Subscription) -> None:
         """It counts no longer; written by `settle`."""
-        self._over += [(key, id_) for key in _keys(callback, asker)]
+        self._over += [(key, id_) for key in _keys(counted)]
 
     async def settle(self) -> None:
         """Write down which ones count no longer."""
@@ -150,10 +150,10 @@ class SubscriptionCounts:
         return int(await _COUNTED.run(self._client, [key], *arguments))
 
 
-def _keys(callback: str, asker: str) -> Iterator[str]:
-    yield keys.counted("host", authority(callback))
-    if asker:
-        yield keys.counted("asker", asker)
+def _keys(counted: PendingRequest | Subscription) -> Iterator[str]:
+    yield keys.counted("host", authority(counted.callback))
+    if counted.client_address:
+        yield keys.counted("address", counted.client_address)
 
 
 def _too_many(who: str, setting: str) -> TooMany:
@@ -193,7 +193,7 @@ def share_keys(share: int, host: str = "") -> list[str]:
 
 def digest(request: PendingRequest) -> str:
     """Equal requests have equal digests: the same request again is nothing new."""
-    same = msgspec.structs.replace(request, asker="")
+    same = msgspec.structs.replace(request, client_address="")
     return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
 
 
@@ -226,7 +226,7 @@ def read_requests(stored: Mapping[bytes, bytes]) -> dict[str, PendingRequest]:
 
 SCRIPT, _ADMIT = Script("websub/subscriptions.lua"), Script("websub/admit.lua")
 
-ASKER_SECONDS = 600  # a request that is still pending after this no longer counts for its asker
+ADDRESS_SECONDS = 600  # a request that is still pending after this no longer counts for its address
 
 
 class Subscriptions:
@@ -237,17 +237,17 @@ class Subscriptions:
         client: Client,
         *,
         pending_per_host: int,
-        pending_per_asker: int,
+        pending_per_address: int,
         per_host: int = UNLIMITED,
-        per_asker: int = UNLIMITED,
+        per_address: int = UNLIMITED,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._client = client
         self.heartbeats = Heartbeats(client, clock)
         self._me = self.heartbeats.me
         self._pending_per_host = pending_per_host
-        self._pending_per_asker = pending_per_asker
-        self.counts = SubscriptionCounts(client, per_host=per_host, per_asker=per_asker)
+        self._pending_per_address = pending_per_address
+        self.counts = SubscriptionCounts(client, per_host=per_host, per_address=per_address)
         self._clock = clock
         self._kept: Recent[Stored] = Recent()  # verified by this process
         self._ended: Recent[Subscription] = Recent()
@@ -260,17 +260,17 @@ class Subscriptions:
         if request.order in ("remove", "retry"):  # the hub asks itself
             await self._put(request, id_, UNLIMITED)
         else:
-            await self._admit(request.asker, id_)
+            await self._admit(request.client_address, id_)
             await self._put_admitted(request, id_)
         await self._client.publish(keys.SUBSCRIPTIONS_BELL, str(share_of(request.callback)))
 
-    async def _admit(self, asker: str, id_: str) -> None:
-        limits = self._pending_per_asker, ASKER_SECONDS
-        if not await _ADMIT.run(self._client, [keys.asker(asker)], id_, *limits):
+    async def _admit(self, address: str, id_: str) -> None:
+        limits = self._pending_per_address, ADDRESS_SECONDS
+        if not await _ADMIT.run(self._client, [keys.pending_of(address)], id_, *limits):
             raise TooMany("too many of your requests are waiting for their verification")
 
     async def _put_admitted(self, request: PendingRequest, id_: str) -> None:
-        """It goes on counting for its asker only if it is pending."""
+        """It goes on counting for its address only if it is pending."""
         is_counted = False
         try:
             if request.order == "subscribe":
@@ -279,12 +279,12 @@ class Subscriptions:
         except (Unanswered, TooFewReplicas):  # it may be pending
             raise
         except Exception:
-            await self._dismiss(request.asker, id_)
+            await self._dismiss(request.client_address, id_)
             if is_counted:
-                self.counts.end(request.subscription_id, request.callback, request.asker)
+                self.counts.end(request.subscription_id, request)
             raise
         if not is_new:
-            await self._dismiss(request.asker, id_)
+            await self._dismiss(request.client_address, id_)
 
     async def _put(self, request: PendingRequest, id_: str, limit: int) -> bool:
         """False if the same request is pending already."""
@@ -296,9 +296,9 @@ class Subscriptions:
             raise TooMany(f"too many verifications are pending for {host}")
         return bool(done)
 
-    async def _dismiss(self, asker: str, id_: str) -> None:
+    async def _dismiss(self, address: str, id_: str) -> None:
         with suppress(TryAgain):  # then it counts until its time is over
-            await self._client.zrem(keys.asker(asker), id_)
+            await self._client.zrem(keys.pending_of(address), id_)
 
     async def now(self) -> Position:
         return await redis_now(self._client)
@@ -406,8 +406,8 @@ class Subscriptions:
             await self.counts.confirm(
                 request.subscription_id, keep.subscription, request.lease_seconds
             )
-        if request.asker:
-            await self._dismiss(request.asker, id_)
+        if request.client_address:
+            await self._dismiss(request.client_address, id_)
         return bool(done)
 
     async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
@@ -449,7 +449,7 @@ class Subscriptions:
         """It must not come back with an older Redis."""
         self._ended.note(id_, subscription, self._clock())
         self._kept.forget(id_)
-        self.counts.end(id_, subscription.callback, subscription.asker)
+        self.counts.end(id_, subscription)
 
     def remembered(self) -> tuple[dict[str, Stored], dict[str, Subscription]]:
         """What this process has verified, and what it has ended, within the last minute."""

@@ -198,7 +198,7 @@ class Verifier:
         done = await self._store.finish_request(id_, request, keep=keep, drop=drop)
         is_unwanted = request.order == "subscribe" and keep is None
         if is_unwanted and request.subscription_id not in share.subscribers:
-            self._store.counts.end(request.subscription_id, request.callback, request.asker)
+            self._store.counts.end(request.subscription_id, request)
         share.verifications.pop(id_, None)
         share.unwritten.pop(request.subscription_id, None)
         share.finished.add(id_)

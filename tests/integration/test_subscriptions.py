@@ -24,9 +24,11 @@ SHARE = share_of(CALLBACK)
 
 
 def subscriptions(
-    client: Client, per_host: int = 10, per_asker: int = 10, **options: Any
+    client: Client, per_host: int = 10, per_address: int = 10, **options: Any
 ) -> Subscriptions:
-    return Subscriptions(client, pending_per_host=per_host, pending_per_asker=per_asker, **options)
+    return Subscriptions(
+        client, pending_per_host=per_host, pending_per_address=per_address, **options
+    )
 
 
 def request(order: str = "subscribe", callback: str = CALLBACK, **fields: object) -> PendingRequest:
@@ -196,10 +198,10 @@ async def test_a_renewal_leaves_the_progress_as_it_is(client: Client) -> None:
 async def test_the_same_request_is_pending_once_until_it_is_settled(client: Client) -> None:
     store = subscriptions(client)
     await store.claim([SHARE])
-    for asker in ("1.1.1.1", "2.2.2.2"):
-        await store.ask(request(asker=asker))
+    for address in ("1.1.1.1", "2.2.2.2"):
+        await store.ask(request(client_address=address))
     (id_,) = await pending(store)
-    await store.finish_request(id_, request(asker="1.1.1.1"))
+    await store.finish_request(id_, request(client_address="1.1.1.1"))
     await store.ask(request())
     assert len(await pending(store)) == 1
 
@@ -214,40 +216,42 @@ async def test_subscribing_again_after_unsubscribing_is_another_request(client: 
 
 
 async def test_a_settled_request_no_longer_counts(client: Client) -> None:
-    store = subscriptions(client, per_host=1, per_asker=1)
+    store = subscriptions(client, per_host=1, per_address=1)
     await store.claim([SHARE])
-    await store.ask(request(asker="1.1.1.1"))
+    await store.ask(request(client_address="1.1.1.1"))
     with pytest.raises(TooMany, match=r"callback\.test:80"):
-        await store.ask(request(callback=CALLBACK + "2", asker="2.2.2.2"))
+        await store.ask(request(callback=CALLBACK + "2", client_address="2.2.2.2"))
     with pytest.raises(TooMany, match="your requests"):
-        await store.ask(request(callback="http://other.test/", asker="1.1.1.1"))
+        await store.ask(request(callback="http://other.test/", client_address="1.1.1.1"))
     (id_,) = await pending(store)
-    await store.finish_request(id_, request(asker="1.1.1.1"))
-    await store.ask(request(callback=CALLBACK + "2", asker="1.1.1.1"))
+    await store.finish_request(id_, request(client_address="1.1.1.1"))
+    await store.ask(request(callback=CALLBACK + "2", client_address="1.1.1.1"))
 
 
-async def test_the_limit_of_an_asker_holds_for_requests_that_come_together(
+async def test_the_limit_of_a_client_address_holds_for_requests_that_come_together(
     client: Client,
 ) -> None:
-    store = subscriptions(client, per_asker=3)
+    store = subscriptions(client, per_address=3)
     wanted = [request(callback=f"http://{number}.test/") for number in range(20)]
     answers = await asyncio.gather(*map(store.ask, wanted), return_exceptions=True)
     assert answers.count(None) == 3
     assert [type(answer) for answer in answers if answer is not None] == [TooMany] * 17
 
 
-async def test_a_request_that_was_not_stored_does_not_count_for_its_asker(client: Client) -> None:
-    store = subscriptions(client, per_asker=1)
+async def test_a_request_that_was_not_stored_does_not_count_for_its_client_address(
+    client: Client,
+) -> None:
+    store = subscriptions(client, per_address=1)
     await client.set(keys.of_share(SHARE, "latest"), "no hash")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
         await store.ask(request())
     await store.ask(request(callback="http://other.test/"))
 
 
-async def test_a_request_that_may_have_been_stored_counts_for_its_asker(
+async def test_a_request_that_may_have_been_stored_counts_for_its_client_address(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = subscriptions(client, per_asker=1)
+    store = subscriptions(client, per_address=1)
     durably = client.durably
 
     async def lose_answer(commands: Any) -> None:
@@ -261,12 +265,12 @@ async def test_a_request_that_may_have_been_stored_counts_for_its_asker(
         await store.ask(request(callback="http://other.test/"))
 
 
-async def test_a_request_that_too_few_replicas_have_counts_for_its_asker(
+async def test_a_request_that_too_few_replicas_have_counts_for_its_client_address(
     client: Client, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 1)
     async with connect(redis_url, replicas=1) as careful:
-        store = subscriptions(careful, per_asker=1)
+        store = subscriptions(careful, per_address=1)
         with pytest.raises(TooFewReplicas):
             await store.ask(request())
         assert len(await pending(store)) == 1
@@ -274,28 +278,28 @@ async def test_a_request_that_too_few_replicas_have_counts_for_its_asker(
             await store.ask(request(callback="http://other.test/"))
 
 
-@pytest.mark.parametrize("answer_of", ["asker:192.0.2.1", '"asker":"192.0.2.1"'])
+@pytest.mark.parametrize("answer_of", ["pending:192.0.2.1", '"client_address":"192.0.2.1"'])
 async def test_a_request_whose_answer_was_lost_is_counted_once(
     way: SlowWay, answer_of: str
 ) -> None:
     """Redis is asked again whether it may be pending, or to let it be."""
     async with connect(way.url) as client:
-        store = subscriptions(client, per_host=2, per_asker=1)
-        await store.ask(request(asker="192.0.2.2"))  # Redis knows the scripts from now on
+        store = subscriptions(client, per_host=2, per_address=1)
+        await store.ask(request(client_address="192.0.2.2"))  # Redis knows the scripts from now on
         way.lose_next_answer(answer_of)
-        await store.ask(request("unsubscribe", asker="192.0.2.1"))
+        await store.ask(request("unsubscribe", client_address="192.0.2.1"))
         assert way.lost == 1
         assert len(await pending(store)) == 2
         with pytest.raises(TooMany, match="your requests"):
-            await store.ask(request(callback="http://other.test/", asker="192.0.2.1"))
+            await store.ask(request(callback="http://other.test/", client_address="192.0.2.1"))
 
 
 @pytest.mark.parametrize("hours_moved", [-1, 1])
-async def test_a_request_counts_for_its_asker_only_for_its_time(
+async def test_a_request_counts_for_its_client_address_only_for_its_time(
     moved_redis: OwnRedis, clock: Clock, hours_moved: int
 ) -> None:
     async with connect(moved_redis.url) as client:
-        store = subscriptions(client, per_asker=1)
+        store = subscriptions(client, per_address=1)
         await store.ask(request())
         clock.move(hours_moved * HOUR)
         await store.ask(request(callback="http://other.test/"))
@@ -305,17 +309,17 @@ async def test_a_subscription_is_remembered_as_soon_as_it_is_stored(client: Clie
     """Whatever fails after that: else nobody could put it back after a failover."""
     store = subscriptions(client)
     await store.claim([SHARE])
-    await store.ask(request(asker="1.1.1.1"))
+    await store.ask(request(client_address="1.1.1.1"))
     (id_,) = await pending(store)
-    await client.set(keys.asker("1.1.1.1"), "no set of requests")
+    await client.set(keys.pending_of("1.1.1.1"), "no set of requests")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
-        await store.finish_request(id_, request(asker="1.1.1.1"), keep=STORED)
+        await store.finish_request(id_, request(client_address="1.1.1.1"), keep=STORED)
     kept, _ = store.remembered()
     assert list(kept.values()) == list((await store.all()).values()) == [STORED]
 
 
 async def test_what_the_operator_wants_is_never_too_much(client: Client) -> None:
-    store = subscriptions(client, per_host=1, per_asker=1)
+    store = subscriptions(client, per_host=1, per_address=1)
     await store.ask(request())
     await store.retry(STORED.subscription)
     await store.deny(STORED.subscription, "because")

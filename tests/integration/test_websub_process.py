@@ -150,7 +150,7 @@ class HubProcess:
     """What looks after the one share of these tests."""
 
     def __init__(self, client: Client, hub: Any = None) -> None:
-        self.store = Hiccups(client, pending_per_host=10, pending_per_asker=10)
+        self.store = Hiccups(client, pending_per_host=10, pending_per_address=10)
         self.store.failing = []
         self.hub: Any = hub or OneSet()
         self.callbacks: Any = Callbacks()
@@ -327,15 +327,15 @@ async def test_what_was_confirmed_later_is_settled_later(process: HubProcess) ->
     assert ID in await process.store.all()
 
 
-async def test_whoever_is_confirmed_is_served_though_its_asker_is_not_dismissed(
+async def test_whoever_is_confirmed_is_served_though_its_client_address_is_not_dismissed(
     process: HubProcess, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def is_away(*_: object) -> None:
-        raise TryAgain("the node of the asker is away")
+        raise TryAgain("the node of the address is away")
 
     await process.begin()
     monkeypatch.setattr(client, "zrem", is_away)
-    await process.store.ask(msgspec.structs.replace(REQUEST, asker="192.0.2.1"))
+    await process.store.ask(msgspec.structs.replace(REQUEST, client_address="192.0.2.1"))
     await process.take_in()
     assert list(process.share.subscribers) == [ID]
 

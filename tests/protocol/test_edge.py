@@ -193,7 +193,9 @@ async def test_after_many_wrong_tokens_an_address_waits_with_a_right_one_too(
 # --- who asks for subscriptions ------------------------------------------------------------------
 
 
-async def test_behind_a_trusted_proxy_each_asker_has_a_quota_of_its_own(hub: RunningHub) -> None:
+async def test_behind_a_trusted_proxy_each_client_address_has_a_quota_of_its_own(
+    hub: RunningHub,
+) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 

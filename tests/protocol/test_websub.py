@@ -178,7 +178,9 @@ async def hangs(asked, writer) -> None:
     await writer.wait_closed()
 
 
-async def test_pending_verifications_are_capped_per_callback_host_and_per_asker(tmp_path) -> None:
+async def test_pending_verifications_are_capped_per_callback_host_and_client_address(
+    tmp_path,
+) -> None:
     settings = {"pending_per_host": "3", "pending_per_asker": "5", "callback_private": "allow"}
     async with (
         RunningHub(tmp_path / "data", **settings) as hub,
@@ -203,7 +205,7 @@ async def test_pending_verifications_are_capped_per_callback_host_and_per_asker(
         ({"subscriptions_per_asker": "3"}, "ASKER"),
     ],
 )
-async def test_a_host_and_an_asker_have_so_many_subscriptions_and_no_more(
+async def test_a_host_and_a_client_address_have_so_many_subscriptions_and_no_more(
     tmp_path, limits, who
 ) -> None:
     async with (
@@ -247,7 +249,7 @@ async def test_a_host_and_an_asker_have_so_many_subscriptions_and_no_more(
 
 
 async def test_whoever_is_at_the_limit_takes_nothing_from_others(tmp_path) -> None:
-    """One callback that answers and one asker behind a proxy, beside strangers at their limit."""
+    """One callback that answers and one client behind a proxy, beside strangers at their limit."""
     settings = {
         "callback_private": "allow",
         "subscriptions_per_asker": "40",
@@ -259,9 +261,9 @@ async def test_whoever_is_at_the_limit_takes_nothing_from_others(tmp_path) -> No
         Receiver() as honest,
     ):
 
-        async def asked(callback: str, asker: str) -> int:
+        async def asked(callback: str, address: str) -> int:
             form = {"hub.mode": "subscribe", "hub.topic": topic(hub), "hub.callback": callback}
-            headers = {"Authorization": "", "X-Forwarded-For": asker}
+            headers = {"Authorization": "", "X-Forwarded-For": address}
             return (await hub.ask("POST", "/hub", data=form, headers=headers))[0]
 
         for number in range(50):

@@ -55,7 +55,7 @@ def test_the_origin_of_the_hubs_pages_is_that_of_its_base() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peer", "forwarded", "asker"),
+    ("peer", "forwarded", "address"),
     [
         ("192.0.2.1", "203.0.113.9", "192.0.2.1"),
         ("10.1.2.3", "203.0.113.9", "203.0.113.9"),
@@ -73,19 +73,22 @@ def test_the_origin_of_the_hubs_pages_is_that_of_its_base() -> None:
     ],
 )
 def test_behind_a_trusted_proxy_whoever_it_names_asks(
-    peer: str, forwarded: str, asker: str
+    peer: str, forwarded: str, address: str
 ) -> None:
-    assert BaseUrl(None, PROXY).asker(request(peer, x_forwarded_for=forwarded)) == asker
+    assert BaseUrl(None, PROXY).client_address(request(peer, x_forwarded_for=forwarded)) == address
 
 
 def test_without_trusted_proxies_the_peer_asks_whatever_it_says() -> None:
-    assert BaseUrl(None).asker(request("10.1.2.3", x_forwarded_for="203.0.113.9")) == "10.1.2.3"
-    assert BaseUrl(None).asker(request("::ffff:203.0.113.9")) == "203.0.113.9"
+    assert (
+        BaseUrl(None).client_address(request("10.1.2.3", x_forwarded_for="203.0.113.9"))
+        == "10.1.2.3"
+    )
+    assert BaseUrl(None).client_address(request("::ffff:203.0.113.9")) == "203.0.113.9"
 
 
-def test_64_bits_of_an_ipv6_address_are_one_asker() -> None:
+def test_64_bits_of_an_ipv6_address_are_one_client_address() -> None:
     one, same, other = (
-        BaseUrl(None).asker(request(address))
+        BaseUrl(None).client_address(request(address))
         for address in ("2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", "2001:db8:0:1::1")
     )
     assert one == same != other

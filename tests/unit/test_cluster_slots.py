@@ -19,7 +19,7 @@ KEYS_OF_NO_SET = (
     *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_REMOVED, keys.SETS_CHANGED),
     *(keys.SETS_ANNOUNCED, keys.LOADS, keys.CLOCK_HISTORY, keys.WRITABLE, WAITED),
     *(keys.TOKENS, keys.TOKENS_USED, keys.TOKENS_REVOKED, keys.DELIVERERS),
-    keys.asker("::1"),
+    keys.pending_of("::1"),
 )
 
 

@@ -175,7 +175,7 @@ class Resources:
     async def show(self, request: Request) -> Response:
         """One resource, as it is known; without `loc`, how many there are and what is loaded."""
         name = request.path_params["set"]
-        await self._require_asker(request, name)
+        await self._require_right(request, name)
         unknown = request.query_params.keys() - {"loc", "access_token"}
         if unknown:
             raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
@@ -184,7 +184,7 @@ class Resources:
             raise Rejected("loc is given more than once: ask about one resource at a time")
         return JsonResponse(await (self._one(name, locs[0]) if locs else self._all(name)))
 
-    async def _require_asker(self, request: Request, name: str) -> None:
+    async def _require_right(self, request: Request, name: str) -> None:
         """A reader; how far a load is may be asked by those who may send one."""
         record = self._hub.sets.get(name)
         if "loc" in request.query_params:
