@@ -26,7 +26,7 @@ from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
 from rsnotify.http.bounds import LimitedCounts
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.loops import repeat
 from rsnotify.registry.access import Access, origins_that_read
@@ -240,7 +240,7 @@ class Channels:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         access: Access,
         keepalive: Keepalive,
         *,
@@ -248,7 +248,7 @@ class Channels:
         limits: ReaderLimits | None = None,
         reader_input: ReaderInput | None = None,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._access = access
         self._keepalive = keepalive
         self._allowed_origins = allowed_origins
@@ -324,13 +324,13 @@ class Channels:
     async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
         """Refuse a peer that may not read all of these channels."""
         names = [each.channel.set_name for each in wanted]
-        sets = self._hub.sets
+        sets = self._journals.sets
         tokens = [
             await self._access.require_reader(connection, name, sets.get(name)) for name in names
         ]
         for each in wanted:
-            self._hub.feed(each.channel)
-        records = [self._hub.record(name) for name in names]
+            self._journals.feed(each.channel)
+        records = [self._journals.record(name) for name in names]
         is_private = any(record.private for record in records)
         self._check_origin(connection, is_private=is_private)
         address = self._access.client_address(connection)
@@ -371,19 +371,19 @@ class Channels:
         """Refuse a reader that had not joined yet when the readers of its set were closed. A peer
         chooses how long it takes from its admission until it joins."""
         for before in admitted:
-            record = self._hub.record(before.name)
+            record = self._journals.record(before.name)
             if record.created != before.created:
                 raise NoSuchSet(before.name)
             if record.private > before.private:
                 raise BecamePrivate(before.name)
 
     def _enter(self, reader: Reader, entry: ChannelEntry) -> None:
-        places = [(self._hub.feed(name), cursor) for name, cursor in entry.places]
+        places = [(self._journals.feed(name), cursor) for name, cursor in entry.places]
         names = [feed.channel for feed, _ in places]
         self.limits.enter(reader, entry.address, names)
         if entry.is_several:
             leave = self._leave_several
-            several = SeveralChannels(self._hub, self._keepalive, reader, leave, self.sent)
+            several = SeveralChannels(self._journals, self._keepalive, reader, leave, self.sent)
             self._several.add(several)
             several.join(places)
         else:
@@ -400,31 +400,30 @@ class Channels:
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for. A position
         before the set was made means that moment, unless another set had this name before."""
-        feed = self._hub.feed(name)
+        feed = self._journals.feed(name)
         if after is None:
             return feed.tail.head
-        if self._hub.known.is_former(name.set_name, after):
+        if self._journals.known.is_former(name.set_name, after):
             raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
         after = max(after, Position.parse(feed.created))
         if after <= feed.tail.head:
             return after
-        head = await self._hub.head(name)  # another hub process may know newer changes
+        head = await self._journals.head(name)  # another hub process may know newer changes
         check_not_future(after, head, int(time() * MICROSECONDS))
         return min(after, head)
 
     async def servable_cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The cursor; raises if the journal no longer has all changes after the position."""
         cursor = await self.cursor(name, after)
-        await self._hub.reading.after(self._hub.feed(name), cursor)
+        await self._journals.reading.after(self._journals.feed(name), cursor)
         return cursor
 
     def _channel_of(self, feed: Feed) -> ChannelReaders:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            channel = ChannelReaders(
-                self._hub, feed, self._keepalive, self.sent, partial(self._leave, [feed.channel])
-            )
+            leave = partial(self._leave, [feed.channel])
+            channel = ChannelReaders(self._journals, feed, self._keepalive, self.sent, leave)
             self._channels[feed] = channel
         return channel
 

@@ -17,7 +17,7 @@ from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.channels.reader import Keepalive, Reader
 from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, NoSuchSet, Rejected, TryAgain
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 
@@ -60,10 +60,10 @@ class ChannelFollower(Protocol):
     def close(self, code: int, reason: str) -> None: ...
 
 
-async def read_on(hub: Hub, feed: Feed, follower: ChannelFollower) -> Notification | None:
+async def read_on(journals: Journals, feed: Feed, follower: ChannelFollower) -> Notification | None:
     """Read what follows the cursor; None at the head. If that fails, the follower is closed."""
     try:
-        return await hub.reading.after(feed, follower.cursor)
+        return await journals.reading.after(feed, follower.cursor)
     except (Rejected, TryAgain) as error:
         follower.close(error.close_code, error.detail)
     except Exception:
@@ -123,14 +123,14 @@ class ChannelReaders:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         feed: Feed,
         keepalive: Keepalive,
         sent: Sent | None = None,
         on_leave: Callable[[Reader], None] = lambda _: None,
     ) -> None:
         self.pushed = 0
-        self._hub = hub
+        self._journals = journals
         self._feed = feed
         self._keepalive = keepalive
         self._sent = Sent() if sent is None else sent
@@ -271,7 +271,7 @@ class ChannelReaders:
 
     async def _serve_one(self, reader: Reader) -> int:
         """Write what one reader has missed, up to the end of its turn; how many bytes."""
-        found = await read_on(self._hub, self._feed, reader)
+        found = await read_on(self._journals, self._feed, reader)
         if reader not in self._waiting:  # it has left, or was placed again
             return 0
         written = write_turn(self._feed, reader, found, self._sent)

@@ -14,7 +14,7 @@ from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.reader import Keepalive, Reader
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.registry.requests import render_cursors
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
@@ -70,7 +70,7 @@ class SeveralChannels:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         keepalive: Keepalive,
         reader: Reader,
         on_leave: Callable[["SeveralChannels"], None],
@@ -78,7 +78,7 @@ class SeveralChannels:
     ) -> None:
         self.pushed = 0
         self.reader = reader
-        self._hub = hub
+        self._journals = journals
         self._keepalive = keepalive
         self._on_leave = on_leave
         self._sent = Sent() if sent is None else sent
@@ -177,7 +177,7 @@ class SeveralChannels:
             self._serving = None
 
     async def _serve_one(self, member: Member) -> int:
-        found = await read_on(self._hub, member.feed, member)
+        found = await read_on(self._journals, member.feed, member)
         written = write_turn(member.feed, member, found, self._sent)
         if member.cursor < member.feed.tail.head and self.reader.channel is self:
             self._in_line[member] = None

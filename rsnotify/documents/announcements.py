@@ -30,7 +30,7 @@ from rsnotify.documents.snapshots import Snapshot
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claims
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import DAY, DocumentSchedule, Window, last_edge
@@ -199,12 +199,12 @@ class Announcements:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         announced: AnnouncedDescriptions,
         documents: DocumentAnnouncer,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._announced = announced
         self._documents = documents
         self._clock = clock
@@ -229,30 +229,30 @@ class Announcements:
         path, index = resource_list(set_name), None
         if snapshot.parts > 1:
             path = resource_list_part(set_name, snapshot.name, 1)
-            index = self._hub.base_url + resource_list(set_name)
+            index = self._journals.base_url + resource_list(set_name)
         change = Change(
-            self._hub.base_url + path, "created", capability="resourcelist", index=index
+            self._journals.base_url + path, "created", capability="resourcelist", index=index
         )
         await self._publish(set_name, f"snapshot-{snapshot.name}", [change])
         await self.documents_changed(set_name)
 
     async def archive_grew(self, set_name: str, snapshot: Snapshot, *, is_new: bool) -> None:
         """Announce that the Resource List Archive has got what this snapshot replaced."""
-        loc = self._hub.base_url + resource_list_archive(set_name)
+        loc = self._journals.base_url + resource_list_archive(set_name)
         change = Change(loc, "created" if is_new else "updated", capability="resourcelist-archive")
         await self._publish(set_name, f"archive-{snapshot.name}", [change])
 
     async def documents_changed(self, set_name: str) -> None:
         """Announce what the set offers, if that has changed."""
         with suppress(NoSuchSet):  # removed meanwhile
-            await self._documents.announce(self._hub.record(set_name), self._publish)
+            await self._documents.announce(self._journals.record(set_name), self._publish)
 
     async def archives_to_announce(self, names: Sequence[str]) -> list[str]:
         """The sets whose Change List Archive may have grown."""
-        sets = self._hub.sets
+        sets = self._journals.sets
         self._documents.forget_others(sets)
-        changed = [sets[name] for name in names if name in sets and self._hub.has_changed(name)]
-        return await self._documents.archives_to_announce(changed)
+        changed = [name for name in names if name in sets and self._journals.has_changed(name)]
+        return await self._documents.archives_to_announce([sets[name] for name in changed])
 
     async def set_made(self, record: SetRecord) -> None:
         await self._set_changed(record, "created")
@@ -264,7 +264,7 @@ class Announcements:
 
     async def _set_changed(self, record: SetRecord, change: str) -> None:
         key = f"set-{change}-{record.name}-{record.edited}"
-        loc = self._hub.base_url + capability_list(record.name)
+        loc = self._journals.base_url + capability_list(record.name)
         await self._publish(record.name, key, [Change(loc, change, capability="capabilitylist")])
 
     async def keep_description_announced(self) -> None:
@@ -283,9 +283,9 @@ class Announcements:
 
     async def announce_description(self) -> None:
         """Announce the Source Description now, on the channel of every set."""
-        began, described, names = self._clock(), self._described(), list(self._hub.sets)
+        began, described, names = self._clock(), self._described(), list(self._journals.sets)
         key = f"description-{described.version}-{described.digest}"
-        loc = self._hub.base_url + SOURCE_DESCRIPTION
+        loc = self._journals.base_url + SOURCE_DESCRIPTION
         changes = [Change(loc, "updated", capability="description")]
         for start in range(0, len(names), SETS_AT_ONCE):
             some = names[start : start + SETS_AT_ONCE]
@@ -296,7 +296,7 @@ class Announcements:
 
     def _described(self) -> DescriptionVersion:
         """What the Source Description says of the sets, as of the newest version."""
-        changed = self._hub.known.number, self._hub.known.changed
+        changed = self._journals.known.number, self._journals.known.changed
         if self._described_last[0] != changed:
             self._described_last = changed, self._describe()
         return self._described_last[1]
@@ -305,14 +305,14 @@ class Announcements:
         """The sets that the description names: the public ones."""
         named = sorted(
             f"{record.name} {record.describedby or ''}{' ws' if record.sockets_first else ''}"
-            for record in self._hub.sets.values()
+            for record in self._journals.sets.values()
             if not record.private
         )
         digest = blake2b("\n".join(named).encode(), digest_size=12).hexdigest()
-        return DescriptionVersion(self._hub.known.number, digest)
+        return DescriptionVersion(self._journals.known.number, digest)
 
     def _of_list(self, set_name: str, from_: Position, change: str) -> Change:
-        base = self._hub.base_url
+        base = self._journals.base_url
         return Change(
             base + change_list(set_name, from_),
             change,
@@ -323,4 +323,4 @@ class Announcements:
     async def _publish(self, set_name: str, key: str, changes: Iterable[Change]) -> None:
         submission = Submission([fragment_of(change) for change in changes], f"hub {key}")
         with suppress(NoSuchSet):  # the set has been removed meanwhile: nobody listens
-            await self._hub.publish(ChannelName(set_name, "framework"), submission)
+            await self._journals.publish(ChannelName(set_name, "framework"), submission)

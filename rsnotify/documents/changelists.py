@@ -43,7 +43,7 @@ from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected
 from rsnotify.journal.cache import Cache, Tail
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.window import (
     DAY,
     JournalRecord,
@@ -193,7 +193,7 @@ class ChangeListEndpoints:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         admission: SetAdmission,
         windows: Windows,
         stretches: Stretches,
@@ -202,14 +202,14 @@ class ChangeListEndpoints:
         period: int,
         index_days: int,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._admission = admission
         self._windows = windows
         self._stretches = stretches
         self._pages = pages
         self._period = period
         self._index_days = index_days
-        self._lists = OpenLists(hub.cache)
+        self._lists = OpenLists(journals.cache)
         self._kept = KeptDocuments()
         self._warming: SingleFlight[str, None] = SingleFlight("warming")
 
@@ -220,7 +220,7 @@ class ChangeListEndpoints:
         asked = query_of(request, CHANGE_LIST)
         after = parse_start(asked)
         requested = await self._admission.admit(request, LIST_FORMS)
-        if after is not None and self._hub.known.is_former(requested.name, after):
+        if after is not None and self._journals.known.is_former(requested.name, after):
             raise gone(requested)
         if _asks_for_page(asked) or (after is not None and self._pages.are_short):
             bounds = bounds_of(await self._windows.span(requested.name))
@@ -285,10 +285,10 @@ class ChangeListEndpoints:
 
     def _known(self, set_name: str, record: JournalRecord, until: Position) -> OpenList:
         """The list in memory, grown by all that the tail has."""
-        feed = self._hub.feed(ChannelName(set_name, "change"))
+        feed = self._journals.feed(ChannelName(set_name, "change"))
         kept = self._lists.of(set_name, record, feed.losses)
         kept.grow_from_tail(feed.tail, until)
-        self._hub.cache.use(feed)  # so that the tail is kept for the next poll
+        self._journals.cache.use(feed)  # so that the tail is kept for the next poll
         self._lists.used(set_name, kept)
         return kept
 

@@ -16,7 +16,7 @@ from time import monotonic
 from rsnotify.documents.announcements import Announcements
 from rsnotify.documents.snapshots import Snapshot, Snapshots, take_snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import (
     DAY,
@@ -93,16 +93,18 @@ Look = Callable[[Sequence[str]], Awaitable[Mapping[str, float | None]]]
 class DueSets:
     """Knows when a chore must look at each set next."""
 
-    def __init__(self, hub: Hub, *, growth_waits: bool, clock: Callable[[], float] = monotonic):
-        self._hub = hub
+    def __init__(
+        self, journals: Journals, *, growth_waits: bool, clock: Callable[[], float] = monotonic
+    ):
+        self._journals = journals
         self._growth_waits = growth_waits  # for what is planned already
         self._clock = clock
         self.due = Due()
-        self._grown = hub.feeds.note_growth()
+        self._grown = journals.feeds.note_growth()
         self._records: dict[str, SetRecord] = {}  # as they were planned
         self._version = NONE_SEEN
         self._offset: float | None = None  # of the clock that all hub processes share
-        hub.repairing.recover.append(self.look_at_all)
+        journals.repairing.recover.append(self.look_at_all)
 
     async def look_at_all(self) -> None:
         """Redis may have lost what was done for any set: all are as new in the next round, also if
@@ -125,16 +127,16 @@ class DueSets:
         grown = [each for each in self._grown if not (self._growth_waits and each in self.due)]
         self._grown.clear()
         self.due.plan_by(grown, self._clock())
-        version = self._hub.known.number, self._hub.known.changed
+        version = self._journals.known.number, self._journals.known.changed
         if version != self._version:
             self._version = version
-            before, self._records = self._records, dict(self._hub.sets)
+            before, self._records = self._records, dict(self._journals.sets)
             changed = [name for name, new in self._records.items() if before.get(name) != new]
             self.due.plan_by(changed, self._clock())
 
     def _is_worth_it(self, name: str) -> bool:
         """Whether a change was published to the set: else there is nothing to close or to list."""
-        return name in self._hub.sets and self._hub.has_changed(name)
+        return name in self._journals.sets and self._journals.has_changed(name)
 
     def _plan_again(self, name: str, seconds: float | None) -> None:
         if seconds is None:
@@ -201,22 +203,22 @@ class Upkeep:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         windows: Windows,
         snapshots: Snapshots,
         announcements: Announcements,
         pack: Pack,
         schedule: DocumentSchedule,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._windows = windows
         self._snapshots = snapshots
         self.announcements = announcements
         self._pack = pack
         self._schedule = schedule
         self._requested: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
-        self._windows_due = DueSets(hub, growth_waits=False)
-        self._snapshots_due = DueSets(hub, growth_waits=True)
+        self._windows_due = DueSets(journals, growth_waits=False)
+        self._snapshots_due = DueSets(journals, growth_waits=True)
         self._old, self._archives = InTurn(), InTurn()
 
     def loops(self) -> dict[str, Loop]:
@@ -294,7 +296,7 @@ class Upkeep:
 
     async def delete_old(self) -> None:
         """Trim the streams of the next sets where they are packed, and delete what is too old."""
-        await self._old.round(self._hub.sets, self._delete_old_of)
+        await self._old.round(self._journals.sets, self._delete_old_of)
 
     async def _delete_old_of(self, names: Sequence[str]) -> None:
         history = await self._windows.clock_history()
@@ -316,7 +318,7 @@ class Upkeep:
 
     async def announce_archives(self) -> None:
         """Announce the archives of the next sets: time alone moves Change Lists into them."""
-        await self._archives.round(self._hub.sets, self._announce_archives_of)
+        await self._archives.round(self._journals.sets, self._announce_archives_of)
 
     async def _announce_archives_of(self, names: Sequence[str]) -> None:
         async def announce(name: str, _: JournalRecord, __: Position) -> None:
@@ -347,7 +349,7 @@ class Upkeep:
 
     async def _keep_snapshots_of(self, names: Sequence[str]) -> Again:
         # A Source that publishes its own Resource List needs none from the hub.
-        sets = self._hub.sets
+        sets = self._journals.sets
         names = [name for name in names if name in sets and sets[name].resourcelist is None]
         newest = await self._snapshots.newest_of(names)
 

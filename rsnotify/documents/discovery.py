@@ -32,7 +32,7 @@ from rsnotify.documents.responses import (
     rendered_response,
 )
 from rsnotify.documents.snapshots import Snapshot, Snapshots
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window
 from rsnotify.journal.windows import Windows
@@ -136,8 +136,8 @@ class Template(NamedTuple):
 class KeptDescription:
     """Renders Source Descriptions, and keeps those that were asked for lately."""
 
-    def __init__(self, hub: Hub, describedby: str | None) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, describedby: str | None) -> None:
+        self._journals = journals
         self._describedby = describedby
         self._rendering = SingleFlight[tuple[int, str], Template]("Source Description")
         self._templates: dict[str, Template] = {}  # by form
@@ -145,7 +145,7 @@ class KeptDescription:
 
     async def template(self, form: Form) -> Template:
         """The description of the sets as they are known now."""
-        revision, kept = self._hub.known.revision, self._templates.get(form.name)
+        revision, kept = self._journals.known.revision, self._templates.get(form.name)
         if kept is not None and kept.revision == revision:
             return kept
         key = revision, form.name
@@ -165,10 +165,10 @@ class KeptDescription:
         return [document]
 
     async def _render(self, form: Form) -> Template:
-        revision, changed = self._hub.known.revision, self._hub.known.changed
+        revision, changed = self._journals.known.revision, self._journals.known.changed
         frame = source_description(BASE, (), self._describedby)
         parts = []
-        for some in slices(public_sets(self._hub)):
+        for some in slices(public_sets(self._journals)):
             sets = [capabilities_of(record) for record in some]
             entries = source_description(BASE, sets, None).entries
             is_xml = form is XML
@@ -189,9 +189,9 @@ class KeptDescription:
         return template
 
 
-def public_sets(hub: Hub) -> list[SetRecord]:
+def public_sets(journals: Journals) -> list[SetRecord]:
     """The records by name."""
-    public = [record for record in hub.sets.values() if not record.private]
+    public = [record for record in journals.sets.values() if not record.private]
     return sorted(public, key=lambda record: record.name)
 
 
@@ -200,7 +200,7 @@ class Discovery:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         admission: SetAdmission,
         base_url: BaseUrl,
         offers: Offers,
@@ -208,12 +208,12 @@ class Discovery:
         *,
         describedby: str | None,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._admission = admission
         self._base_url = base_url
         self._offers = offers
         self._snapshots = snapshots
-        self._description = KeptDescription(hub, describedby)
+        self._description = KeptDescription(journals, describedby)
         self._robots = Costly[str]("robots.txt")
 
     async def description(self, request: Request) -> Response:
@@ -230,14 +230,14 @@ class Discovery:
 
     async def robots(self, request: Request) -> Response:
         base = self._base_url.base(request)
-        key, seconds = f"{self._hub.known.revision} {base}", kept_seconds(len(self._hub.sets))
-        work = partial(self._write_robots, base)
+        key, work = f"{self._journals.known.revision} {base}", partial(self._write_robots, base)
+        seconds = kept_seconds(len(self._journals.sets))
         return PlainTextResponse(await self._robots.result(key, work, seconds))
 
     async def _write_robots(self, base: str) -> str:
         """Write robots.txt, without the hub's Resource Lists whose records cannot be read."""
         found: list[str] = []
-        for some in slices(public_sets(self._hub)):
+        for some in slices(public_sets(self._journals)):
             newest = await self._snapshots.newest_of([record.name for record in some])
             lists = (capabilities_of(each, newest.get(each.name)).resourcelist for each in some)
             found += filter(None, lists)

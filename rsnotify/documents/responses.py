@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.access import Access
 from rsnotify.registry.requests import BaseUrl, Query, parse_query
@@ -305,17 +305,17 @@ class RequestedSet(NamedTuple):
 class SetAdmission:
     """Admits requests to sets."""
 
-    def __init__(self, hub: Hub, access: Access, base_url: BaseUrl) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, access: Access, base_url: BaseUrl) -> None:
+        self._journals = journals
         self._access = access
         self._base_url = base_url
 
     async def admit(self, request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> RequestedSet:
         name = request.path_params["set"]
-        await self._access.require_reader(request, name, self._hub.sets.get(name))
-        record = self._hub.record(name)
+        await self._access.require_reader(request, name, self._journals.sets.get(name))
+        record = self._journals.record(name)
         base, form = self._base_url.base(request), form_of(request, forms)
-        return RequestedSet(name, record, base, form, self._hub.record)
+        return RequestedSet(name, record, base, form, self._journals.record)
 
 
 def query_of(request: Request, known: Sequence[str]) -> Query:

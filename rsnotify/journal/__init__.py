@@ -1,9 +1,9 @@
 """The journals: what was published, in order, and everything that follows it.
 
-`hub.Hub` is the face. A publish goes `hub` → `appends` → `append.lua` and is answered. `following`
-pushes what was appended here to the feeds (`feed`), from memory; the bell (`coordination`) wakes
-the other processes, whose `following` reads it first. A reader that is behind asks `reading`: from
-memory, from the stream, or from packed windows.
-`healing` and `repairing` notice that Redis has lost changes, and put them back.
+`journals.Journals` is the face. A publish goes `journals` → `appends` → `append.lua`, and is
+answered. `following` pushes what was appended here to the feeds (`feed`), from memory; the bell
+(`coordination`) wakes the other processes, whose `following` reads it first. A reader that is
+behind asks `reading`: from memory, from the stream, or from packed windows. `healing` and
+`repairing` notice that Redis has lost changes, and put them back.
 The journals know nothing of who reads them: neither channels, nor WebSub, nor documents.
 """

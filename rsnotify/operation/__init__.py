@@ -33,15 +33,15 @@ class Watching:
         disk: Path | None,
         metrics_token: str | None,
     ) -> None:
-        hub, overview = watched.hub, Overview(client)
+        journals, overview = watched.journals, Overview(client)
         self._delay = EventLoopDelay()
         self.health = Health(
-            hub, watched.channels, Writable(client), WritableParts(client), disk=disk
+            journals, watched.channels, Writable(client), WritableParts(client), disk=disk
         )
         self.process = ThisProcess(identity, watched, self._delay, self.health)
         self._peers = Peers(self.process, client, bell)
-        self.status = Status(hub, access, self._peers, overview)
-        self.metrics = Metrics(hub, access, self._peers, overview, token=metrics_token)
+        self.status = Status(journals, access, self._peers, overview)
+        self.metrics = Metrics(journals, access, self._peers, overview, token=metrics_token)
 
     def loops(self) -> dict[str, Loop]:
         """The loops that run as long as the hub, by name."""

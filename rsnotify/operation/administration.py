@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.http.endpoints import JsonResponse, read_body
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions
 from rsnotify.journal.window import DAY
 from rsnotify.registry.access import Access
@@ -62,21 +62,21 @@ EXAMPLES = {
 class Administration:
     """The sets and the tokens of a hub."""
 
-    def __init__(self, hub: Hub, access: Access, tokens: Tokens, upkeep: Upkeep) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, access: Access, tokens: Tokens, upkeep: Upkeep) -> None:
+        self._journals = journals
         self._access = access
         self._tokens = tokens
         self._upkeep = upkeep
 
     async def list_sets(self, request: Request) -> Response:
         asked = parse_sets_asked(request.scope["query_string"])
-        visible = await self._access.visible_sets(request, asked.among(self._hub.sets))
+        visible = await self._access.visible_sets(request, asked.among(self._journals.sets))
         return JsonResponse(visible[: asked.limit])
 
     async def show_rights(self, request: Request) -> Response:
         """What the token may do, so that a page shows no form that would be refused."""
         name = single(parse_query(request.scope["query_string"], RIGHTS), "name") or ""
-        record = self._hub.sets.get(name)
+        record = self._journals.sets.get(name)
         is_private = record is None or record.private
         return JsonResponse(await self._access.rights(request, name, is_private=is_private))
 
@@ -84,7 +84,7 @@ class Administration:
         await self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES) or b"{}"
         options = self._checked(_decoded(body, SetOptions))
-        record, made = await self._hub.add_set(request.path_params["set"], options)
+        record, made = await self._journals.add_set(request.path_params["set"], options)
         if made:
             await self._upkeep.announcements.set_made(record)
         return JsonResponse(record, 201 if made else 200)
@@ -95,23 +95,23 @@ class Administration:
         options = self._checked(_decoded(body, SetOptions))
         named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         chosen = {name: getattr(options, name) for name in named}
-        record = await self._hub.edit_set(request.path_params["set"], chosen)
+        record = await self._journals.edit_set(request.path_params["set"], chosen)
         await self._upkeep.announcements.documents_changed(record.name)
         return JsonResponse(record)
 
     async def remove_set(self, request: Request) -> Response:
         await self._access.require_admin(request)
         name = request.path_params["set"]
-        if name in self._hub.sets:  # afterwards its channel would be gone
-            await self._upkeep.announcements.set_goes(self._hub.sets[name])
-        await self._hub.remove_set(name)
+        if name in self._journals.sets:  # afterwards its channel would be gone
+            await self._upkeep.announcements.set_goes(self._journals.sets[name])
+        await self._journals.remove_set(name)
         return Response(status_code=204)
 
     async def take_snapshot(self, request: Request) -> Response:
         """Take a snapshot now, for anyone who may publish to the set; 202 if it takes long."""
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
-        if name not in self._hub.sets:
+        if name not in self._journals.sets:
             raise NoSuchSet(name)
         taking = self._upkeep.snapshot_for(name)
         done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
@@ -203,7 +203,7 @@ class Administration:
 
     def _checked(self, options: SetOptions) -> SetOptions:
         for name in TOPICS:
-            if channel_of(getattr(options, name) or "", [self._hub.base_url]) is not None:
+            if channel_of(getattr(options, name) or "", [self._journals.base_url]) is not None:
                 raise Rejected(f"{name}: it is the hub's own name of a channel; leave it out")
         return _checked(options)
 
@@ -211,7 +211,7 @@ class Administration:
         if not names or len(names) > SETS_OF_A_TOKEN:
             raise Rejected(f"name 1 to {SETS_OF_A_TOKEN} sets that the token is for")
         for name in names:
-            if name not in self._hub.sets:
+            if name not in self._journals.sets:
                 raise NoSuchSet(name)
 
 

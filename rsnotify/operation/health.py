@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from rsnotify.channels.admission import Channels
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.redis_client import Client
 from rsnotify.single_flight import SingleFlight
 
@@ -136,7 +136,7 @@ class Health:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         channels: Channels,
         writable: Writable,
         parts: WritableParts,
@@ -144,7 +144,7 @@ class Health:
         disk: Path | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._channels = channels
         self._writable = writable
         self._parts = parts
@@ -178,8 +178,8 @@ class Health:
             return "the hub is shutting down"
         if self._trouble:
             return self._trouble
-        if not self._hub.checking.is_current:
-            age = self._hub.checking.age
+        if not self._journals.checking.is_current:
+            age = self._journals.checking.age
             return f"the journals cannot be followed: they were seen {age:.0f} s ago; see the log"
         return ""
 
@@ -195,7 +195,7 @@ class Health:
 
     def _what_is_away(self) -> list[str]:
         """Why some sets cannot be published to; private ones are only counted."""
-        records = self._hub.sets
+        records = self._journals.sets
         public = {
             reason: [name for name in names if name in records and not records[name].private]
             for reason, names in self._away.items()
@@ -215,7 +215,7 @@ class Health:
         self.note(await self._find_trouble())
         if not self._trouble:
             with suppress(TryAgain):  # the next look reports it
-                self.note_away(await self._parts.away(self._hub.sets))
+                self.note_away(await self._parts.away(self._journals.sets))
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""

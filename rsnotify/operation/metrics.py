@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.errors import TryAgain
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.operation.reports import HistogramNumbers, Numbers, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.registry.access import Access
@@ -143,9 +143,14 @@ class Metrics:
     """What Prometheus reads."""
 
     def __init__(
-        self, hub: Hub, access: Access, peers: Peers, overview: Overview, *, token: str | None
+        self,
+        journals: Journals,
+        access: Access,
+        peers: Peers,
+        overview: Overview,
+        token: str | None,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._access = access
         self._peers = peers
         self._overview = overview
@@ -155,9 +160,9 @@ class Metrics:
     async def get(self, request: Request) -> Response:
         everything = await self._may_see_all(request)
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
-        key = f"{everything} {self._hub.known.revision} {media_type}"
+        key = f"{everything} {self._journals.known.revision} {media_type}"
         work = partial(self._render, encode, everything=everything)
-        body = await self._answers.result(key, work, kept_seconds(len(self._hub.sets)))
+        body = await self._answers.result(key, work, kept_seconds(len(self._journals.sets)))
         return Response(body, headers={"content-type": media_type})
 
     async def _render(self, encode: Encode, *, everything: bool) -> bytes:
@@ -176,7 +181,7 @@ class Metrics:
                 for some in slices(list(_samples_of(report, name, named))):
                     written.add(name, some, ("worker",))
                     await let_others_go_on()
-        for names in slices(list(filter(named, self._hub.sets))):
+        for names in slices(list(filter(named, self._journals.sets))):
             numbers = _of_sets(await self._sets(names))
             for name in OF_A_SET:
                 written.add(name, numbers[name])
@@ -184,7 +189,7 @@ class Metrics:
 
     def _is_public(self, name: str) -> bool:
         """Whether it is known as public; another process may know a set that is not known here."""
-        record = self._hub.sets.get(name)
+        record = self._journals.sets.get(name)
         return record is not None and not record.private
 
     async def _may_see_all(self, request: Request) -> bool:

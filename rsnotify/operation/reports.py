@@ -23,8 +23,8 @@ from rsnotify.journal import keys
 from rsnotify.journal.appends import Histogram
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.operation.health import Health
 from rsnotify.publishing.intake import Intake
 from rsnotify.redis_client import Client
@@ -103,7 +103,7 @@ Samples = list[tuple[tuple[str, ...], float]]
 class Watched(NamedTuple):
     """The rooms that count."""
 
-    hub: Hub
+    journals: Journals
     journal: Journal
     intake: Intake
     channels: Channels
@@ -122,7 +122,7 @@ class ThisProcess:
         self.identity = identity
         self.ownership: Ownership | None = None  # until the loops run
         self._survey = Survey()
-        self._hub, self._journal, self._intake, self._channels = watched
+        self._journals, self._journal, self._intake, self._channels = watched
         self._delay = delay
         self._health = health
 
@@ -149,11 +149,11 @@ class ThisProcess:
             **{name: _one(number) for name, number in self._health.numbers().items()},
             "rsnotify_start_time_seconds": _one(self.identity.started),
             "rsnotify_ready": _one(not self._health.not_ready()),
-            "rsnotify_follow_age_seconds": _one(self._hub.checking.age),
+            "rsnotify_follow_age_seconds": _one(self._journals.checking.age),
             "rsnotify_redis_round_trip_seconds": _one(self._health.write_seconds),
             "rsnotify_event_loop_delay_seconds": _one(self._delay.longest()),
-            "rsnotify_cache_bytes": _one(self._hub.cache.size),
-            "rsnotify_gaps": _one(self._hub.repairing.gaps),
+            "rsnotify_cache_bytes": _one(self._journals.cache.size),
+            "rsnotify_gaps": _one(self._journals.repairing.gaps),
         }
 
     def _publishing(self) -> Numbers:
@@ -161,7 +161,7 @@ class ThisProcess:
             "rsnotify_changes_accepted": _by(self._journal.appends.accepted),
             "rsnotify_publishes_refused": _by(self._intake.refused.by_status),
             "rsnotify_append_waiting_bytes": _one(self._journal.appends.waiting_bytes),
-            "rsnotify_catch_ups": _by(self._hub.reading.catch_ups),
+            "rsnotify_catch_ups": _by(self._journals.reading.catch_ups),
         }
 
     def _sending(self) -> Numbers:

@@ -19,7 +19,7 @@ from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
 from rsnotify.http.endpoints import JsonResponse
 from rsnotify.journal import keys
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window, changes_since
 from rsnotify.operation.reports import Peers, Report
@@ -104,18 +104,20 @@ RATES = {
 class Status:
     """Answers for all hub processes on this Redis."""
 
-    def __init__(self, hub: Hub, access: Access, peers: Peers, overview: Overview) -> None:
-        self._hub = hub
+    def __init__(
+        self, journals: Journals, access: Access, peers: Peers, overview: Overview
+    ) -> None:
+        self._journals = journals
         self._access = access
         self._peers = peers
         self._overview = overview
 
     async def get(self, request: Request) -> Response:
         asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
-        visible = await self._access.visible_sets(request, asked.among(self._hub.sets))
+        visible = await self._access.visible_sets(request, asked.among(self._journals.sets))
         reports = self._peers.now()
         status = _of_this(reports[0]) | {
-            "base_url": self._hub.base_url,
+            "base_url": self._journals.base_url,
             "rates": {name: round(self._peers.rate(*of), 3) for name, of in RATES.items()},
             "sets_total": len(visible),
             "sets": await self._sets(reports, visible[: asked.limit]),

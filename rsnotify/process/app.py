@@ -40,7 +40,7 @@ def build_app(
 def build(parts: Composition) -> ASGIApp:
     """The whole HTTP API, as one application."""
     settings = parts.settings
-    cors = Cors(parts.hub, settings.allowed_origins, parts.access.cookie_origins)
+    cors = Cors(parts.journals, settings.allowed_origins, parts.access.cookie_origins)
     browsers = ForBrowsers(is_on=settings.page == "on")
     app = build_app(
         [
@@ -62,9 +62,9 @@ def build(parts: Composition) -> ASGIApp:
 
 def _publishing_routes(parts: Composition) -> Routes:
     """These come first: a route is found by trying each."""
-    hub, access, intake = parts.hub, parts.access, parts.intake
-    several = SeveralSets(hub, access, intake.refused)
-    resources = Resources(hub, access, parts.stores.loads, parts.load_keeper, intake.refused.judged)
+    journals, access, intake, loads = parts.journals, parts.access, parts.intake, parts.stores.loads
+    several = SeveralSets(journals, access, intake.refused)
+    resources = Resources(journals, access, loads, parts.load_keeper, intake.refused.judged)
     return [
         Route("/api/sets/{set}/changes", intake.changes, methods=["POST"]),
         Route("/api/sets/{set}/framework", intake.framework, methods=["POST"]),
@@ -81,9 +81,9 @@ def resource_routes(resources: Resources) -> Routes:
 
 
 def _administration_routes(parts: Composition) -> Routes:
-    hub, access, stores = parts.hub, parts.access, parts.stores
-    administration = Administration(hub, access, stores.tokens, parts.upkeep)
-    subscribers = SubscriptionAdmin(hub, access, stores.subscriptions)
+    journals, access, stores = parts.journals, parts.access, parts.stores
+    administration = Administration(journals, access, stores.tokens, parts.upkeep)
+    subscribers = SubscriptionAdmin(journals, access, stores.subscriptions)
     subscription = "/api/subscriptions/{subscription}"
     return [
         Route("/api/sets", administration.list_sets),
@@ -105,7 +105,7 @@ def _administration_routes(parts: Composition) -> Routes:
 
 def _channel_routes(parts: Composition) -> Routes:
     channels, is_compressed = parts.channels, parts.settings.channel_compression == "on"
-    topic = Topic(parts.hub, parts.access, parts.base_url)
+    topic = Topic(parts.journals, parts.access, parts.base_url)
     page = ChannelPage(Sse(channels, is_compressed=is_compressed), topic)
     return [
         WebSocketRoute(CHANNEL_PATH, channels.websocket),
@@ -139,7 +139,7 @@ class ChannelPage:
 
 def _websub_routes(parts: Composition) -> Routes:
     endpoint = WebSubEndpoint(
-        parts.hub,
+        parts.journals,
         parts.access,
         parts.intake.publish,
         parts.stores.subscriptions,
@@ -178,10 +178,10 @@ def _page_routes(parts: Composition) -> Routes:
 
 
 def _pull_routes(parts: Composition) -> Routes:
-    hub, stores, settings = parts.hub, parts.stores, parts.settings
-    admission = SetAdmission(hub, parts.access, parts.base_url)
+    journals, stores, settings = parts.journals, parts.stores, parts.settings
+    admission = SetAdmission(journals, parts.access, parts.base_url)
     discovery = Discovery(
-        hub,
+        journals,
         admission,
         parts.base_url,
         parts.offers,
@@ -189,7 +189,7 @@ def _pull_routes(parts: Composition) -> Routes:
         describedby=settings.describedby,
     )
     change_lists = ChangeListEndpoints(
-        hub,
+        journals,
         admission,
         stores.windows,
         parts.stretches,

@@ -32,8 +32,8 @@ from rsnotify.http.bounds import ConnectionLimits, total_connections
 from rsnotify.journal import keys
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.coordination import Bell
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.window import HOUR, DocumentSchedule
 from rsnotify.journal.windows import Windows
@@ -101,12 +101,12 @@ class Composition:
     async def open(self, sets: Iterable[str]) -> None:
         """Read where every journal stands, and create these sets if they are missing."""
         self._set_names = tuple(sets)
-        await self.hub.start()
+        await self.journals.start()
         await self._make_sets()
-        await self.hub.start()  # what was just published is not sent to new readers
+        await self.journals.start()  # what was just published is not sent to new readers
 
     async def _make_sets(self) -> None:
-        added = [await self.hub.add_set(name) for name in self._set_names]
+        added = [await self.journals.add_set(name) for name in self._set_names]
         new = [record for record, made in added if made]
         for record in new:
             await self.upkeep.announcements.set_made(record)
@@ -121,7 +121,7 @@ class Composition:
     @cached_property
     def intake(self) -> Intake:
         refused = RefusedCounts(partial(why_disk_full, self._disk()))
-        return Intake(self.hub, self.access, refused)
+        return Intake(self.journals, self.access, refused)
 
     @cached_property
     def channels(self) -> Channels:
@@ -131,7 +131,7 @@ class Composition:
             per_address=self.settings.connections_per_address,
         )
         return Channels(
-            self.hub, self.access, self._keepalive, allowed_origins=origins, limits=limits
+            self.journals, self.access, self._keepalive, allowed_origins=origins, limits=limits
         )
 
     @cached_property
@@ -150,9 +150,9 @@ class Composition:
     # --- what these use --------------------------------------------------------------------------
 
     @cached_property
-    def hub(self) -> Hub:
+    def journals(self) -> Journals:
         stores = self.stores
-        hub = Hub(
+        journals = Journals(
             stores.journal,
             stores.sets,
             stores.bell(),
@@ -161,9 +161,9 @@ class Composition:
             cache=Cache(self.settings.cache_mb, monotonic),
         )
         lost = partial(put_subscriptions_back, stores.subscriptions)
-        hub.following.hear_of_token = stores.tokens.hear
-        hub.repairing.recover += (stores.doubt_bells, stores.tokens.put_back, lost)
-        return hub
+        journals.following.hear_of_token = stores.tokens.hear
+        journals.repairing.recover += (stores.doubt_bells, stores.tokens.put_back, lost)
+        return journals
 
     @cached_property
     def stretches(self) -> Stretches:
@@ -186,7 +186,7 @@ class Composition:
     def watching(self) -> Watching:
         return Watching(
             self._identity,
-            Watched(self.hub, self.stores.journal, self.intake, self.channels),
+            Watched(self.journals, self.stores.journal, self.intake, self.channels),
             self.access,
             self.stores.publishing_client,
             self.stores.bell(keys.REPORTS_BELL),
@@ -213,11 +213,11 @@ class Composition:
             self.offers,
             self.stores.announced_documents,
             self._schedule,
-            self.hub.base_url,
+            self.journals.base_url,
         )
-        announcements = Announcements(self.hub, self.stores.announced, documents)
+        announcements = Announcements(self.journals, self.stores.announced, documents)
         return Upkeep(
-            self.hub,
+            self.journals,
             self.stores.windows,
             self.stores.snapshots,
             announcements,
@@ -227,14 +227,14 @@ class Composition:
 
     @cached_property
     def load_keeper(self) -> LoadKeeper:
-        return LoadKeeper(self.hub, self.stores.loads, self.upkeep.snapshot)
+        return LoadKeeper(self.journals, self.stores.loads, self.upkeep.snapshot)
 
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
         async with self._deliveries() as deliveries:
             loops = {
-                "follow the journals": self.hub.following.run(),
-                "listen to the bell": self.hub.following.listen(),
+                "follow the journals": self.journals.following.run(),
+                "listen to the bell": self.journals.following.listen(),
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),
@@ -250,8 +250,8 @@ class Composition:
     async def _make_lost_sets_again(self) -> None:
         """After Redis has lost data, create the sets of the command line and log what is left."""
         while True:
-            await self.hub.known.lost.wait()
-            self.hub.known.lost.clear()
+            await self.journals.known.lost.wait()
+            self.journals.known.lost.clear()
             try:
                 await self._make_sets()
                 tokens = await self.stores.tokens.all()
@@ -260,7 +260,7 @@ class Composition:
                 log.error(LOSS_MESSAGE, len(tokens), len(subscriptions), names)
             except TryAgain as error:
                 log.warning("cannot create lost sets again, trying again: %s", error.detail)
-                self.hub.known.lost.set()
+                self.journals.known.lost.set()
                 await asyncio.sleep(RETRY_SECONDS)
             except Exception as error:  # a bug, or data that cannot be read: the hub goes on
                 log.warning("what is left after the loss cannot be read", exc_info=error)
@@ -269,7 +269,7 @@ class Composition:
     async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
         settings = self.settings
         async with websub(
-            self.hub,
+            self.journals,
             self.stores.subscriptions,
             self.stores.tokens,
             self.stores.bell(keys.SUBSCRIPTIONS_BELL),
@@ -279,7 +279,7 @@ class Composition:
             algorithm=settings.signature,
         ) as ownership:
             self.watching.process.ownership = ownership
-            self.hub.repairing.recover.append(ownership.redis_went_back)
+            self.journals.repairing.recover.append(ownership.redis_went_back)
             yield ownership.loops()
 
 

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
 from rsnotify.http.endpoints import JsonResponse, decoded, read_body
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import BODY_BYTES, PARTS, read_submission, read_submissions
 from rsnotify.registry.access import Access
@@ -52,8 +52,10 @@ class RefusedCounts:
 class Intake:
     """The two endpoints of a set: its changes, and those of its documents."""
 
-    def __init__(self, hub: Hub, access: Access, refused: RefusedCounts | None = None) -> None:
-        self._hub = hub
+    def __init__(
+        self, journals: Journals, access: Access, refused: RefusedCounts | None = None
+    ) -> None:
+        self._journals = journals
         self._access = access
         self.refused = RefusedCounts() if refused is None else refused
 
@@ -70,12 +72,12 @@ class Intake:
         name, kind = channel.set_name, channel.kind
         try:
             await self._access.require_publisher(request, name, in_address=in_address)
-            self._hub.feed(channel)  # an unknown set is refused before the body is read
+            self._journals.feed(channel)  # an unknown set is refused before the body is read
             submission = await read_with(request, partial(read_submission, kind))
-            others = self._hub.other_sets_of(channel, submission)
+            others = self._journals.other_sets_of(channel, submission)
             for other in others:
                 await self._require_right_to(other, request, in_address=in_address)
-            interval = await self._hub.publish(channel, submission, others)
+            interval = await self._journals.publish(channel, submission, others)
         except (Rejected, TryAgain) as error:
             raise self.refused.note(error) from error.__cause__
         return JsonResponse(accepted(submission, interval), status)
@@ -123,8 +125,8 @@ Results = Mapping[ChannelName, Interval | BaseException]
 class SeveralSets:
     """The endpoint that publishes to several sets at once."""
 
-    def __init__(self, hub: Hub, access: Access, refused: RefusedCounts) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, access: Access, refused: RefusedCounts) -> None:
+        self._journals = journals
         self._access = access
         self._refused = refused
 
@@ -140,14 +142,14 @@ class SeveralSets:
         by_set = await read_with(request, read_submissions)
         await self._check_sets(request, by_set)
         submissions = {ChannelName(name, "change"): each for name, each in by_set.items()}
-        results = await self._hub.publish_each(submissions)
+        results = await self._journals.publish_each(submissions)
         return JsonResponse(answer_of(submissions, results), 201)
 
     async def _check_sets(self, request: Request, names: Mapping[str, object]) -> None:
         """The right comes before the set itself: strangers must not learn which sets there are."""
         for name in names:
             await self._access.require(request, "publish", name)
-        unknown = [name for name in names if name not in self._hub.sets]
+        unknown = [name for name in names if name not in self._journals.sets]
         if unknown:
             faults = [Fault(field="sets", message=f"there is no set {name!r}") for name in unknown]
             more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""

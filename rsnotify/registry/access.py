@@ -36,7 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.http.endpoints import Route, Routes
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.requests import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
 from rsnotify.registry.tokens import Right, Token, Tokens, token_key
@@ -450,11 +450,11 @@ class Cors:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         allowed_origins: tuple[str, ...] | None,
         cookie_origins: Collection[str] = (),
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._cookie_origins = cookie_origins
         self._allowed_origins = allowed_origins
 
@@ -484,7 +484,7 @@ class Cors:
         return answer
 
     def _is_private(self, request: Request) -> bool:
-        record = self._hub.sets.get(request.path_params.get("set", ""))
+        record = self._journals.sets.get(request.path_params.get("set", ""))
         return record is not None and record.private
 
     def _cors(self, request: Request, *, is_private: bool) -> Mapping[str, str]:

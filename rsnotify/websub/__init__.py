@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rsnotify.journal.coordination import Bell
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.registry.tokens import Tokens
 from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import Deliverer, Rights
@@ -32,7 +32,7 @@ from rsnotify.websub.verification import Verifier
 
 @asynccontextmanager
 async def websub(
-    hub: Hub,
+    journals: Journals,
     store: Subscriptions,
     tokens: Tokens,
     bell: Bell,
@@ -43,12 +43,12 @@ async def websub(
     algorithm: str,
 ) -> AsyncIterator[Ownership]:
     """The loops that look after subscriptions, drained when this block ends."""
-    clock, rights = Clock(), Rights(hub, tokens)
+    clock, rights = Clock(), Rights(journals, tokens)
     queue = Queue(Slots[Call](deliveries, deliveries_per_host))
     async with dialler:
-        deliverer = Deliverer(hub, dialler, clock, rights, algorithm=algorithm)
-        subscribers = Subscribers(hub, store, clock, queue, deliverer)
-        verifier = Verifier(hub, dialler, store, clock, queue, subscribers)
+        deliverer = Deliverer(journals, dialler, clock, rights, algorithm=algorithm)
+        subscribers = Subscribers(journals, store, clock, queue, deliverer)
+        verifier = Verifier(journals, dialler, store, clock, queue, subscribers)
         ownership = Ownership(store, bell, clock, rights, queue, subscribers, verifier)
         yield ownership
         await ownership.drain()

@@ -13,7 +13,7 @@ from typing import get_args
 import msgspec
 
 from rsnotify.errors import HistoryDeleted, Rejected
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Notification
@@ -36,8 +36,8 @@ REVOKED = "the token that the subscription was made with has been revoked"
 class Rights:
     """What is known of the rights at this moment."""
 
-    def __init__(self, hub: Hub, tokens: Tokens) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, tokens: Tokens) -> None:
+        self._journals = journals
         self._tokens = tokens
         self._revoked: set[str] = set()
 
@@ -47,7 +47,7 @@ class Rights:
 
     def why_not(self, subscription: Subscription) -> str | None:
         """Why the subscriber may not read any more; None if it may."""
-        kept = self._hub.sets.get(subscription.set_name)
+        kept = self._journals.sets.get(subscription.set_name)
         if kept is None:
             return NO_SET
         if kept.private and not subscription.by_token:
@@ -72,9 +72,9 @@ class Deliverer:
     """Sends subscribers what they are owed, and notes what they answer."""
 
     def __init__(
-        self, hub: Hub, dialler: Dialler, clock: Clock, rights: Rights, *, algorithm: str
+        self, journals: Journals, dialler: Dialler, clock: Clock, rights: Rights, *, algorithm: str
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._dialler = dialler
         self._clock = clock
         self._rights = rights
@@ -98,7 +98,7 @@ class Deliverer:
         headers = delivery_headers(
             owed,
             subscriber.channel,
-            self._hub.base_url,
+            self._journals.base_url,
             secret=subscriber.subscription.secret,
             has_missed=subscriber.progress.missed,
             algorithm=self._algorithm,
@@ -120,16 +120,16 @@ class Deliverer:
         """What follows its position; if that has been deleted, what the hub still has."""
         cursor = Position(subscriber.progress.cursor)
         try:
-            feed = self._hub.feed(subscriber.channel)
+            feed = self._journals.feed(subscriber.channel)
             try:
-                return await self._hub.reading.stretch_after(feed, cursor)
+                return await self._journals.reading.stretch_after(feed, cursor)
             except HistoryDeleted as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
                 begins = Position(error.begins)
             subscriber.advance(
                 msgspec.structs.replace(subscriber.progress, cursor=int(begins), missed=True)
             )
-            return await self._hub.reading.stretch_after(feed, begins)
+            return await self._journals.reading.stretch_after(feed, begins)
         except Rejected:  # the set has been removed: the owner of the share notifies the peer
             return None
 

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse, read_body
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord, channel_of_own_topic
 from rsnotify.registry.access import JWT, Access
 from rsnotify.registry.requests import CHANNEL, BaseUrl, check_not_future, parse_query, parse_start
@@ -69,7 +69,7 @@ class WebSubEndpoint:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         access: Access,
         publish: Publish,
         store: Subscriptions,
@@ -78,7 +78,7 @@ class WebSubEndpoint:
         callback_private: bool,
         lease_seconds: int,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._access = access
         self._publish_to = publish
         self._store = store
@@ -123,7 +123,7 @@ class WebSubEndpoint:
             channel = self._channel(request, asked.topic)
         else:
             channel = await self._known_channel(request, asked.topic)
-        record = self._hub.record(channel.set_name)
+        record = self._journals.record(channel.set_name)
         if asked.mode == "subscribe":
             token = await self._access.require_reader(request, channel.set_name, record)
             if token.startswith(JWT):
@@ -144,14 +144,16 @@ class WebSubEndpoint:
     async def _has_subscribed(self, request: HttpRequest, asked: SubscriptionRequest) -> bool:
         """Its callback may end a subscription whatever became of the token that began it."""
         channel = self._channel(request, asked.topic)
+        if channel.set_name not in self._journals.sets:
+            return False
         share, id_ = share_of(asked.callback), subscription_id(channel, asked.callback)
-        return channel.set_name in self._hub.sets and await self._store.at(share, id_) is not None
+        return await self._store.at(share, id_) is not None
 
     async def _known_channel(self, request: HttpRequest, topic: str) -> ChannelName:
         """The channel with this topic, if the peer may know of it."""
         channel = self._channel(request, topic)
         try:
-            record = self._hub.sets.get(channel.set_name)
+            record = self._journals.sets.get(channel.set_name)
             await self._access.require_aware(request, channel.set_name, record)
         except NoSuchSet:
             raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404) from None
@@ -161,13 +163,13 @@ class WebSubEndpoint:
         """By one of the hub's own addresses, or by what its Source calls it; of no set if there is
         none."""
         ours = channel_of(topic, self._bases(request))
-        own = ours or channel_of_own_topic(self._hub.sets.values(), topic)
+        own = ours or channel_of_own_topic(self._journals.sets.values(), topic)
         return own or ChannelName("", "change")
 
     def _bases(self, request: HttpRequest) -> tuple[str, ...]:
         """The base URLs of the hub: as configured, as in discovery, and as the peer used it."""
         reached = str(request.base_url).rstrip("/")
-        return self._hub.base_url, self._base_url.base(request), reached
+        return self._journals.base_url, self._base_url.base(request), reached
 
     # --- publishing ------------------------------------------------------------------------------
 
@@ -207,8 +209,8 @@ REMOVED = "the operator of the hub has removed the subscription"
 class SubscriptionAdmin:
     """List, show, remove, retry."""
 
-    def __init__(self, hub: Hub, access: Access, store: Subscriptions) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, access: Access, store: Subscriptions) -> None:
+        self._journals = journals
         self._access = access
         self._store = store
 
@@ -261,8 +263,9 @@ class SubscriptionAdmin:
     async def _behind_changes(self, stored: Stored) -> int | None:
         """None if the journal no longer holds what follows, or the set has been removed."""
         try:
-            feed = self._hub.feed(stored.subscription.channel)
-            owed = await self._hub.reading.stretch_after(feed, Position(stored.progress.cursor))
+            feed = self._journals.feed(stored.subscription.channel)
+            cursor = Position(stored.progress.cursor)
+            owed = await self._journals.reading.stretch_after(feed, cursor)
         except Rejected:
             return None
         return 0 if owed is None else min(owed.count, NOTIFICATION_CHANGES)
@@ -270,7 +273,7 @@ class SubscriptionAdmin:
     def _behind_seconds(self, stored: Stored) -> float | None:
         """From its position to the newest change."""
         try:
-            head = self._hub.feed(stored.subscription.channel).tail.head
+            head = self._journals.feed(stored.subscription.channel).tail.head
         except Rejected:
             return None
         return max(0, head - stored.progress.cursor) / MICROSECONDS
@@ -289,18 +292,18 @@ def _last_answer(stored: Stored) -> dict[str, object]:
 class Topic:
     """Answers GET and HEAD on every channel."""
 
-    def __init__(self, hub: Hub, access: Access, base_url: BaseUrl) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, access: Access, base_url: BaseUrl) -> None:
+        self._journals = journals
         self._access = access
         self._base_url = base_url
 
     async def get(self, request: Request) -> Response:
         channel = ChannelName.named(**request.path_params)
         await self._record_to_read(request, channel)
-        feed = self._hub.feed(channel)
+        feed = self._journals.feed(channel)
         after = parse_start(parse_query(request.scope["query_string"], CHANNEL))  # only checked
         begins = feed.tail.head  # read first: a change in between must not be lost
-        newest = await self._hub.latest(feed)
+        newest = await self._journals.latest(feed)
         record = await self._record_to_read(request, channel)  # it may have become private
         if after is not None:
             check_not_future(after, feed.tail.head, int(time() * MICROSECONDS))
@@ -320,8 +323,8 @@ class Topic:
     async def _record_to_read(self, request: Request, channel: ChannelName) -> SetRecord:
         """The set as it is now, if the peer may read it."""
         name = channel.set_name
-        await self._access.require_reader(request, name, self._hub.sets.get(name))
-        return self._hub.record(name)
+        await self._access.require_reader(request, name, self._journals.sets.get(name))
+        return self._journals.record(name)
 
 
 def _form(request: Request) -> Form:

@@ -19,7 +19,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.journal.feed import Feed
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import CallbackGone, Deliverer, RightLost
@@ -189,9 +189,14 @@ class Subscribers:
     """Every subscriber that this process looks after."""
 
     def __init__(
-        self, hub: Hub, store: Subscriptions, clock: Clock, queue: Queue, deliverer: Deliverer
+        self,
+        journals: Journals,
+        store: Subscriptions,
+        clock: Clock,
+        queue: Queue,
+        deliverer: Deliverer,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._store = store
         self._clock = clock
         self._queue = queue
@@ -303,13 +308,13 @@ class Subscribers:
         now = self._clock.now()
         for subscriber in list(share.suspended):
             subscription = subscriber.subscription
-            if subscription.set_name in self._hub.sets and not subscription.is_over(now):
+            if subscription.set_name in self._journals.sets and not subscription.is_over(now):
                 share.suspended.discard(subscriber)
                 self.place(subscriber)
 
     def _watch(self, channel: ChannelName) -> ChannelWatcher | None:
         try:
-            watcher = self.watchers[channel] = ChannelWatcher(self._hub.feed(channel), self)
+            watcher = self.watchers[channel] = ChannelWatcher(self._journals.feed(channel), self)
         except (Rejected, TryAgain):  # removed, or its data cannot be read now
             return None
         return watcher

@@ -12,7 +12,7 @@ import secrets
 from typing import NamedTuple
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.rules import VERIFICATION_WAITS, authority, denial_url, verification_url
@@ -64,14 +64,14 @@ class Verifier:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         dialler: Dialler,
         store: Subscriptions,
         clock: Clock,
         queue: Queue,
         subscribers: Subscribers,
     ) -> None:
-        self._hub = hub
+        self._journals = journals
         self._dialler = dialler
         self._store = store
         self._clock = clock
@@ -112,7 +112,7 @@ class Verifier:
     async def _head(self, request: PendingRequest) -> Position:
         """Where a new subscriber begins: it misses no change published from now on."""
         try:
-            return (await self._hub.reading.standing(request.channel)).head
+            return (await self._journals.reading.standing(request.channel)).head
         except Rejected:  # the set has been removed: `Ownership` will deny what is confirmed
             return Position(0)
 

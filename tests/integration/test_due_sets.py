@@ -9,7 +9,7 @@ from rsnotify.documents.announcements import AnnouncedDocuments
 from rsnotify.documents.chores import AGAIN_SECONDS, MOST, SOME, STEP_SECONDS, DueSets, InTurn
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.window import DAY
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -24,7 +24,7 @@ from tests.support.running import until
 class Chore:
     """Notes which sets it looked at, and answers as it is told."""
 
-    def __init__(self, hub: Hub, *, growth_waits: bool = False) -> None:
+    def __init__(self, hub: Journals, *, growth_waits: bool = False) -> None:
         self.hub = hub
         self.now = 0.0
         self.redis_is_ahead = 0.0
@@ -49,14 +49,14 @@ class Chore:
 
 
 @pytest.fixture
-async def hub(client: Client) -> Hub:
+async def hub(client: Client) -> Journals:
     hub = await started(client)
     for name in "abc":
         await hub.add_set(name)
     return hub
 
 
-async def test_a_set_is_looked_at_when_it_has_changed(hub: Hub) -> None:
+async def test_a_set_is_looked_at_when_it_has_changed(hub: Journals) -> None:
     chore = Chore(hub)
     assert await chore.round() == []
     await chore.publish("b")
@@ -66,7 +66,7 @@ async def test_a_set_is_looked_at_when_it_has_changed(hub: Hub) -> None:
     assert await chore.round() == ["a", "b"]
 
 
-async def test_and_when_its_time_has_come(hub: Hub) -> None:
+async def test_and_when_its_time_has_come(hub: Journals) -> None:
     chore = Chore(hub)
     await chore.publish("a")
     chore.again = 50
@@ -74,7 +74,7 @@ async def test_and_when_its_time_has_come(hub: Hub) -> None:
     assert [await chore.round(49.9), await chore.round(0.1)] == [[], ["a"]]
 
 
-async def test_what_grows_may_wait_for_its_time(hub: Hub) -> None:
+async def test_what_grows_may_wait_for_its_time(hub: Journals) -> None:
     chore = Chore(hub, growth_waits=True)
     await chore.publish("a")
     chore.again = 50
@@ -83,7 +83,7 @@ async def test_what_grows_may_wait_for_its_time(hub: Hub) -> None:
     assert [await chore.round(49.9), await chore.round(0.1)] == [[], ["a"]]
 
 
-async def test_not_if_the_set_was_edited_or_made_anew(hub: Hub) -> None:
+async def test_not_if_the_set_was_edited_or_made_anew(hub: Journals) -> None:
     chore = Chore(hub, growth_waits=True)
     await chore.publish("a")
     chore.again = 50
@@ -96,7 +96,7 @@ async def test_not_if_the_set_was_edited_or_made_anew(hub: Hub) -> None:
     assert await chore.round() == ["a"]
 
 
-async def test_a_look_that_fails_is_repeated(hub: Hub) -> None:
+async def test_a_look_that_fails_is_repeated(hub: Journals) -> None:
     chore = Chore(hub)
     await chore.publish("a")
 
@@ -108,7 +108,7 @@ async def test_a_look_that_fails_is_repeated(hub: Hub) -> None:
     assert [await chore.round(), await chore.round(AGAIN_SECONDS)] == [[], ["a"]]
 
 
-async def test_a_clock_that_was_set_makes_all_due(hub: Hub) -> None:
+async def test_a_clock_that_was_set_makes_all_due(hub: Journals) -> None:
     chore = Chore(hub)
     for name in "abc":
         await chore.publish(name)
@@ -119,7 +119,7 @@ async def test_a_clock_that_was_set_makes_all_due(hub: Hub) -> None:
     assert await chore.round() == ["a", "b", "c"]
 
 
-async def test_all_are_due_when_redis_is_another_one(hub: Hub) -> None:
+async def test_all_are_due_when_redis_is_another_one(hub: Journals) -> None:
     chore = Chore(hub)
     await chore.publish("a")
     await chore.round()
@@ -128,7 +128,7 @@ async def test_all_are_due_when_redis_is_another_one(hub: Hub) -> None:
     assert await chore.round() == ["a"]
 
 
-async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub: Hub) -> None:
+async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub: Journals) -> None:
     chore = Chore(hub)
     await chore.publish("a")
 
@@ -142,7 +142,7 @@ async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub:
     assert await chore.round() == ["a"]
 
 
-async def test_one_round_looks_at_no_more_than_is_reasonable(hub: Hub) -> None:
+async def test_one_round_looks_at_no_more_than_is_reasonable(hub: Journals) -> None:
     chore = Chore(hub)
     await chore.publish("a")
     chore.due.due.plan_by([f"gone{number}" for number in range(MOST)], -1)

@@ -18,8 +18,8 @@ from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets, Version
 from rsnotify.journal.window import HOUR, DocumentSchedule
@@ -34,7 +34,7 @@ PRIVATE = SetOptions(private=True)
 
 
 @pytest.fixture
-async def hub(client: Client) -> Hub:
+async def hub(client: Client) -> Journals:
     return await started(client)
 
 
@@ -46,7 +46,7 @@ async def commands(client: Client) -> int:
 
 
 async def test_sets_that_are_made_at_the_same_moment_are_not_all_read_again(
-    client: Client, hub: Hub
+    client: Client, hub: Journals
 ) -> None:
     """Their versions arrive in any order."""
 
@@ -62,7 +62,7 @@ async def test_sets_that_are_made_at_the_same_moment_are_not_all_read_again(
 
 
 async def test_a_set_takes_as_many_commands_however_many_there_are(
-    client: Client, hub: Hub
+    client: Client, hub: Journals
 ) -> None:
     async def cost_of(name: str) -> int:
         before = await commands(client)
@@ -75,7 +75,7 @@ async def test_a_set_takes_as_many_commands_however_many_there_are(
 
 
 async def test_own_sets_are_served_at_once_and_those_of_others_after_a_look(
-    client: Client, hub: Hub
+    client: Client, hub: Journals
 ) -> None:
     other = hub_on(client)
     await other.start()
@@ -96,7 +96,7 @@ async def test_own_sets_are_served_at_once_and_those_of_others_after_a_look(
     assert list(hub.sets.values()) == list(other.sets.values())
 
 
-async def test_a_set_that_is_made_anew_begins_anew(client: Client, hub: Hub) -> None:
+async def test_a_set_that_is_made_anew_begins_anew(client: Client, hub: Journals) -> None:
     await hub.add_set("a")
     first = hub.feed(ChannelName("a", "change"))
     await hub.remove_set("a")
@@ -114,7 +114,7 @@ async def damage(client: Client, channel: ChannelName) -> None:
 
 @pytest.mark.parametrize("how", [lose, damage])
 async def test_a_set_whose_journal_cannot_be_read_is_removed_and_the_others_are_followed(
-    client: Client, hub: Hub, how: Callable[[Client, ChannelName], Awaitable[None]]
+    client: Client, hub: Journals, how: Callable[[Client, ChannelName], Awaitable[None]]
 ) -> None:
     other, good, bad = hub_on(client), ChannelName("good", "change"), ChannelName("bad", "change")
     for channel in (good, bad):
@@ -132,7 +132,9 @@ async def test_a_set_whose_journal_cannot_be_read_is_removed_and_the_others_are_
 
 
 @asynccontextmanager
-async def seen_after_a_look(client: Client, hub: Hub, act: Awaitable[object]) -> AsyncIterator[Hub]:
+async def seen_after_a_look(
+    client: Client, hub: Journals, act: Awaitable[object]
+) -> AsyncIterator[Journals]:
     """What `hub` does is done in Redis, but `hub` looks around before it sees that itself; in
     between, another hub process may do what it likes."""
     other, before = hub_on(client), await Sets(client).version()
@@ -149,7 +151,7 @@ async def has_moved(client: Client, before: Version) -> bool:
 
 
 async def test_an_edit_that_is_seen_late_does_not_undo_a_newer_one(
-    client: Client, hub: Hub
+    client: Client, hub: Journals
 ) -> None:
     await hub.add_set("a")
     async with seen_after_a_look(client, hub, hub.edit_set("a", {"describedby": "u:a"})) as other:
@@ -159,7 +161,7 @@ async def test_an_edit_that_is_seen_late_does_not_undo_a_newer_one(
 
 
 async def test_a_removal_that_is_seen_late_does_not_hide_a_set_made_anew(
-    client: Client, hub: Hub
+    client: Client, hub: Journals
 ) -> None:
     await hub.add_set("a")
     async with seen_after_a_look(client, hub, hub.remove_set("a")) as other:
@@ -176,7 +178,7 @@ async def reads(client: Client) -> int:
 
 
 async def test_a_channel_that_nobody_reads_is_not_read_and_loses_nothing_by_that(
-    client: Client, hub: Hub
+    client: Client, hub: Journals
 ) -> None:
     await hub.add_set("a")
     channel = ChannelName("a", "change")
@@ -227,7 +229,7 @@ class Teller:
         await self._say.keep_description_announced()
 
 
-async def told(hub: Hub, client: Client, set_name: str) -> int:
+async def told(hub: Journals, client: Client, set_name: str) -> int:
     """How often this set's channel was told that the Source Description has changed."""
     channel = ChannelName(set_name, "framework")
     begin = Position.parse(hub.sets[set_name].created)

@@ -6,8 +6,8 @@ import pytest
 
 from rsnotify.errors import HistoryDeleted, TryAgain
 from rsnotify.journal import repairing
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -30,7 +30,7 @@ async def names(client: Client) -> list[str]:
 
 
 @pytest.fixture
-async def hub(way: SlowWay) -> AsyncIterator[Hub]:
+async def hub(way: SlowWay) -> AsyncIterator[Journals]:
     client = connect(way.url)
     hub = hub_on(client)
     await hub.add_set(SET)
@@ -49,7 +49,7 @@ async def direct(own_redis: OwnRedis) -> AsyncIterator[Client]:
 
 @pytest.mark.parametrize("command", ["INFO", "XRANGE", "SET", "GET", "EVALSHA", "HMGET"])
 async def test_an_answer_that_is_lost_during_a_repair_loses_and_doubles_nothing(
-    direct: Client, way: SlowWay, hub: Hub, command: str
+    direct: Client, way: SlowWay, hub: Journals, command: str
 ) -> None:
     await hub.publish(CHANGES, submission("kept"))
     async with Losing(direct, f"rsnotify:{{{SET}}}*"):

@@ -9,8 +9,8 @@ from rsnotify.journal import keys, repairing
 from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.healing import loc_of
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import following_from, stretch_after
 from rsnotify.journal.windows import Windows
@@ -24,7 +24,7 @@ CHANNEL = ChannelName("a", "change")
 
 
 @pytest.fixture
-async def hub(client: Client) -> Hub:
+async def hub(client: Client) -> Journals:
     hub = hub_on(client)
     await hub.add_set("a")
     await hub.start()
@@ -165,7 +165,7 @@ async def test_positions_do_not_come_again_when_nobody_remembers_the_changes(hub
 # --- keys ----------------------------------------------------------------------------------------
 
 
-async def read_by(hub: Hub) -> None:
+async def read_by(hub: Journals) -> None:
     """Let it read on, as for a reader, what has come."""
     feed = hub.feed(CHANNEL)
     feed.watch(Silent())

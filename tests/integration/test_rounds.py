@@ -18,8 +18,8 @@ from rsnotify.journal.following import (
     UNREAD_EVERY,
     CompareSchedule,
 )
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.loops import end
@@ -49,7 +49,7 @@ class Listening:
     def __init__(self, client: Client, url: str) -> None:
         self.bell = Bell(connect(url))
         self.journal = Journal(client, window_changes=10)
-        self.hub = Hub(self.journal, Sets(client), self.bell, base_url="http://hub")
+        self.hub = Journals(self.journal, Sets(client), self.bell, base_url="http://hub")
 
     async def is_heard(self) -> bool:
         return self.bell.is_heard
@@ -73,7 +73,7 @@ async def append_unheard(
         return (await Journal(client, window_changes=10).append(channel, submission("a"))).until
 
 
-async def ticks_until_known(hub: Hub, heads: dict[ChannelName, Position], most: int) -> int:
+async def ticks_until_known(hub: Journals, heads: dict[ChannelName, Position], most: int) -> int:
     """In how many seconds, one check in each, all of it was found."""
     for tick in range(1, most + 1):
         await hub.checking.check_some()

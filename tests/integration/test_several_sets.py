@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.publishing.bodies import read_submissions
 from rsnotify.publishing.intake import answer_of
 from rsnotify.redis_client import Client
@@ -144,7 +144,7 @@ def submissions(key: str | None) -> Any:
     return {ChannelName(name, "change"): each for name, each in found.items()}
 
 
-async def with_both(client: Client) -> Hub:
+async def with_both(client: Client) -> Journals:
     hub = hub_on(client)
     for name in (A, B):
         await hub.add_set(name)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rsnotify.journal import keys
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.following import FEW_READERS
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.submission import Submission
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
@@ -46,7 +46,7 @@ class Reader:
         return [(each.from_, each.until) for each in self.told]
 
 
-async def hubs_on(client: Client) -> tuple[Hub, Hub]:
+async def hubs_on(client: Client) -> tuple[Journals, Journals]:
     """Two processes that know the same sets."""
     await client.flushall()
     one, other = hub_on(client), hub_on(client)
@@ -60,13 +60,13 @@ def stroke(caller: str, head: Position) -> str:
     return f"{CHANNEL} {caller} {int(head)}"
 
 
-async def read_on(hub: Hub) -> None:
+async def read_on(hub: Journals) -> None:
     """What the follow loop does next."""
     hub.following.hear(stroke("another", (await hub.reading.standing(CHANNEL)).head))
     await hub.following.read_on()
 
 
-async def publish(hub: Hub, *submissions: Submission) -> None:
+async def publish(hub: Journals, *submissions: Submission) -> None:
     """Publish them in one round, and let the shortcut have its turn."""
     await asyncio.gather(*(hub.publish(CHANNEL, each) for each in submissions))
     await asyncio.sleep(0)

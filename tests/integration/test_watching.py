@@ -15,8 +15,8 @@ from starlette.requests import Request
 
 from rsnotify import __version__
 from rsnotify.journal.coordination import Bell
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.operation.metrics import METRICS, Metrics, shown_names
@@ -136,7 +136,7 @@ class Telling:
 class SlowOverview(Overview):
     """While it reads, one set turns private, and another is made that was so from the beginning."""
 
-    hub: Hub
+    hub: Journals
 
     async def of(self, set_names: Sequence[str]) -> dict[str, SetNumbers]:
         found = await super().of(set_names)
@@ -154,7 +154,7 @@ async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(
 ) -> None:
     """Another process may have readers in a set that this one does not know yet."""
     bell: Any = Bell(connect("redis://none"))
-    hub = Hub(Journal(client, window_changes=100), Sets(client), bell, base_url="http://h")
+    hub = Journals(Journal(client, window_changes=100), Sets(client), bell, base_url="http://h")
     for name in ("open", "turned"):
         await hub.add_set(name)
     overview = SlowOverview(client)

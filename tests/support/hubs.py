@@ -1,21 +1,21 @@
 """Hubs on a real Redis without a process around them, and what is published to them."""
 
 from rsnotify.journal.coordination import Bell
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change
 
 
-def hub_on(client: Client, *, window_changes: int = 10_000) -> Hub:
+def hub_on(client: Client, *, window_changes: int = 10_000) -> Journals:
     """It has read nothing yet, and hears no bell."""
     journal = Journal(client, window_changes=window_changes)
-    return Hub(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
+    return Journals(journal, Sets(client), Bell(connect("redis://none")), base_url="http://hub")
 
 
-async def started(client: Client, *, window_changes: int = 10_000) -> Hub:
+async def started(client: Client, *, window_changes: int = 10_000) -> Journals:
     hub = hub_on(client, window_changes=window_changes)
     await hub.start()
     return hub

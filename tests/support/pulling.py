@@ -23,8 +23,8 @@ from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.journal.coordination import Bell
-from rsnotify.journal.hub import Hub
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.reading import History
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
@@ -87,7 +87,7 @@ class Pulling:
         self.journal = Journal(client, window_changes=changes, window_hours=hours)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell(connect("redis://nowhere"))
-        self.hub = Hub(self.journal, Sets(client), bell, self.windows, base_url=BASE)
+        self.hub = Journals(self.journal, Sets(client), bell, self.windows, base_url=BASE)
         self.schedule = DocumentSchedule(
             int(hours * HOUR), index_days, retention_days, 60, archived_lists
         )

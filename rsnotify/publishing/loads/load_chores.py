@@ -16,7 +16,7 @@ from rsnotify.documents.chores import ROUND_SECONDS
 from rsnotify.documents.snapshots import Snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.coordination import Claim
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.keys import STATE_SHARDS
 from rsnotify.journal.submission import Submission
 from rsnotify.loops import Loop, end, repeat
@@ -33,8 +33,8 @@ TakeSnapshot = Callable[[str], Awaitable[Snapshot | None]]
 class LoadKeeper:
     """Finishes loads that were decided, of any set."""
 
-    def __init__(self, hub: Hub, loads: Loads, take_snapshot: TakeSnapshot) -> None:
-        self._hub = hub
+    def __init__(self, journals: Journals, loads: Loads, take_snapshot: TakeSnapshot) -> None:
+        self._journals = journals
         self._loads = loads
         self._take_snapshot = take_snapshot
         self._finishing: set[asyncio.Task[LoadOutcome]] = set()
@@ -122,13 +122,13 @@ class LoadKeeper:
             part = await self._loads.differences(load, shard, PUBLISHED_CHANGES)
             if part.named:
                 fragments = fragments_of(part.named, load.token)
-                await self._hub.publish(channel, Submission(fragments))
+                await self._journals.publish(channel, Submission(fragments))
             else:
                 shard = part.next_shard
 
     async def _list(self, load: Load) -> None:
         """Make a Resource List of the state, unless the Source has one of its own."""
-        record = self._hub.sets.get(load.set_name)
+        record = self._journals.sets.get(load.set_name)
         if record is None:
             raise NoSuchSet(load.set_name)
         if record.resourcelist is None and await self._take_snapshot(load.set_name) is None:

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from rsnotify.documents.documents import described
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse
-from rsnotify.journal.hub import Hub
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.keys import STATE_SHARDS
 from rsnotify.journal.submission import fragment_of
 from rsnotify.loops import end
@@ -157,14 +157,14 @@ class Resources:
 
     def __init__(
         self,
-        hub: Hub,
+        journals: Journals,
         access: Access,
         loads: Loads,
         keeper: LoadKeeper,
         judged: Callable[[TryAgain], Exception] = lambda error: error,
     ) -> None:
         self._judged = judged
-        self._hub = hub
+        self._journals = journals
         self._access = access
         self._loads = loads
         self._keeper = keeper
@@ -186,7 +186,7 @@ class Resources:
 
     async def _require_right(self, request: Request, name: str) -> None:
         """A reader; how far a load is may be asked by those who may send one."""
-        record = self._hub.sets.get(name)
+        record = self._journals.sets.get(name)
         if "loc" in request.query_params:
             await self._access.require_reader(request, name, record)
         else:
@@ -215,7 +215,7 @@ class Resources:
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
         self._access.count_publish(request)
-        self._hub.feed(ChannelName(name, "change"))
+        self._journals.feed(ChannelName(name, "change"))
         options = read_options(request.query_params.multi_items())
         key = _key(request)
         try:
@@ -271,7 +271,7 @@ class Resources:
         """The differences as a Source may see them: no more than it sent, if it may not read."""
         name = request.path_params["set"]
         try:
-            await self._access.require_reader(request, name, self._hub.sets.get(name))
+            await self._access.require_reader(request, name, self._journals.sets.get(name))
         except Rejected:
             return [each for each in named if each.change != "deleted"]
         return named

@@ -27,8 +27,8 @@ CACHE_MIB = 256
 DEFAULT_OPTIONS = SetOptions()
 
 
-class Hub:
-    """Connects those who publish with all ways out."""
+class Journals:
+    """All journals of this process: what publishes and every way out meet here."""
 
     def __init__(
         self,
