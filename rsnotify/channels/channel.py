@@ -44,8 +44,8 @@ class Sent:
         self.bytes[name] = self.bytes.get(name, 0) + readers * size
 
 
-class ChannelFollower(Protocol):
-    """A reader, or a watcher, of one channel."""
+class ChannelReader(Protocol):
+    """What reads one channel: a `Reader` of its own, or a `Member` of one that reads several."""
 
     cursor: Position
 
@@ -60,45 +60,43 @@ class ChannelFollower(Protocol):
     def close(self, code: int, reason: str) -> None: ...
 
 
-async def read_on(journals: Journals, feed: Feed, follower: ChannelFollower) -> Notification | None:
-    """Read what follows the cursor; None at the head. If that fails, the follower is closed."""
+async def read_next(journals: Journals, feed: Feed, reader: ChannelReader) -> Notification | None:
+    """Read what follows the cursor; None at the head. If that fails, the reader is closed."""
     try:
-        return await journals.reading.after(feed, follower.cursor)
+        return await journals.reading.after(feed, reader.cursor)
     except (Rejected, TryAgain) as error:
-        follower.close(error.close_code, error.detail)
+        reader.close(error.close_code, error.detail)
     except Exception:
-        close_for_a_bug([follower])
+        close_for_a_bug([reader])
     return None
 
 
-def write_turn(
-    feed: Feed, follower: ChannelFollower, found: Notification | None, sent: Sent
-) -> int:
+def write_turn(feed: Feed, reader: ChannelReader, found: Notification | None, sent: Sent) -> int:
     """Write this and what follows, some SEND_BYTES; the bytes written. If it fails, close it."""
     try:
-        return _write(feed, follower, found, sent)
+        return _write(feed, reader, found, sent)
     except Exception:
-        close_for_a_bug([follower])
+        close_for_a_bug([reader])
     return 0
 
 
-def _write(feed: Feed, follower: ChannelFollower, found: Notification | None, sent: Sent) -> int:
+def _write(feed: Feed, reader: ChannelReader, found: Notification | None, sent: Sent) -> int:
     written = 0
-    while found is not None and not follower.is_paused:
-        follower.cursor = found.until
-        frame = follower.wire_format.render(found)
-        follower.write(frame)
-        sent.count(follower.wire_format, len(frame))
+    while found is not None and not reader.is_paused:
+        reader.cursor = found.until
+        frame = reader.wire_format.render(found)
+        reader.write(frame)
+        sent.count(reader.wire_format, len(frame))
         written += len(frame)
-        found = feed.tail.next_after(follower.cursor) if written < SEND_BYTES else None
+        found = feed.tail.next_after(reader.cursor) if written < SEND_BYTES else None
     return written
 
 
-def close_for_a_bug(followers: Sequence[ChannelFollower]) -> None:
+def close_for_a_bug(readers: Sequence[ChannelReader]) -> None:
     """End the connections of those who would otherwise miss something and not know it."""
-    log.exception("internal error while %d readers are served: %r", len(followers), followers[0])
-    for follower in followers:
-        follower.close(1011, INTERNAL_ERROR)
+    log.exception("internal error while %d readers are served: %r", len(readers), readers[0])
+    for reader in readers:
+        reader.close(1011, INTERNAL_ERROR)
 
 
 def write_to_all(readers: Collection[Reader], data: bytes) -> None:
@@ -271,7 +269,7 @@ class ChannelReaders:
 
     async def _serve_one(self, reader: Reader) -> int:
         """Write what one reader has missed, up to the end of its turn; how many bytes."""
-        found = await read_on(self._journals, self._feed, reader)
+        found = await read_next(self._journals, self._feed, reader)
         if reader not in self._waiting:  # it has left, or was placed again
             return 0
         written = write_turn(self._feed, reader, found, self._sent)

@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_on, write_turn
+from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_next, write_turn
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.reader import Keepalive, Reader
 from rsnotify.errors import BecamePrivate, NoSuchSet
@@ -38,7 +38,7 @@ class Member:
     # --- called by the feed --------------------------------------------------------------------
 
     def push(self, notification: Notification) -> None:
-        self._several.push(self, notification)
+        self._several.push_to(self, notification)
 
     def turn_private(self) -> None:
         private = BecamePrivate(self.feed.channel.set_name)
@@ -124,7 +124,7 @@ class SeveralChannels:
 
     # --- writing -------------------------------------------------------------------------------
 
-    def push(self, member: Member, notification: Notification) -> None:
+    def push_to(self, member: Member, notification: Notification) -> None:
         self.pushed += 1
         if member.cursor >= notification.until:
             return  # it knows more than this process did
@@ -177,7 +177,7 @@ class SeveralChannels:
             self._serving = None
 
     async def _serve_one(self, member: Member) -> int:
-        found = await read_on(self._journals, member.feed, member)
+        found = await read_next(self._journals, member.feed, member)
         written = write_turn(member.feed, member, found, self._sent)
         if member.cursor < member.feed.tail.head and self.reader.channel is self:
             self._in_line[member] = None

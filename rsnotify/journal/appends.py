@@ -344,7 +344,7 @@ class Appends:
         self.round_changes = Histogram(CHANGES)
         self.caller = secrets.token_hex(8)  # distinguishes our strokes of the bell from others'
         self._writers = (f"{self.caller}-{number}" for number in count(1))
-        self._rounds = count(1)
+        self._round_numbers = count(1)
 
     async def append(
         self, channel: ChannelName, submission: Submission, *, seen: Position = UNSEEN
@@ -416,7 +416,7 @@ class Appends:
     async def _write_round(self, taken: _Taken, writer: str) -> None:
         groups = [*taken.values()]
         try:
-            round_ = Round(self.caller, writer, next(self._rounds))
+            round_ = Round(self.caller, writer, next(self._round_numbers))
             commands = [command_of(*each, self._window, round_) for each in taken.items()]
             *replies, version = await self._run(commands)
             answer_round(groups, replies, version)

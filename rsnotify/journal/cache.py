@@ -129,7 +129,7 @@ class Tail:
         self._max_bytes = max_bytes
         self._notifications: list[Notification] = []
 
-    def push(self, notification: Notification) -> None:
+    def append(self, notification: Notification) -> None:
         if notification.from_ != self.head:
             raise ValueError(f"{notification!r} does not join the tail's head {self.head}")
         notification.holder = self

@@ -163,7 +163,7 @@ class Feed:
         self._past = self._joined = None
 
     def push(self, notification: Notification) -> None:
-        self.tail.push(notification)
+        self.tail.append(notification)
         self.newest_known = max(self.newest_known, notification.until)
         self._notify_watchers(lambda watcher: watcher.push(notification))
 

@@ -119,7 +119,7 @@ class Checking:
         self._sets = sets
         self._feeds = feeds
         self._bell = bell
-        self._rounds = CompareSchedule(feeds, bell)
+        self._schedule = CompareSchedule(feeds, bell)
         self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
         self._next = self._next_of_sets = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
@@ -162,7 +162,7 @@ class Checking:
     async def check_some(self) -> None:
         """Check which sets exist, and those journals whose turn it is."""
         async with self.lock:
-            await self.update(self._rounds.next())
+            await self.update(self._schedule.next())
         self._feeds.release_idle()
 
     async def check_sets(self) -> None:
@@ -185,7 +185,7 @@ class Checking:
     async def _hear_anew(self) -> None:
         """Redis is another one now: strokes of the bell may have gone elsewhere."""
         self._bell.doubt()
-        self._rounds.look_at_all()
+        self._schedule.look_at_all()
 
     async def _check_rung_sets(self) -> None:
         async with self.lock:
@@ -342,7 +342,7 @@ class Following:
         """Check what is due, read what is new."""
         try:
             await self._checking.check_what_is_due()
-            await self.read_on()
+            await self.read_new()
         except TryAgain as error:
             log.debug("cannot follow the journals, trying again: %s", error.detail)
             self._try_again_later()
@@ -400,7 +400,7 @@ class Following:
             async with asyncio.timeout(max(0.0, self._checking.next_at - monotonic())):
                 await self._feeds.woken.wait()
 
-    async def read_on(self) -> None:
+    async def read_new(self) -> None:
         """Read new changes of the channels that rang, render them, push them."""
         async with self._checking.lock:
             rung = self._feeds.take_rung()
@@ -414,7 +414,7 @@ class Following:
 
     async def _read(self, rung: Mapping[ChannelName, tuple[Feed, Position]]) -> None:
         cursors = {channel: feed.tail.head for channel, (feed, _) in rung.items()}
-        read, number = await self._journal.read_on(cursors, count=NOTIFICATION_CHANGES)
+        read, number = await self._journal.read_from(cursors, count=NOTIFICATION_CHANGES)
         if number != self._sets.number:
             # So that a gap is known before, and a set that became private.
             await self._checking.update(rung)
@@ -423,11 +423,11 @@ class Following:
             rows = await self._repairing.joined(feed, cursors[channel], found)
             if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
                 continue  # the set was created again, or Redis lost changes
-            if self.push(feed, rows) >= NOTIFICATION_CHANGES:  # one row more where it begins
+            if self.push_rows(feed, rows) >= NOTIFICATION_CHANGES:  # one row more where it begins
                 self._feeds.ring_again(channel, head)
             await asyncio.sleep(0)  # let others run: there may be thousands of readers
 
-    def push(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
+    def push_rows(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
         """Push what follows the tail; return how many changes.
 
         An error in one channel does not stop the others.
@@ -438,13 +438,13 @@ class Following:
         try:
             if isinstance(rows, Exception):
                 raise rows
-            self._push_rows(feed, rows)
+            self._push_batches(feed, rows)
         except Exception as error:
             log_unreadable(feed.channel, error)
             return 0
         return len(rows)
 
-    def _push_rows(self, feed: Feed, rows: Sequence[Row]) -> None:
+    def _push_batches(self, feed: Feed, rows: Sequence[Row]) -> None:
         while rows:
             taken = first_batch(rows)
             begin = feed.tail.head
@@ -479,7 +479,7 @@ class Following:
     def _push_appended(self, feed: Feed, waiting: dict[Position, Appended]) -> None:
         if not self._journal.appends.writing and not self._checking.lock.locked():
             rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
-            self.push(feed, rows)
+            self.push_rows(feed, rows)
         newest = max(map(attrgetter("until"), waiting.values()))
         if newest > feed.tail.head:  # it was not pushed, or not all of it
             self._feeds.ring(feed.channel, newest)

@@ -97,7 +97,7 @@ class Journal:
         self.note_served(channel, rows[::-1])
         return rows, begin
 
-    async def read_on(
+    async def read_from(
         self, cursors: Mapping[ChannelName, Position], *, count: int
     ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
         """What stands at and after each of these cursors, or why it cannot be read; one round trip.

@@ -189,4 +189,4 @@ class Journals:
     async def start(self) -> None:
         """Read where every journal stands, before the first reader comes."""
         await self.checking.check_all()
-        await self.following.read_on()
+        await self.following.read_new()

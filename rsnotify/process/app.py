@@ -106,7 +106,7 @@ def _administration_routes(parts: Composition) -> Routes:
 def _channel_routes(parts: Composition) -> Routes:
     channels, is_compressed = parts.channels, parts.settings.channel_compression == "on"
     topic = Topic(parts.journals, parts.access, parts.base_url)
-    page = ChannelPage(Sse(channels, is_compressed=is_compressed), topic)
+    page = ChannelEndpoint(Sse(channels, is_compressed=is_compressed), topic)
     return [
         WebSocketRoute(CHANNEL_PATH, channels.websocket),
         WebSocketRoute(CHANNELS_PATH, channels.websocket),
@@ -115,7 +115,7 @@ def _channel_routes(parts: Composition) -> Routes:
     ]
 
 
-class ChannelPage:
+class ChannelEndpoint:
     """The URL of a channel: an event stream if the peer asks for one, else the WebSub topic."""
 
     def __init__(self, sse: Sse, topic: Topic) -> None:

@@ -40,7 +40,7 @@ class Door:
 
     async def publish(self, name: str, loc: str) -> None:
         await self.hub.publish(ChannelName(name, "change"), submission(loc))
-        await self.hub.following.read_on()
+        await self.hub.following.read_new()
 
 
 @pytest.fixture

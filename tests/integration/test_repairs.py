@@ -363,7 +363,7 @@ async def test_no_reader_of_any_process_passes_a_gap_without_being_told(hub, cli
         hub.feed(CHANNEL).memory.release()
     await hub.publish(CHANNEL, submission("after"))
     other.feeds.ring(CHANNEL, await hub.head(CHANNEL))
-    await other.following.read_on()  # as soon as the bell rings, before any check
+    await other.following.read_new()  # as soon as the bell rings, before any check
     await other.start()
     assert reader.told == ["kept", "after"]
     assert not reader.joins

@@ -264,7 +264,7 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(
     assert hub.feed(channel).tail.head < head
     assert not hub.feeds.have_rung, "otherwise it would be tried again and again"
     await hub.checking.check_some()
-    await hub.following.read_on()
+    await hub.following.read_new()
     assert hub.feed(channel).tail.head == head
     await other.aclose()
 
@@ -287,12 +287,12 @@ async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(
     head = await append_unheard(listening.journal.client, channel, monkeypatch)
     hub.feeds.ring(channel, head)
     with monkeypatch.context() as patch:
-        patch.setattr(listening.journal, "read_on", unread)
+        patch.setattr(listening.journal, "read_from", unread)
         patch.setattr(listening.journal, "standings", unseen)
-        await hub.following.read_on()
+        await hub.following.read_new()
         await hub.checking.check_some()
     await hub.checking.check_some()
-    await hub.following.read_on()
+    await hub.following.read_new()
     assert hub.feed(channel).tail.head == head
 
 

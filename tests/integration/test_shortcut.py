@@ -63,7 +63,7 @@ def stroke(caller: str, head: Position) -> str:
 async def read_on(hub: Journals) -> None:
     """What the follow loop does next."""
     hub.following.hear(stroke("another", (await hub.reading.standing(CHANNEL)).head))
-    await hub.following.read_on()
+    await hub.following.read_new()
 
 
 async def publish(hub: Journals, *submissions: Submission) -> None:
@@ -148,7 +148,7 @@ async def test_while_more_is_on_its_way_all_of_it_is_left_to_the_follow_loop(
     more = asyncio.create_task(publish(hub, submission("1")))
     await publish(hub, submission("2"))
     await more
-    await hub.following.read_on()
+    await hub.following.read_new()
     assert sum(each.count for each in reader.told) == 2
     assert joins(reader)
 
@@ -159,7 +159,7 @@ async def test_what_another_process_has_appended_before_is_told_first(client: Cl
     await other.publish(CHANNEL, submission("before"))
     await publish(hub, submission("after"))
     assert reader.told == []
-    await hub.following.read_on()
+    await hub.following.read_new()
     (told,) = reader.told
     assert told.payload.index(b"before") < told.payload.index(b"after")
 
@@ -170,7 +170,7 @@ async def test_while_the_follow_loop_reads_nothing_passes_it(client: Client) -> 
     async with hub.checking.lock:
         await publish(hub, submission("1"))
         assert reader.told == []
-    await hub.following.read_on()
+    await hub.following.read_new()
     assert [each.count for each in reader.told] == [1]
 
 
@@ -183,7 +183,7 @@ async def test_a_set_that_another_process_has_made_private_is_known_to_be_first(
     await publish(hub, submission("secret"))
     assert reader.told == []
     assert not hub.record(CHANNEL.set_name).private
-    await hub.following.read_on()
+    await hub.following.read_new()
     assert hub.record(CHANNEL.set_name).private
     assert len(reader.told) == 1
 

@@ -45,7 +45,7 @@ class Ear:
 )
 def test_what_is_made_of_a_notification_counts(wire_format: WireFormat) -> None:
     tail, told = Tail(Position(0)), notification(0, 1, 500)
-    tail.push(told)
+    tail.append(told)
     frame = wire_format.render(told)
     wire_format.render(told)
     assert tail.size == HELD_BYTES + 500 + len(frame) + MADE_BYTES
@@ -64,7 +64,7 @@ def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes() -
 
 def test_what_was_let_go_of_grows_for_nobody() -> None:
     tail, told = Tail(Position(0)), notification(0, 1)
-    tail.push(told)
+    tail.append(told)
     tail.release()
     TEXT.render(told)
     assert (tail.size, tail.start, tail.head) == (0, 1, 1)

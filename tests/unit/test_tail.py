@@ -16,7 +16,7 @@ def notification(from_: int, until: int, size: int = 10) -> Notification:
 def tail_of(*edges: int, max_bytes: int = 10_000) -> Tail:
     tail = Tail(Position(edges[0]), max_bytes)
     for from_, until in pairwise(edges):
-        tail.push(notification(from_, until))
+        tail.append(notification(from_, until))
     return tail
 
 
@@ -39,7 +39,7 @@ def test_a_reader_joins_at_the_next_edge(cursor: int, boundary: int) -> None:
 
 def test_a_notification_that_does_not_join_is_a_bug() -> None:
     with pytest.raises(ValueError, match="does not join"):
-        tail_of(10, 20).push(notification(21, 30))
+        tail_of(10, 20).append(notification(21, 30))
 
 
 def test_the_oldest_are_forgotten_when_it_grows_too_large() -> None:
@@ -53,13 +53,13 @@ def test_a_tail_that_nobody_reads_skips_to_the_head() -> None:
     tail = tail_of(10, 20)
     tail.skip_to(Position(50))
     assert (tail.start, tail.head, tail.size, tail.newest) == (50, 50, 0, None)
-    tail.push(notification(50, 60))
+    tail.append(notification(50, 60))
     assert tail.next_after(Position(50)) is not None
 
 
 def test_one_notification_larger_than_the_tail_is_kept() -> None:
     tail = Tail(Position(0), 100)
-    tail.push(notification(0, 1, size=500))
+    tail.append(notification(0, 1, size=500))
     assert tail.next_after(Position(0)) is not None
 
 
