@@ -129,8 +129,8 @@ OF_A_CHANGE = ("change", "datetime", "capability", "index")
 USUAL = ("loc", "change", "lastmod", "datetime", "hash", "length", "type")
 """What nearly every change has, and no more: it is judged and written sooner than the others."""
 
-unusual = attrgetter(*(name for name in Change.__struct_fields__ if name not in USUAL))
-NOTHING_UNUSUAL = unusual(Change("", ""))
+rare_fields = attrgetter(*(name for name in Change.__struct_fields__ if name not in USUAL))
+NO_RARE_FIELDS = rare_fields(Change("", ""))
 
 
 # --- values --------------------------------------------------------------------------------------

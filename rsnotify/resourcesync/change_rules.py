@@ -9,13 +9,13 @@ from typing import NamedTuple
 from rsnotify.resourcesync.change import (
     CHANGE_TYPES,
     HEX_DIGEST,
-    NOTHING_UNUSUAL,
+    NO_RARE_FIELDS,
     VALUES,
     Change,
     Link,
     not_ascii,
     problem,
-    unusual,
+    rare_fields,
 )
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
@@ -92,7 +92,7 @@ def _is_plain(change: Change) -> bool:
         and (c.length is None or 0 <= c.length < LENGTH_END)
         and (c.type is None or (len(c.type) <= TEXT_CHARACTERS and _TYPE(c.type)))
         and c.datetime is None
-        and unusual(c) == NOTHING_UNUSUAL
+        and rare_fields(c) == NO_RARE_FIELDS
     )
 
 

@@ -24,13 +24,13 @@ from rsnotify.resourcesync.change import (
     CHANGE_TYPES,
     ELEMENTS,
     MICROSECONDS,
-    NOTHING_UNUSUAL,
+    NO_RARE_FIELDS,
     USUAL,
     Change,
     Link,
     Position,
+    rare_fields,
     render_datetime,
-    unusual,
 )
 from rsnotify.resourcesync.xml_writer import (
     Md,
@@ -139,7 +139,7 @@ def render_forms(change: Change, *, foreign: Mapping[str, str] | None = None) ->
     needs escaping, and what most changes have is not searched for: it is written in both forms.
     """
     c = change
-    usual = not foreign and unusual(c) == NOTHING_UNUSUAL
+    usual = not foreign and rare_fields(c) == NO_RARE_FIELDS
     texts = (c.loc, c.change, c.lastmod, c.hash, c.type) if usual else _texts(c)
     if not is_plain_text("".join(filter(None, texts))):
         c = _escaped(c)
