@@ -251,7 +251,8 @@ async def publish_all(
     if json:
         typer.echo(msgspec.json.encode(accepted))
     else:
-        typer.echo(f"accepted {counted(accepted.accepted, 'change')} until {accepted.until}")
+        at = " at" if accepted.accepted == 1 else ", the last at"
+        typer.echo(f"accepted {counted(accepted.accepted, 'change')}{at} {accepted.until}")
 
 
 # Where changes come from ------------------------------------------------------------------------

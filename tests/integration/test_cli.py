@@ -90,6 +90,14 @@ async def test_resources_named_on_the_command_line_are_published(hub: RunningHub
     assert json.loads(ended.out)["accepted"] == 2
 
 
+async def test_what_is_said_of_one_change_is_its_datetime(hub: RunningHub) -> None:
+    ended = await rsnotify("publish", "dataset1", "http://example.com/a", hub=hub)
+    said = ended.out.removeprefix("accepted 1 change at ").strip()
+    after = ("--from", "2020-01-01", "--count", "1")
+    read = await rsnotify("subscribe", "dataset1", *after, hub=hub)
+    assert read.out.split() == [said, "updated", "http://example.com/a"]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -106,7 +114,7 @@ async def test_a_file_of_any_format_is_published(
     (tmp_path / name).write_text(content)
     ended = await rsnotify("publish", "dataset1", "--file", str(tmp_path / name), hub=hub)
     assert ended.status == 0, ended.err
-    assert ended.out.startswith("accepted 2 changes until ")
+    assert ended.out.startswith("accepted 2 changes, the last at 20")
 
 
 async def test_a_long_file_goes_in_several_requests_and_shows_its_sum(

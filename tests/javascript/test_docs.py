@@ -121,7 +121,7 @@ async def test_the_example_that_publishes_does(hub: RunningHub, tmp_path: Path) 
         process = await run(text, tmp_path, hub)
         said, _ = await process.communicate()
         assert process.returncode == 0
-        assert said.startswith(b"accepted 2 changes until 20")
+        assert said.startswith(b"accepted 2 changes, the last at 20")
 
 
 async def test_the_example_page_of_the_docs_shows_what_changes_and_goes_on_where_it_was(
