@@ -1,8 +1,8 @@
 """The client of one Redis: what it is sent, how often, and what its failures mean.
 
-`RedisClient`, at the end, is what the hub calls. It sends commands and scripts either in
-`repeatable`, a second time if the connection died, or in `once`. Both go through one `exchange`,
-which borrows a connection, sends all, waits for all answers, and translates failures.
+`RedisClient` is what the hub calls. It sends commands and scripts either in `repeatable`, a second
+time if the connection died, or in `once`. Both go through one `exchange`, which borrows a
+connection, sends all, waits for all answers, and translates failures.
 
 `Replicas` makes an answer wait until so many replicas have what was written before it. `WAITAOF`
 counts the replicas that have it on disk; a server that does not know the command is asked with
@@ -42,12 +42,6 @@ from rsnotify.redis_client.pool import (
 )
 
 
-def words_of(command: Command) -> Command:
-    """redis-py names some commands with two words, as CLUSTER SLOTS; Redis wants them apart."""
-    name, *rest = command
-    return (*name.split(" "), *rest) if " " in name else command
-
-
 class Script:
     """A Lua script: called by its hash, sent in full to a Redis that does not know it."""
 
@@ -71,6 +65,258 @@ class Script:
         """The same command for a Redis that does not know the script."""
         _, sha, *rest = command
         return ("EVAL", cls._texts[sha], *rest)
+
+
+_IF_EQUALS = Script("redis_client/if_equals.lua")
+_PIECE = Script("redis_client/piece.lua")
+PIECE_BYTES = 64 * 1024
+
+
+class MoreCommands:
+    """What any client can do besides the commands of Redis."""
+
+    listening_pool: Callable[[], Pool]
+    once: Callable[[Sequence[Command]], Awaitable[list[Any]]]
+
+    async def durably(self, commands: Sequence[Command]) -> list[Any]:
+        """Execute these like `once`, again if the connection was lost; an error is raised."""
+        try:
+            return judge_answers(await self.once(commands), raise_on_error=True)
+        except Unanswered as error:
+            if not is_connection_lost(error):
+                raise
+        return judge_answers(await self.once(commands), raise_on_error=True)
+
+    @asynccontextmanager
+    async def listening(self, hear: Callable[[Any], None]) -> AsyncIterator[ListeningConnection]:
+        """A connection of its own, on which `hear` is called with all that Redis says."""
+        async with self.listening_pool() as pool:
+            made = await pool.get_connection()  # type: ignore[no-untyped-call]
+            connection = ListeningConnection(made, hear)
+            try:
+                yield connection
+            finally:
+                connection.abort()
+
+    async def if_equals(
+        self, key: str, expected: bytes | str | int, *command: bytes | str | int, field: str = ""
+    ) -> bool:
+        """Do the command to the key if `expected` is its value, or that of this field.
+
+        Returns whether it was done; any other value stays as it is.
+        """
+        return bool(await _IF_EQUALS.run(self, [key], field, expected, *command))
+
+    async def write_in_pieces(self, key: str, data: bytes, *, seconds: int) -> None:
+        """Write large data in pieces, so that others need not wait for all of it; it expires.
+
+        It does no harm if a piece is written twice.
+        """
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES]
+            if not await _PIECE.run(self, [key], start, piece, seconds):
+                raise TryAgain("the data expired while they were written: it took too long")
+
+
+class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the library's own bases
+    """The commands of redis-py, sent over our own connections, with translated failures."""
+
+    replicas: "Replicas | None" = None
+    is_cluster = False
+
+    async def servers(self) -> "Servers":
+        """The server, by a name that it loses when it is started again or another takes over."""
+        pool: Any = self.connection_pool
+        await pool.look_for_newer()
+        pipeline = self.pipeline(transaction=False)
+        pipeline.info("server")
+        pipeline.info("replication")
+        server, replication = await pipeline.execute()
+        return Servers((f"{server['run_id']} {replication.get('master_replid', '')}",))
+
+    async def masters(self) -> dict[str, Any]:
+        """A client of each server that is written to, by its lane."""
+        return {"": self}
+
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        (answer,) = judge_answers(await self.together([command]), raise_on_error=True)
+        return parsed_as(self.response_callbacks, command, answer, options)
+
+    def pipeline(self, transaction: bool = True, _: str | None = None) -> "Pipeline":
+        return Pipeline(self, transaction)
+
+    async def together(self, commands: Sequence[Command]) -> list[Any]:
+        """The answers to many that may be repeated; an error is one of them."""
+        answers = await repeatable(self.connection_pool, commands)
+        for at, answer in enumerate(answers):
+            if isinstance(answer, NoScriptError):
+                in_full = [Script.in_full(commands[at])]
+                (answers[at],) = await repeatable(self.connection_pool, in_full)
+        return answers
+
+    async def atomically(self, commands: Sequence[Command]) -> list[Any]:
+        """Execute all of these or none."""
+        return executed(await repeatable(self.connection_pool, as_transaction(commands)))
+
+    async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
+        """Execute these in one round trip that is not repeated; an error is an answer.
+
+        `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
+        What is to be read `then` is always read after them.
+        """
+        pool: Any = self.connection_pool
+        confirm = self.replicas.confirmation() if self.replicas else None
+        answers = await exchange(pool, commands, then, confirm=confirm)
+        if not any(isinstance(answer, Exception) for answer in answers):
+            return answers
+        forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
+        if forgotten:
+            answers = await self._again_in_full(forgotten, answers, commands, then)
+        return judge_answers(answers, raise_on_error=False)
+
+    async def _again_in_full(
+        self,
+        forgotten: Sequence[int],
+        answers: Sequence[Any],
+        commands: Sequence[Command],
+        then: Sequence[Command],
+    ) -> list[Any]:
+        again = [Script.in_full(commands[at]) for at in forgotten]
+        try:
+            redone = await self.once(again, *then)
+        except TryAgain as error:
+            if len(forgotten) == len(commands):
+                raise
+            raise Unanswered(error.detail) from error
+        found = [*answers]
+        places = [*forgotten, *range(len(commands), len(answers))]
+        for at, answer in zip(places, redone, strict=True):
+            found[at] = answer
+        return found
+
+
+class Servers(NamedTuple):
+    """The names of the servers that have the data. A name changes when another takes over."""
+
+    names: tuple[str, ...]  # one name; or one for each slot of a Cluster
+
+    def of_key(self, key: str) -> str:
+        one, *others = self.names
+        return self.names[key_slot(key.encode())] if others else one
+
+
+CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 2.0
+CONNECTIONS = 64
+
+
+def pool_options() -> dict[str, Any]:
+    """The options of the connections to one server."""
+    return {
+        "max_connections": CONNECTIONS,
+        "timeout": ANSWER_SECONDS,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": ANSWER_SECONDS,
+        # To connect is tried twice, unless there was silence.
+        "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
+        "protocol": 2,
+        # Nothing is said before the first command: on a unix socket its silence would be repeated.
+        "driver_info": None,
+    }
+
+
+def answer_raw(client: Any) -> None:
+    """Let streams be answered as raw pairs: the journal parses them itself."""
+    for name in ("XRANGE", "XREVRANGE"):
+        client.response_callbacks.pop(name, None)
+
+
+# --- what is sent --------------------------------------------------------------------------------
+
+
+def words_of(command: Command) -> Command:
+    """redis-py names some commands with two words, as CLUSTER SLOTS; Redis wants them apart."""
+    name, *rest = command
+    return (*name.split(" "), *rest) if " " in name else command
+
+
+async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
+    """The answers; asked for a second time if the connection died, as it may while idle."""
+    if not commands:
+        return []
+    began = monotonic()
+    commands = [words_of(command) for command in commands]
+    try:
+        return await exchange(pool, commands)
+    except Unanswered as error:
+        if not is_connection_lost(error):
+            raise
+    return await exchange(pool, commands, began=began, new_connection=True)
+
+
+def is_connection_lost(error: TryAgain) -> bool:
+    """Whether a lost connection is why there is no answer, and not silence or a refusal."""
+    return isinstance(error, Unanswered) and isinstance(error.__cause__, ConnectionLost)
+
+
+def as_transaction(commands: Sequence[Command]) -> list[Command]:
+    return [("MULTI",), *commands, ("EXEC",)]
+
+
+def executed(answers: Sequence[Any]) -> list[Any]:
+    """The answers within those to a transaction."""
+    if not isinstance(answers[-1], Exception):
+        return list(answers[-1])
+    refused = [each for each in answers if isinstance(each, Exception)]
+    raise judge_error(min(refused, key=lambda each: isinstance(each, ExecAbortError)))
+
+
+# --- pipelines -----------------------------------------------------------------------------------
+
+
+class PipelineClient(Protocol):
+    """The client of one Redis or of a Cluster."""
+
+    is_cluster: bool
+    connection_pool: Any
+    response_callbacks: Any
+
+    async def together(self, commands: Sequence[Command]) -> list[Any]: ...
+
+    async def atomically(self, commands: Sequence[Command]) -> list[Any]: ...
+
+
+class Pipeline(LibraryPipeline):
+    """Collects commands, to be sent together; those of a transaction are of one slot."""
+
+    def __init__(self, client: PipelineClient, transaction: bool) -> None:
+        super().__init__(client.connection_pool, client.response_callbacks, transaction, None)
+        self._client = client
+        self._stages = [0]
+
+    def afterwards(self) -> None:
+        """In a Cluster, what is added from here on is sent when all before it is answered; one
+        server keeps the order anyway."""
+        if self._client.is_cluster:
+            self._stages.append(len(self.command_stack))
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        stack, stages = self.command_stack, [*self._stages, len(self.command_stack)]
+        self.command_stack, self._stages = [], [0]
+        commands = [command for command, _ in stack]
+        answers: list[Any] = []
+        if self.is_transaction and commands:
+            answers = await self._client.atomically(commands)
+        else:
+            for begin, end in pairwise(stages):
+                answers += await self._client.together(commands[begin:end])
+        found = judge_answers(answers, raise_on_error=raise_on_error)
+        return [
+            answer
+            if isinstance(answer, Exception)
+            else parsed_as(self.response_callbacks, command, answer, options)
+            for (command, options), answer in zip(stack, found, strict=True)
+        ]
 
 
 # --- answers -------------------------------------------------------------------------------------
@@ -199,246 +445,3 @@ async def _waited(ask: AskCommands, *commands: Command) -> Any:
         if isinstance(answer, Exception):
             raise answer
     return answers[-1]
-
-
-# --- clients -------------------------------------------------------------------------------------
-
-
-class Servers(NamedTuple):
-    """The names of the servers that have the data. A name changes when another takes over."""
-
-    names: tuple[str, ...]  # one name; or one for each slot of a Cluster
-
-    def of_key(self, key: str) -> str:
-        one, *others = self.names
-        return self.names[key_slot(key.encode())] if others else one
-
-
-class PipelineClient(Protocol):
-    """The client of one Redis or of a Cluster."""
-
-    is_cluster: bool
-    connection_pool: Any
-    response_callbacks: Any
-
-    async def together(self, commands: Sequence[Command]) -> list[Any]: ...
-
-    async def atomically(self, commands: Sequence[Command]) -> list[Any]: ...
-
-
-class Pipeline(LibraryPipeline):
-    """Collects commands, to be sent together; those of a transaction are of one slot."""
-
-    def __init__(self, client: PipelineClient, transaction: bool) -> None:
-        super().__init__(client.connection_pool, client.response_callbacks, transaction, None)
-        self._client = client
-        self._stages = [0]
-
-    def afterwards(self) -> None:
-        """In a Cluster, what is added from here on is sent when all before it is answered; one
-        server keeps the order anyway."""
-        if self._client.is_cluster:
-            self._stages.append(len(self.command_stack))
-
-    async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        stack, stages = self.command_stack, [*self._stages, len(self.command_stack)]
-        self.command_stack, self._stages = [], [0]
-        commands = [command for command, _ in stack]
-        answers: list[Any] = []
-        if self.is_transaction and commands:
-            answers = await self._client.atomically(commands)
-        else:
-            for begin, end in pairwise(stages):
-                answers += await self._client.together(commands[begin:end])
-        found = judge_answers(answers, raise_on_error=raise_on_error)
-        return [
-            answer
-            if isinstance(answer, Exception)
-            else parsed_as(self.response_callbacks, command, answer, options)
-            for (command, options), answer in zip(stack, found, strict=True)
-        ]
-
-
-_IF_EQUALS = Script("redis_client/if_equals.lua")
-_PIECE = Script("redis_client/piece.lua")
-PIECE_BYTES = 64 * 1024
-
-
-class MoreCommands:
-    """What any client can do besides the commands of Redis."""
-
-    listening_pool: Callable[[], Pool]
-    once: Callable[[Sequence[Command]], Awaitable[list[Any]]]
-
-    async def durably(self, commands: Sequence[Command]) -> list[Any]:
-        """Execute these like `once`, again if the connection was lost; an error is raised."""
-        try:
-            return judge_answers(await self.once(commands), raise_on_error=True)
-        except Unanswered as error:
-            if not is_connection_lost(error):
-                raise
-        return judge_answers(await self.once(commands), raise_on_error=True)
-
-    @asynccontextmanager
-    async def listening(self, hear: Callable[[Any], None]) -> AsyncIterator[ListeningConnection]:
-        """A connection of its own, on which `hear` is called with all that Redis says."""
-        async with self.listening_pool() as pool:
-            made = await pool.get_connection()  # type: ignore[no-untyped-call]
-            connection = ListeningConnection(made, hear)
-            try:
-                yield connection
-            finally:
-                connection.abort()
-
-    async def if_equals(
-        self, key: str, expected: bytes | str | int, *command: bytes | str | int, field: str = ""
-    ) -> bool:
-        """Do the command to the key if `expected` is its value, or that of this field.
-
-        Returns whether it was done; any other value stays as it is.
-        """
-        return bool(await _IF_EQUALS.run(self, [key], field, expected, *command))
-
-    async def write_in_pieces(self, key: str, data: bytes, *, seconds: int) -> None:
-        """Write large data in pieces, so that others need not wait for all of it; it expires.
-
-        It does no harm if a piece is written twice.
-        """
-        for start in range(0, len(data), PIECE_BYTES):
-            piece = data[start : start + PIECE_BYTES]
-            if not await _PIECE.run(self, [key], start, piece, seconds):
-                raise TryAgain("the data expired while they were written: it took too long")
-
-
-CONNECT_SECONDS = 1.0
-ANSWER_SECONDS = 2.0
-CONNECTIONS = 64
-
-
-def pool_options() -> dict[str, Any]:
-    """The options of the connections to one server."""
-    return {
-        "max_connections": CONNECTIONS,
-        "timeout": ANSWER_SECONDS,
-        "socket_connect_timeout": CONNECT_SECONDS,
-        "socket_timeout": ANSWER_SECONDS,
-        # To connect is tried twice, unless there was silence.
-        "retry": Retry(ConstantBackoff(0), 1, supported_errors=(ConnectionLost,)),
-        "protocol": 2,
-        # Nothing is said before the first command: on a unix socket its silence would be repeated.
-        "driver_info": None,
-    }
-
-
-def answer_raw(client: Any) -> None:
-    """Let streams be answered as raw pairs: the journal parses them itself."""
-    for name in ("XRANGE", "XREVRANGE"):
-        client.response_callbacks.pop(name, None)
-
-
-class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the library's own bases
-    """The commands of redis-py, sent over our own connections, with translated failures."""
-
-    replicas = Replicas(0)
-    is_cluster = False
-
-    async def servers(self) -> Servers:
-        """The server, by a name that it loses when it is started again or another takes over."""
-        pool: Any = self.connection_pool
-        await pool.look_for_newer()
-        pipeline = self.pipeline(transaction=False)
-        pipeline.info("server")
-        pipeline.info("replication")
-        server, replication = await pipeline.execute()
-        return Servers((f"{server['run_id']} {replication.get('master_replid', '')}",))
-
-    async def masters(self) -> dict[str, Any]:
-        """A client of each server that is written to, by its lane."""
-        return {"": self}
-
-    async def execute_command(self, *command: Any, **options: Any) -> Any:
-        (answer,) = judge_answers(await self.together([command]), raise_on_error=True)
-        return parsed_as(self.response_callbacks, command, answer, options)
-
-    def pipeline(self, transaction: bool = True, _: str | None = None) -> Pipeline:
-        return Pipeline(self, transaction)
-
-    async def together(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers to many that may be repeated; an error is one of them."""
-        answers = await repeatable(self.connection_pool, commands)
-        for at, answer in enumerate(answers):
-            if isinstance(answer, NoScriptError):
-                in_full = [Script.in_full(commands[at])]
-                (answers[at],) = await repeatable(self.connection_pool, in_full)
-        return answers
-
-    async def atomically(self, commands: Sequence[Command]) -> list[Any]:
-        """Execute all of these or none."""
-        return executed(await repeatable(self.connection_pool, as_transaction(commands)))
-
-    async def once(self, commands: Sequence[Command], *then: Command) -> list[Any]:
-        """Execute these in one round trip that is not repeated; an error is an answer.
-
-        `Unanswered` means that they may have been executed, any other `TryAgain` that none was.
-        What is to be read `then` is always read after them.
-        """
-        pool: Any = self.connection_pool
-        confirm = self.replicas.confirmation()
-        answers = await exchange(pool, commands, then, confirm=confirm)
-        if not any(isinstance(answer, Exception) for answer in answers):
-            return answers
-        forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
-        if forgotten:
-            answers = await self._again_in_full(forgotten, answers, commands, then)
-        return judge_answers(answers, raise_on_error=False)
-
-    async def _again_in_full(
-        self,
-        forgotten: Sequence[int],
-        answers: Sequence[Any],
-        commands: Sequence[Command],
-        then: Sequence[Command],
-    ) -> list[Any]:
-        again = [Script.in_full(commands[at]) for at in forgotten]
-        try:
-            redone = await self.once(again, *then)
-        except TryAgain as error:
-            if len(forgotten) == len(commands):
-                raise
-            raise Unanswered(error.detail) from error
-        found = [*answers]
-        places = [*forgotten, *range(len(commands), len(answers))]
-        for at, answer in zip(places, redone, strict=True):
-            found[at] = answer
-        return found
-
-
-async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
-    """The answers; asked for a second time if the connection died, as it may while idle."""
-    if not commands:
-        return []
-    began = monotonic()
-    commands = [words_of(command) for command in commands]
-    try:
-        return await exchange(pool, commands)
-    except Unanswered as error:
-        if not is_connection_lost(error):
-            raise
-    return await exchange(pool, commands, began=began, new_connection=True)
-
-
-def is_connection_lost(error: TryAgain) -> bool:
-    """Whether a lost connection is why there is no answer, and not silence or a refusal."""
-    return isinstance(error, Unanswered) and isinstance(error.__cause__, ConnectionLost)
-
-
-def as_transaction(commands: Sequence[Command]) -> list[Command]:
-    return [("MULTI",), *commands, ("EXEC",)]
-
-
-def executed(answers: Sequence[Any]) -> list[Any]:
-    """The answers within those to a transaction."""
-    if not isinstance(answers[-1], Exception):
-        return list(answers[-1])
-    refused = [each for each in answers if isinstance(each, Exception)]
-    raise judge_error(min(refused, key=lambda each: isinstance(each, ExecAbortError)))

@@ -49,24 +49,6 @@ UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
 
 
-def patiently(ask: Callable[[], Answered], seconds: float) -> Answered:
-    """Ask again while the hub cannot answer, so long at most: it must be harmless to repeat."""
-    begun, attempt = monotonic(), 0
-    while True:
-        try:
-            return ask()
-        except TryAgain as error:
-            wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
-            is_misspelt = isinstance(error, HubUnreachable) and error.cause == NO_HOST
-            most = min(seconds, NO_HOST_SECONDS) if is_misspelt else seconds
-            if monotonic() + wait > begun + most:
-                raise
-            log.warning("%s; trying again in %s", hub_trouble(error), in_words(wait))
-            if not waited(wait):
-                raise
-        attempt += 1
-
-
 class Accepted(msgspec.Struct, frozen=True):
     """The hub has made the changes durable; they stand in `(from_, until]`."""
 
@@ -244,3 +226,21 @@ class HubClient:
     def _new_transport(self) -> Transport:
         connect, answer = self._seconds
         return Transport(self._network, connect_seconds=connect, read_seconds=answer)
+
+
+def patiently(ask: Callable[[], Answered], seconds: float) -> Answered:
+    """Ask again while the hub cannot answer, so long at most: it must be harmless to repeat."""
+    begun, attempt = monotonic(), 0
+    while True:
+        try:
+            return ask()
+        except TryAgain as error:
+            wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
+            is_misspelt = isinstance(error, HubUnreachable) and error.cause == NO_HOST
+            most = min(seconds, NO_HOST_SECONDS) if is_misspelt else seconds
+            if monotonic() + wait > begun + most:
+                raise
+            log.warning("%s; trying again in %s", hub_trouble(error), in_words(wait))
+            if not waited(wait):
+                raise
+        attempt += 1
