@@ -1,4 +1,6 @@
-"""Who may do what: tokens, their rights, and how often wrong ones may be tried.
+"""Requests and rights: what a request asks for, with which token, and what that token may do.
 
-A request's token goes to `access`, which asks `tokens` and answers what it may do with which set.
+`requests` reads the addresses, the token and the query of a request, for all rooms above. `access`
+asks `tokens`, or `jwts`, and answers what may be done with which set, and how often a wrong token
+may be tried.
 """
