@@ -8,7 +8,7 @@ A subscription is a position in a channel, as every reader's is.
 `verification`   what a callback is asked, and what its answer means
 `dialler`        makes the calls: nobody else connects to a callback; caps the answers
 
-One delivery: a notification is pushed to the feed; `ChannelWatcher.push` finds who was up to date,
+A delivery: a notification is pushed to the feed; `ChannelWatcher.push` finds the idle subscribers,
 and `Subscribers.place` gives each a `Delivery` in the `Queue`, which makes it when a slot is free.
 The `Deliverer` reads what is owed, checks the right to it, has the dialler post it, and notes what
 the answer means; `Ownership.record_progress` writes that to Redis.

@@ -2,7 +2,7 @@
 
 Hosts take turns, so a busy host does not delay the others. Callbacks that answered slowly, or have
 never been called, share half of the slots: hanging receivers always leave the other half free.
-What a call is about is not known here.
+Nothing here knows what a call is about.
 """
 
 from collections import deque
@@ -59,7 +59,7 @@ class _Host(Generic[C]):
         return not self.callbacks and not any(line.waiting for line in self.lines)
 
     def pop(self, line: _Line[C]) -> C | None:
-        """The call that waits longest, of those whose callback is free."""
+        """Take out the call that has waited longest among those whose callback is free."""
         for at, call in enumerate(line.waiting):
             if call.callback not in self.callbacks:
                 del line.waiting[at]

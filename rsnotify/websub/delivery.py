@@ -1,7 +1,7 @@
 """One delivery: what a subscriber is owed, sent with its signature, and what the answer means.
 
 The right to read is checked after the notification was read, and nothing is awaited between the
-check and the call. When it is a subscriber's turn is not known here.
+check and the call. Nothing here knows when it is a subscriber's turn.
 """
 
 import logging
@@ -34,7 +34,7 @@ REVOKED = "the token that the subscription was made with has been revoked"
 
 
 class Rights:
-    """What is known of the rights at this moment."""
+    """Who may read, as far as this process knows at the moment."""
 
     def __init__(self, journals: Journals, tokens: Tokens) -> None:
         self._journals = journals
@@ -113,11 +113,11 @@ class Deliverer:
         self._apply_answer(subscriber, answer, owed.until)
 
     def fail(self, subscriber: Subscriber) -> None:
-        """A bug may occur at every attempt: it counts as a failure of the callback."""
+        """Count a bug as a failure of the callback: it may occur at every attempt."""
         self._apply_answer(subscriber, BUG, Position(subscriber.progress.cursor))
 
     async def _owed(self, subscriber: Subscriber) -> Notification | None:
-        """What follows its position; if that has been deleted, what the hub still has."""
+        """The changes after its position; if they have been deleted, the first that the hub has."""
         cursor = Position(subscriber.progress.cursor)
         try:
             feed = self._journals.feed(subscriber.channel)

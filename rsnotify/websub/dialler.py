@@ -1,11 +1,11 @@
 """Calls callbacks: the only place that connects to addresses which strangers have named.
 
-The validator fetches documents through it, too, which may be longer.
+The validator fetches documents through it, too; these may be longer.
 
 Every address is checked when it is resolved and again when its socket is made, so the address that
 was checked is the one that is called. Redirects are not followed. An answer may take ten seconds
-and what `BoundedHandler` allows, and is never decompressed. What is sent, and what follows from an
-answer, is not known here.
+and what `BoundedHandler` allows, and is never decompressed. Nothing here knows what is sent, or
+what follows from an answer.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ ANSWER_LINES = 512
 
 
 class AnswerTooLong(aiohttp.ClientError):
-    """More was said than we listen to."""
+    """The answer is longer than the hub reads."""
 
 
 class BoundedConnector(aiohttp.TCPConnector):
@@ -49,7 +49,7 @@ class BoundedConnector(aiohttp.TCPConnector):
 
 
 class BoundedHandler(ResponseHandler):
-    """What a connection receives, as far as we read."""
+    """Takes what a connection receives, up to the bound."""
 
     __slots__ = ("_bound", "_bytes_left", "_is_over", "_lines_left")
 
@@ -82,21 +82,21 @@ class BoundedHandler(ResponseHandler):
             self._hang_up()
 
     def _hang_up(self) -> None:
-        """Who waits for the answer, or for its body, gets the reason why no more will come."""
+        """Close, and say why to what waits for the answer or for its body."""
         error, payload = AnswerTooLong("its answer has no end"), self._payload
         if payload is not None and not payload.is_eof():
             payload.set_exception(error)
         if self._exception is None:
             self.set_exception(error)
-        self._parser = self._payload = None  # the end of the connection is not to be read as one
+        self._parser = self._payload = None  # else the closing would end the answer
         if self.transport is not None:
             self.transport.abort()
 
 
 CALL_SECONDS = 10.0
-BODY_BYTES = 16 * 1024  # of an answer that is read at all
+BODY_BYTES = 16 * 1024  # of an answer whose body is read
 KEEP_ALIVE_SECONDS = 15.0
-REST_SECONDS = 0.5  # for the body of an answer whose status has already said all
+REST_SECONDS = 0.5  # for a body that is not needed: the status has said all
 RESOLVING = 64  # lookups at once: a name server that hangs holds a thread for long
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -107,7 +107,7 @@ class NotAllowed(OSError):
 
 
 class Dialler:
-    """An HTTP client that strangers may point at things."""
+    """An HTTP client for addresses that strangers have chosen."""
 
     def __init__(
         self,
@@ -160,13 +160,13 @@ class Dialler:
         return None if address is None else refusal(address, private=self.private)
 
     async def get(self, url: str) -> CallbackAnswer:
-        """Ask a callback to verify; its answer with the whole body, which must be the challenge."""
+        """Ask a callback to verify; return its answer with the whole body, the challenge."""
         return await self._call("GET", URL(url, encoded=True), None, {}, self._whole)
 
     async def post(
         self, url: URL, body: bytes, headers: Mapping[str, str], *, maybe_stale: bool
     ) -> CallbackAnswer:
-        """Deliver a notification; of the answer only the status counts.
+        """Deliver a notification; only the status of the answer counts.
 
         A connection kept alive may have been closed by the other side at this very moment: then the
         request goes out again, once, on a new one.
@@ -208,7 +208,7 @@ class Dialler:
             return _failure(error, monotonic() - begun)
 
     async def _whole(self, response: aiohttp.ClientResponse) -> bytes:
-        """The body; of one that is too long nothing."""
+        """The body; nothing if it is too long."""
         parts, size = [], 0
         with suppress(AnswerTooLong):
             while part := await response.content.read(self._body_bytes + 1 - size):
@@ -228,7 +228,7 @@ class Dialler:
         return b""
 
     async def _goes_by_proxy(self, url: URL) -> bool:
-        """What is at a private address, if that may be called at all, is called without it.
+        """Whether to call it by the proxy: not at a private address, if that may be called at all.
 
         A name that cannot be looked up here is left to the proxy.
         """
@@ -315,7 +315,7 @@ def _result(host: str, port: int, address: str) -> ResolveResult:
 
 
 def _proxy_of(address: str | None) -> tuple[URL | None, dict[str, str]]:
-    """The proxy, and what it is shown: apart, so that no error says the password."""
+    """The proxy and its login, kept apart so that no error shows the password."""
     if address is None:
         return None, {}
     url = URL(address)

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 ClaimShares = Callable[[Sequence[int]], Awaitable[list[bool]]]
 
 RENEW_SECONDS = 2.0
-END_SECONDS = 1.0  # within two of them a subscription ends after its token
-RECORD_SECONDS = 0.2  # a crash repeats the deliveries of this long
+END_SECONDS = 1.0  # a subscription ends within two of these after its token
+RECORD_SECONDS = 0.2  # a crash repeats what was delivered in this time
 DRAIN_SECONDS = 3.0
 
 
@@ -192,7 +192,7 @@ class Ownership:
         await self._bell.listen(lambda stroke: self._note_stroke([int(stroke)]))
 
     async def _take_in(self) -> None:
-        """Read the pending requests of our shares whenever one rings."""
+        """Read the pending requests of our shares whenever their bell rings."""
         while True:
             await self._woken.wait()
             self._woken.clear()
@@ -203,7 +203,7 @@ class Ownership:
                 pending = await self._store.requests([share.number for share in shares])
             except TryAgain:
                 continue  # the next round tries again
-            except Exception as error:  # …also of a bug, or data that cannot be read
+            except Exception as error:  # a bug, or data that cannot be read
                 log.warning("pending requests cannot be read", exc_info=error)
                 continue
             for share, before, requests in zip(shares, finished, pending, strict=True):
@@ -246,7 +246,7 @@ class Ownership:
         await repeat(self.record_progress, RECORD_SECONDS)  # kept until Redis answers again
 
     async def record_progress(self) -> None:
-        """One round trip for all shares: Redis syncs its file once."""
+        """Write the progress of all shares in one round trip: Redis syncs its file once."""
         shares = [share for share in self.shares.values() if share.unrecorded]
         progress = {share.number: share.unrecorded for share in shares}
         for share in shares:
@@ -274,7 +274,7 @@ ENDED = "it has ended before"
 
 
 async def put_subscriptions_back(store: Subscriptions) -> None:
-    """The owner of a share takes in what is put back there."""
+    """Put back what Redis has lost and this process remembers; the owner of a share takes it in."""
     kept, ended = store.remembered()
     known = {id_: stored.subscription for id_, stored in kept.items()}
     records = await store.records(known | ended)

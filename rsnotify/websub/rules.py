@@ -143,7 +143,7 @@ def _secret(form: FormFields) -> str | None:
 
 
 def _lease_seconds(form: FormFields) -> int | None:
-    """WEBSUB 4 and 18: as asked, but never without end."""
+    """WEBSUB 4 and 18: as requested, up to the longest lease."""
     if "hub.lease_seconds" not in form:
         return None
     text = _the(form, "hub.lease_seconds")

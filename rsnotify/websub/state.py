@@ -51,7 +51,7 @@ class Share:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def is_confirmed(self, id_: str) -> bool:
-        """Whether its callback has confirmed this subscription, and that is not yet in Redis."""
+        """Whether its callback has confirmed this subscription and Redis does not have that yet."""
         return id_ in self.unwritten and self.unwritten[id_].has_confirmed
 
     @property
@@ -125,7 +125,7 @@ class Subscriber:
         self.answered = float("-inf")
 
     def advance(self, progress: Progress) -> None:
-        """Only in memory; many are written to Redis together a moment later."""
+        """Note it in memory; many are written to Redis together a moment later."""
         self.progress = progress
         self.share.unrecorded[self.id] = progress
 
@@ -161,7 +161,7 @@ class Survey:
 
 
 async def survey(shares: Iterable[Share], feeds: Mapping[ChannelName, Feed]) -> Survey:
-    """Look at all; the event loop serves others between two shares."""
+    """Count all subscribers; the event loop serves others between two shares."""
     found = Survey()
     for share in shares:
         for subscriber in list(share.subscribers.values()):

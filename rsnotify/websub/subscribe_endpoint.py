@@ -142,7 +142,7 @@ class WebSubEndpoint:
         )
 
     async def _has_subscribed(self, request: HttpRequest, asked: SubscriptionRequest) -> bool:
-        """Its callback may end a subscription whatever became of the token that began it."""
+        """Whether there is one: its callback may end it whatever became of its token."""
         channel = self._channel(request, asked.topic)
         if channel.set_name not in self._journals.sets:
             return False
@@ -160,8 +160,7 @@ class WebSubEndpoint:
         return channel
 
     def _channel(self, request: HttpRequest, topic: str) -> ChannelName:
-        """By one of the hub's own addresses, or by what its Source calls it; of no set if there is
-        none."""
+        """The channel at an address of the hub, or of its Source; of no set if unknown."""
         ours = channel_of(topic, self._bases(request))
         own = ours or channel_of_own_topic(self._journals.sets.values(), topic)
         return own or ChannelName("", "change")
@@ -174,7 +173,7 @@ class WebSubEndpoint:
     # --- publishing ------------------------------------------------------------------------------
 
     async def _publish(self, request: HttpRequest) -> Response:
-        """The payload itself, as ResourceSync publishes it: answered with 200, not 201.
+        """Publish the payload itself, as ResourceSync does: answered with 200, not 201.
 
         Publishers of 2014 know no header for a token: it may stand in the hub's address.
         """
@@ -186,7 +185,7 @@ class WebSubEndpoint:
         return await self._publish_to(request, channel, in_address=True, status=200)
 
     async def _ping(self, request: HttpRequest, form: FormFields) -> Response:
-        """WEBSUB 20: there is nothing to fetch, what a Source publishes here came with its POST."""
+        """WEBSUB 20: there is nothing to fetch: a Source publishes here in the POST itself."""
         for topic in parse_ping(form):
             await self._known_channel(request, topic)
         return Response(status_code=204)
@@ -222,7 +221,7 @@ class SubscriptionAdmin:
         return JsonResponse([self._shown(id_, stored, now) for id_, stored in in_order])
 
     async def show(self, request: Request) -> Response:
-        """As listed, and by how many changes it is behind, as far as one notification reaches."""
+        """One as in the list, and how many changes it is behind, up to one notification."""
         id_, stored = await self._find(request)
         shown = self._shown(id_, stored, await self._store.now())
         return JsonResponse(shown | {"behind_changes": await self._behind_changes(stored)})
@@ -271,7 +270,7 @@ class SubscriptionAdmin:
         return 0 if owed is None else min(owed.count, NOTIFICATION_CHANGES)
 
     def _behind_seconds(self, stored: Stored) -> float | None:
-        """From its position to the newest change."""
+        """From its position to the newest change; None if the set has been removed."""
         try:
             head = self._journals.feed(stored.subscription.channel).tail.head
         except Rejected:

@@ -1,12 +1,13 @@
 """Every subscriber that this process looks after, where each stands, and who is called when.
 
 A subscriber is in exactly one place. It is idle while it has everything that was published; in the
-queue while something is owed to it; waiting for a time after its callback failed; suspended while
-its lease seems to be over or its set removed, until that is certain; once `gone`, nowhere.
+queue, then being called, while something is owed to it; waiting for a time after its callback
+failed; suspended while its lease seems to be over or its set removed, until that is certain; gone
+once its subscription has ended. `docs/design.md` has a drawing of it.
 
 Only a few calls begin in one turn of the event loop, so that publishers get their turns between
-them. Nobody is called for a share whose claim could end during the call. What a call sends, the
-queue does not know.
+them. Nobody is called for a share whose claim could end during the call. The queue does not know
+what a call sends.
 """
 
 import asyncio
@@ -177,7 +178,7 @@ class ChannelWatcher:
         self.push()
 
     def _place_some(self) -> None:
-        """Not all in one turn of the event loop: 100,000 would keep publishers waiting."""
+        """Place some: 100,000 in one turn of the event loop would keep publishers waiting."""
         for _ in range(min(WOKEN_AT_ONCE, len(self.woken))):
             self._subscribers.place(self.woken.pop())
         self._is_scheduled = bool(self.woken)
@@ -249,8 +250,8 @@ class Subscribers:
     async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
         """End these, but for those whose callback has confirmed them again meanwhile.
 
-        One that Redis has with another lease goes on with that: it was put back there, or a renewal
-        of it was lost.
+        If Redis has one with another lease, that one goes on: it was put back there, or its renewal
+        was lost here.
         """
         if not subscribers:
             return
@@ -268,7 +269,7 @@ class Subscribers:
                 subscriber.subscription = left
 
     async def deny(self, subscriber: Subscriber, reason: str) -> None:
-        """It may not read any more: its callback is notified, and then it ends (WEBSUB 15)."""
+        """Notify the callback that it may not read any more, then end it (WEBSUB 15)."""
         await self._store.deny(subscriber.subscription, reason)
 
     # --- places ----------------------------------------------------------------------------------

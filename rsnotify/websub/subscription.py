@@ -5,9 +5,9 @@ changes with an answer, with history that is lost, or when an operator says "now
 microseconds of the clock of Redis.
 
 Neither the wall clock of another machine nor the heartbeat of another process can be trusted.
-Durations are measured by the own monotonic clock, which is passed in. The wall clock says moments;
-a jump ahead is believed only after an hour, so that what ends for its age, as leases do, has been
-observed to grow old. Nothing here reads a clock.
+Durations are measured by this process's monotonic clock, which is passed in. Moments are those of
+the wall clock. If it jumps ahead, that is believed only after an hour: so nothing ends for its age,
+as leases do, that no process has seen grow old. Nothing here reads a clock.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class SteadyClock:
 
 
 class LivenessTracker:
-    """Which processes are alive: the heartbeat of each is a number that rises."""
+    """Knows which processes are alive: the heartbeat of each is a number that rises."""
 
     def __init__(self, patience_seconds: float) -> None:
         self._patience = patience_seconds

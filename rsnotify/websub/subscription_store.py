@@ -1,11 +1,11 @@
 """The subscriptions in Redis, by share: claim a share, read it, write what changed.
 
-What only the owner of a share may write, the script refuses to others: a process that froze and
-lost its share can spoil nothing. Moments are by the clock of Redis.
+The script lets only the owner of a share write to it: a process that froze and lost its share can
+spoil nothing. Moments are by the clock of Redis.
 
-Each process that looks after subscribers shows in Redis that it lives. A heartbeat is a number that
-rises. Durations are by the own monotonic clock: a process counts as dead when its heartbeat has not
-risen for some time.
+Each process that looks after subscribers shows in Redis that it is alive, by a heartbeat: a number
+that rises. The others measure with their own monotonic clocks: a process counts as dead when its
+heartbeat has not risen for some time.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ class Heartbeats:
         self._tracker = LivenessTracker(CLAIM_SECONDS)
 
     async def beat(self) -> int:
-        """Show that this process is alive: how many processes are."""
+        """Show that this process is alive; return how many processes are."""
         self.number += 1
         pipeline = self._client.pipeline(transaction=False)
         pipeline.hset(keys.DELIVERERS, self.me, self.number)
@@ -70,7 +70,7 @@ class Heartbeats:
         await self._client.hdel(keys.DELIVERERS, self.me)
 
     def look(self, name: str, beat: int) -> None:
-        """A heartbeat of another process, wherever it was seen."""
+        """Take note of a heartbeat of another process, wherever it was seen."""
         self._tracker.look(name, beat, self._clock())
 
     def gone(self) -> dict[str, int]:
@@ -85,7 +85,7 @@ class Heartbeats:
 
 _COUNTED = Script("websub/counted.lua")
 
-PENDING_SECONDS = 600  # a request counts no longer than this if nobody says what became of it
+PENDING_SECONDS = 600  # for which a request counts if nobody says what became of it
 AGAIN_SECONDS = 600
 UNLIMITED = 1_000_000_000
 MOST_OVER = 100_000  # kept while Redis does not answer
@@ -119,13 +119,13 @@ class SubscriptionCounts:
         return known != _KNOWN
 
     async def confirm(self, id_: str, subscription: Subscription, seconds: int) -> None:
-        """It counts for as long as its lease; if this is not written, until `PENDING_SECONDS`."""
+        """Count it for as long as its lease; if Redis is away, for `PENDING_SECONDS`."""
         with suppress(TryAgain):
             for key in _keys(subscription):
                 await self._count(key, id_, UNLIMITED, seconds, is_confirmed=True)
 
     def end(self, id_: str, counted: PendingRequest | Subscription) -> None:
-        """It counts no longer; written by `settle`."""
+        """Count it no longer; `settle` writes that down."""
         self._over += [(key, id_) for key in _keys(counted)]
 
     async def settle(self) -> None:
@@ -270,7 +270,7 @@ class Subscriptions:
             raise TooMany("too many of your requests are waiting for their verification")
 
     async def _put_admitted(self, request: PendingRequest, id_: str) -> None:
-        """It goes on counting for its address only if it is pending."""
+        """Store it; it goes on counting for its address only if it is pending."""
         is_counted = False
         try:
             if request.order == "subscribe":
@@ -287,7 +287,7 @@ class Subscriptions:
             await self._dismiss(request.client_address, id_)
 
     async def _put(self, request: PendingRequest, id_: str, limit: int) -> bool:
-        """False if the same request is pending already."""
+        """Store it; False if the same request is pending already."""
         share, host = share_of(request.callback), authority(request.callback)
         content = msgspec.json.encode(request)
         act = ("ask", request.subscription_id, digest(request), id_, content, limit)
@@ -347,7 +347,7 @@ class Subscriptions:
         await self.heartbeats.end()
 
     async def claim(self, shares: Sequence[int]) -> list[bool]:
-        """Own these shares for the next seconds, as far as no process that lives owns them."""
+        """Claim these shares for some seconds, but for those of a process that is alive."""
         gone = self.heartbeats.gone()
         claim = ("claim", self._me, self.heartbeats.number, *chain.from_iterable(gone.items()))
         replies = await self._act([(share, "", claim) for share in shares])
@@ -359,7 +359,7 @@ class Subscriptions:
         return [reply == 1 for reply in await self._act([(share, "", act) for share in shares])]
 
     def _owns(self, reply: int | bytes) -> bool:
-        """Whose share it is otherwise, and since when it has shown no sign of life, is kept."""
+        """Whether it is ours; if not, take note of its owner's heartbeat."""
         if isinstance(reply, bytes):
             name, _, beat = reply.decode().rpartition(" ")
             if name:
@@ -411,7 +411,7 @@ class Subscriptions:
         return bool(done)
 
     async def write_progress(self, progress: Mapping[int, Mapping[str, Progress]]) -> set[int]:
-        """Write down how far each share's subscriptions have come; the shares not ours any more."""
+        """Write each share's progress; return the shares that are not ours any more."""
         acts = [
             (share, "", ("record", self._me, *pairs))
             for share, each in progress.items()
@@ -423,9 +423,9 @@ class Subscriptions:
     async def forget(
         self, share: int, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, Subscription | None]:
-        """End these; what is left of each: None, or what Redis has with another lease, which stays.
+        """End these; for each, return None, or the one with another lease, which Redis keeps.
 
-        Nothing is answered if the share is not ours any more.
+        The answer is empty if the share is not ours any more.
         """
         ends = [(id_, each.lease_end) for id_, each in subscriptions.items()]
         parts = [ends[at : at + RECORDED_AT_ONCE] for at in range(0, len(ends), RECORDED_AT_ONCE)]
@@ -443,10 +443,10 @@ class Subscriptions:
             pipeline.hget(keys.of_share(share, name), id_)
         return read_one(*await pipeline.execute())
 
-    # --- what is remembered, see `delivery.websub.lost` ------------------------------------------
+    # --- what is remembered, see `ownership.put_subscriptions_back` ------------------------------
 
     def note_end(self, id_: str, subscription: Subscription) -> None:
-        """It must not come back with an older Redis."""
+        """Remember that it has ended, so that an older Redis does not bring it back."""
         self._ended.note(id_, subscription, self._clock())
         self._kept.forget(id_)
         self.counts.end(id_, subscription)
@@ -458,7 +458,7 @@ class Subscriptions:
     async def records(
         self, wanted: Mapping[str, Subscription]
     ) -> dict[str, tuple[bytes, Subscription]]:
-        """Those of these that are in Redis, also as they are written there."""
+        """Of these, the ones that Redis has, with the bytes that it has."""
         pipeline = self._client.pipeline(transaction=False)
         for id_, subscription in wanted.items():
             pipeline.hget(keys.of_share(share_of(subscription.callback), "records"), id_)
@@ -466,7 +466,7 @@ class Subscriptions:
         return {id_: (text, SUBSCRIPTION.decode(text)) for id_, text in found if text}
 
     async def put_back(self, id_: str, before: bytes, stored: Stored) -> None:
-        """Unless it has ended, or is not written as it was `before`; its owner is notified."""
+        """Put it back, unless it has ended or Redis has not `before` any more; notify its owner."""
         act = ("put_back", id_, before, *map(msgspec.json.encode, stored))
         share = share_of(stored.subscription.callback)
         await self._client.durably([SCRIPT.command(share_keys(share), *act)])

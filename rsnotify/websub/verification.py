@@ -105,7 +105,7 @@ class Verifier:
                 confirms = await self._ask(verification)
                 return None if confirms is None else VerificationResult(confirms)
             case "remove" | "denied":
-                return await self._tell_denial(verification)
+                return await self._notify_of_denial(verification)
             case "retry":
                 return VerificationResult(confirms=True)
 
@@ -132,7 +132,7 @@ class Verifier:
             log.info("%s does not confirm: %s", request.callback, wrong)
         return confirms
 
-    async def _tell_denial(self, verification: Verification) -> VerificationResult | None:
+    async def _notify_of_denial(self, verification: Verification) -> VerificationResult | None:
         """WEBSUB 15: the callback is notified, whatever it answers."""
         request = verification.request
         if request.order == "remove":
@@ -182,7 +182,7 @@ class Verifier:
             self._subscribers.keep(share, request.subscription_id, subscription, progress)
 
     async def _retry(self, verification: Verification) -> None:
-        """With what Redis has: another process may have put it back (`Subscriptions.put_back`)."""
+        """Retry with what Redis has: another process may have put it back."""
         share, id_ = verification.share, verification.request.subscription_id
         known = share.subscribers.get(id_)
         stored = await self._store.at(share.number, id_)
