@@ -1,8 +1,8 @@
-"""Hold a copy against the Source as it is now: by length, by digest, by time.
+"""Compare a copy with the Source as it is now: by length, by digest, by time.
 
-Rules that hold here: what the Source has now is its Resource List and the changes since, as they
-are read now; nothing that the mirror believes of a file counts without a look at the file. Where
-the lists do not say enough to judge a file, the server is asked whether it has changed.
+Rules that hold here: what the Source has is what its Resource List and the changes since say when
+they are read now; what the mirror has recorded of a file counts only after a look at the file.
+Where the lists do not say enough to judge a file, the server is asked whether it has changed.
 """
 
 import asyncio
@@ -62,8 +62,8 @@ class Audit(msgspec.Struct):
 
     resources: int = 0  # that the copy should have
     selection: str | None = None  # of the copy, if it is not to have all
-    listed: int | None = None  # by the Resource List, where only some are selected
-    sample: int | None = None  # so many were to be looked at, and nothing that is extra
+    listed: int | None = None  # in the Resource List, where only some are selected
+    sample: int | None = None  # how many were to be looked at; extra files were not
     checked: int = 0
     by_hash: int = 0
     findings: list[Finding] = []
@@ -76,7 +76,7 @@ class Audit(msgspec.Struct):
 
 
 class Now(NamedTuple):
-    """The Source's state of now, in a database of its own, and what of it could not be read."""
+    """What the Source has now, in a database of its own, and what could not be read of it."""
 
     web: Web
     state: State
@@ -85,7 +85,7 @@ class Now(NamedTuple):
 
 
 def judged(wanted: SourceResource, row: StateRow | None, length: int | None) -> Finding | None:
-    """What is wrong, as far as it shows without reading the file."""
+    """What is wrong with a resource, as far as that shows without reading the file."""
     path = row.path if row else None
     if row is None or path is None or length is None:
         return Finding("missing", wanted.loc, path)
@@ -207,7 +207,7 @@ async def _ask_one(
 
 
 async def _check(found: Audit, wanted: SourceResource, row: StateRow | None, disk: Disk) -> bool:
-    """Whether it is right, as far as that shows."""
+    """Whether a resource is right, as far as that shows."""
     status = disk.status(row.path) if row and row.path else None
     finding = judged(wanted, row, status.st_size if status else None)
     if finding is None and (checking := checker(wanted.hash)) and row and row.path:
@@ -239,7 +239,7 @@ def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
 
 
 def _find_strangers(found: Audit, copy: State, disk: Disk) -> None:
-    """Files of the directory that are no resource's."""
+    """Files of the directory that belong to no resource."""
     for path in _files(found, disk.root):
         known = copy.database.execute(
             "SELECT path FROM place WHERE key = ? AND is_file", (key_of(path),)
@@ -249,7 +249,7 @@ def _find_strangers(found: Audit, copy: State, disk: Disk) -> None:
 
 
 def _files(found: Audit, root: Path) -> Iterator[str]:
-    """All that is in the copy.
+    """All files in the directory of the copy.
 
     A folder that may not be read, or is another mirror, is named in `skipped`.
     """
@@ -325,7 +325,7 @@ async def _read_changes(
 
 
 def check_may_repair(directory: Path) -> None:
-    """A repair has to write, and alone: what is in its way is reported before the long look."""
+    """Before the long look: see that a repair can write, and that no mirror is at work."""
     with State(directory, is_writer=False):
         pass
     with State(directory):
@@ -344,7 +344,7 @@ async def repair(
 ) -> bool:
     """Fetch what is missing or wrong and remove what is not at the Source.
 
-    Of the copy's resources at most `max_delete` percent are removed at once.
+    It removes at most `max_delete` percent of the copy's resources.
     """
     with State(directory, is_writer=False) as state:
         selection = msgspec.json.decode(state.fact("selection") or "{}", type=Selection)

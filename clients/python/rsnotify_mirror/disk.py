@@ -17,7 +17,7 @@ from rsnotify_mirror.paths import OURS, digest
 
 PARTS = f"{OURS}-parts"
 FOLDERS_OPEN = 64
-SMALL = "small"  # the part of whatever is written whole and renamed at once
+SMALL = "small"  # the part in which small files are written, to be renamed at once
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -73,14 +73,14 @@ class Disk:
     # Files --------------------------------------------------------------------------------------
 
     def put_part(self, loc: str, path: str, modified: float | None) -> None:
-        """The part takes its place, at once."""
+        """Move the part to its place, atomically."""
         source, part = self._at(self.part_name(loc))
         if modified is not None:
             os.utime(part, (modified, modified), dir_fd=source, follow_symlinks=False)
         self._rename(source, part, path)
 
     def put(self, path: str, content: bytes, modified: float | None) -> None:
-        """The same for what is in memory."""
+        """Write what is in memory to its place, atomically."""
         folder, name = self._folder(PARTS, create=True), SMALL
         part = os.open(name, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
         try:
@@ -130,7 +130,7 @@ class Disk:
         return self._prune(path)
 
     def status(self, path: str) -> os.stat_result | None:
-        """Of a regular file; None if there is none."""
+        """The status of a regular file; None if there is none."""
         try:
             folder, name = self._at(path)
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -189,7 +189,7 @@ class Disk:
         return folder
 
     def _close_the_oldest(self) -> None:
-        """The parts' folder stays: it is used together with another."""
+        """Close the folder opened longest ago, but never that of the parts: every file needs it."""
         if len(self._folders) > FOLDERS_OPEN:
             oldest = next(each for each in self._folders if each != PARTS)
             os.close(self._folders.pop(oldest))
@@ -217,7 +217,7 @@ def _opened(above: int, name: str, *, create: bool) -> int:
 
 
 def _copy(source: int, name: str, folder: int, aside: str) -> None:
-    """To another file system."""
+    """Move to another file system, by copying."""
     reading = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=source)
     writing = os.open(aside, _PART | os.O_TRUNC, 0o666, dir_fd=folder)
     with os.fdopen(reading, "rb") as old, os.fdopen(writing, "wb") as new:

@@ -1,11 +1,11 @@
 """One resource over HTTP, checked: small ones in memory, large ones in a file to go on with.
 
 Rules that hold here: nothing is handed on whose length or digest is not what the Source says; a
-large file that broke off is continued where it stopped, if the server still has the same one. Texts
+large file that broke off is continued where it stopped, if the server still has the same. Texts
 are asked for in gzip, which is unpacked in memory, to so many bytes at most, or into a part, to as
 many as the Source says; that cannot be continued, so every other try asks for them as they are.
 
-What is sent in the place of a resource, a login page above all, is known by more than its digest.
+A login page or the like, sent in the place of a resource, is recognised without a digest, too.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from rsnotify_mirror.state import StateRow
 
 HTML = ("text/html", "application/xhtml+xml")
 UNTYPED = ("", "application/octet-stream", "binary/octet-stream")
-SAME_PAGES = 2  # so many may be what the Source has; the next one is not believed
+SAME_PAGES = 2  # this many may be what the Source has; the next one is not believed
 REMEMBERED = 1_000
 HEAD_BYTES = 1024
 LOGIN = re.compile(
@@ -58,15 +58,15 @@ OF_ONE_VISIT = re.compile(
 class LoginPages:
     """Pages that ask for a password, sent with status 200 for the resources of one copy.
 
-    Of a Source that gives no types, a page that has a password field may be the resource itself. It
-    is not where its name is that of another kind of file, nor where several resources are the same.
+    If a Source states no types, a page with a password field may be the resource itself. It is not
+    if its name is that of another kind of file, or if several resources are the same page.
     """
 
     def __init__(self) -> None:
         self._urls: dict[bytes, list[str]] = {}  # by page
 
     def problem(self, url: str, content: bytes) -> str | None:
-        """Why it is not the resource."""
+        """Why this page is not the resource; None if it may be."""
         head = content[:HEAD_BYTES].lower()
         if not (b"<html" in head or b"<!doctype html" in head) or not PASSWORD.search(content):
             return None
@@ -85,12 +85,12 @@ class LoginPages:
 
 
 def is_unverified(wanted: SourceResource) -> bool:
-    """Whether the Source says nothing by which another content could be known."""
+    """Whether the Source states nothing that would show a wrong content."""
     return wanted.length is None and not digests(wanted.hash)
 
 
 def unlike(url: str, wanted: SourceResource, answer: Answer) -> str | None:
-    """Why what is sent is not the resource, as far as its address and its type show."""
+    """Why an answer is not the resource, as far as its address and its type show."""
     if digests(wanted.hash):
         return None
     came = media_type(answer.headers.get("content-type"))
@@ -103,7 +103,7 @@ def unlike(url: str, wanted: SourceResource, answer: Answer) -> str | None:
 
 
 def _ends_elsewhere(url: str, wanted: SourceResource, answer: Answer, came: str) -> str | None:
-    """Why what a redirect led to is not the resource."""
+    """Why the target of a redirect is not the resource."""
     to = f"is redirected to {answer.url}"
     if wanted.type is not None and came not in (media_type(wanted.type), *UNTYPED):
         return f"{to}, which is {came}, but the Source says {media_type(wanted.type)}"
@@ -119,10 +119,10 @@ def _ends_elsewhere(url: str, wanted: SourceResource, answer: Answer, came: str)
 
 LARGE_AT_ONCE = 3
 LARGE_READ_BYTES = 512 * 1024
-WRITE_BYTES = 64 * 1024  # of more at once ext4 takes two to five times as long, in long files
+WRITE_BYTES = 64 * 1024  # ext4 takes two to five times as long for more at once, in long files
 REPORTED_BYTES = 4 * 1024 * 1024
 SLICE_BYTES = 8 * 1024
-PACKED_WORSE = 1_000  # what does not pack becomes longer by less than a thousandth
+PACKED_WORSE = 1_000  # what cannot be compressed grows by less than a thousandth
 GONE = (404, 410)
 GZIP = ("gzip", "x-gzip")
 ASKS_FOR_GZIP = {"Accept-Encoding": "gzip"}
@@ -241,7 +241,7 @@ class Fetcher:
         return answer
 
     def _conditions(self, row: StateRow) -> dict[str, str]:
-        """Go on with a part; or ask with a condition, where the Source gives nothing to compare."""
+        """The headers to continue a part, or to ask for a change where the lists cannot tell."""
         length = self._disk.part_length(row.loc) if row.part else 0
         if row.part is not None and length:
             validator = row.part.etag or row.part.modified or ""
@@ -274,7 +274,7 @@ class Fetcher:
         return Fetched(_have(row.wanted, length, answer), None, length)
 
     def _drop_part(self, loc: str) -> None:
-        """What is there does not lead to the resource: the next try begins from nothing."""
+        """Drop a part that does not lead to the resource: the next try begins from nothing."""
         self._disk.drop_part(loc)
         self._keep_part(loc, None)
 
@@ -311,20 +311,20 @@ def _begin(
 
 
 def asks_for_gzip(url: str, row: StateRow) -> bool:
-    """Of what is long only every other time: in gzip it cannot be continued."""
+    """Whether to ask for gzip: for a long file every other time, as gzip cannot be continued."""
     is_long = row.wanted.length is not None and row.wanted.length > SMALL_BYTES
     return may_be_compressed(url, row.wanted) and not (is_long and row.attempts % 2)
 
 
 def may_be_compressed(url: str, wanted: SourceResource) -> bool:
-    """Whether gzip is asked for: texts, and what may be one."""
+    """Whether it may be a text, which is asked for in gzip."""
     path = url.partition("#")[0].partition("?")[0]
     kind = media_type(wanted.type) or _guessed(path.rpartition("/")[2])
     return kind in UNTYPED or TEXT.fullmatch(kind) is not None
 
 
 def _guessed(name: str) -> str:
-    """By the end of a name; packed files have a type that says so.
+    """The type by the end of the name; packed files have one that says so.
 
     >>> [_guessed(name) for name in ("a.csv", "a.csv.gz", "a")]
     ['text/csv', 'gzip', '']
@@ -343,9 +343,9 @@ def _encoding(answer: Answer) -> str:
 
 
 def _check_encoding(url: str, wanted: SourceResource, answer: Answer) -> None:
-    """What is encoded though nobody asked for it is stored as it is, if that can be verified.
+    """Refuse an encoding that nobody asked for, unless the content can be verified as it is.
 
-    Without a length or a digest only a file can that is packed by its name or type.
+    Without a length or a digest, only a file can that is packed by its name or type.
     """
     encoding = _encoding(answer)
     if encoding in ("", "identity"):
@@ -357,7 +357,7 @@ def _check_encoding(url: str, wanted: SourceResource, answer: Answer) -> None:
 
 
 def _unpacked(url: str, wanted: SourceResource, answer: Answer) -> Fetched | None:
-    """What is in an answer in gzip; or the gzip itself, if that is what the Source means."""
+    """The content of an answer in gzip; or the gzip itself, if that is what the Source means."""
     if (answer.length or 0) > SMALL_BYTES:
         return None
     packed = read(answer, SMALL_BYTES + 1)
@@ -378,7 +378,7 @@ def _unpacked(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Non
 
 
 def inflated(packed: bytes, cap: int) -> bytes | None:
-    """What is in gzip; None if it is more than `cap` bytes. Raises `zlib.error`."""
+    """Unpack gzip; None if the content has more than `cap` bytes. Raises `zlib.error`."""
     pieces = []
     for piece in unpacked([packed]):
         cap -= len(piece)
@@ -389,10 +389,10 @@ def inflated(packed: bytes, cap: int) -> bytes | None:
 
 
 def unpacked(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """What is in gzip, of one member or several, a bounded piece at a time.
+    """Unpack gzip of one member or several, a bounded piece at a time.
 
-    Raises `zlib.error` for what is damaged, or has no end. It is read by slices, for what is left
-    behind the end of a member is copied, and members may be as short as 20 bytes.
+    Raises `zlib.error` if it is damaged or has no end. It is read in slices, because what follows
+    the end of a member is copied, and members may be as short as 20 bytes.
     """
     member, is_whole, piece = zlib.decompressobj(31), False, b""
     for come in pieces:
@@ -456,13 +456,13 @@ def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
 
 @lru_cache(maxsize=100)
 def _date(text: str | None) -> int | None:
-    """Seconds since 1970; many answers come in one second."""
+    """Seconds since 1970; cached, as many answers come in one second."""
     seconds = date_seconds(text)
     return None if seconds is None else int(seconds)
 
 
 def _resumable(answer: Answer) -> Have | None:
-    """By what a part is known to belong to the same file; a weak tag does not do."""
+    """The tag or time that shows a part to be of the same file; a weak tag does not."""
     if _encoding(answer) not in ("", "identity"):
         return None
     tag = Tag.of(answer.headers)
@@ -472,7 +472,7 @@ def _resumable(answer: Answer) -> Have | None:
 
 
 class Receiving(NamedTuple):
-    """What goes into a part: verified as far as that can be done before its end."""
+    """Writes an answer into a part, and verifies it as far as that can be done before its end."""
 
     url: str
     wanted: SourceResource
@@ -481,7 +481,7 @@ class Receiving(NamedTuple):
     progress: Progress
 
     def receive(self, answer: Answer, file: BinaryIO) -> int:
-        """In a thread: the body goes into the file and the digest; the file's length."""
+        """In a thread: write the body into the file and the digest; return the file's length."""
         if answer.status == 206:
             _reread(file, self.digest)
         length, unreported = file.tell(), 0
@@ -511,7 +511,7 @@ class Receiving(NamedTuple):
             raise _no_gzip(self.url, error) from None
 
     def _packed(self, answer: Answer) -> Iterator[memoryview]:
-        """Members without content come to an end, too."""
+        """The unpacked body; members without content come to an end, too."""
         length = self.wanted.length or 0
         left = length + length // PACKED_WORSE + SMALL_BYTES
         for piece in _pieces(answer):
@@ -522,7 +522,7 @@ class Receiving(NamedTuple):
 
 
 def is_long_gzip(wanted: SourceResource, answer: Answer) -> bool:
-    """Whether it comes in gzip, too long for memory, and is not the gzip that the Source means."""
+    """Whether the answer is gzip, too long for memory, and not the gzip that the Source means."""
     return (
         wanted.length is not None
         and wanted.length > SMALL_BYTES
@@ -541,7 +541,7 @@ def _no_gzip(url: str, why: zlib.error) -> Mismatch:
 
 
 def _pieces(answer: Answer) -> Iterator[memoryview]:
-    """The body; each piece is overwritten by the next."""
+    """The pieces of the body; each is overwritten by the next."""
     room = memoryview(bytearray(LARGE_READ_BYTES))
     try:
         while count := answer.readinto(room):
@@ -551,7 +551,7 @@ def _pieces(answer: Answer) -> Iterator[memoryview]:
 
 
 def _reread(part: BinaryIO, digest: Any | None) -> None:
-    """The digest of what is there already."""
+    """Feed the digest with what the part has already."""
     if digest is None:
         part.seek(0, os.SEEK_END)
         return

@@ -3,8 +3,8 @@
 >>> async with Mirror("https://example.org/", Path("copy")) as mirror:
 ...     await mirror.once()
 
-Rules that hold here: fetching goes on while lists are read and while changes come. What has to be
-done is decided elsewhere, and so is how.
+Rules that hold here: fetching goes on while lists are read and while changes come. `planning`
+decides what has to be done, `storing` how.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from rsnotify_mirror.state import GONE_SECONDS, State, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
-ROUNDS = 10  # so often `once` reads the Change Lists again because something did not fit them
+ROUNDS = 10  # times that `once` reads the Change Lists again because something did not fit them
 HUB_LOCK = "hub.lock"  # in the data directory of every hub with a Redis of its own
 
 
@@ -95,7 +95,7 @@ class Mirror:
     # What a caller wants ------------------------------------------------------------------------
 
     async def once(self) -> bool:
-        """Bring the copy up to date; whether it is."""
+        """Bring the copy up to date; return whether it is."""
         with self._watch:
             await self._begin()
             is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
@@ -137,20 +137,20 @@ class Mirror:
             await _end([plan, work, watching])
 
     async def _keep_looking(self) -> None:
-        """How far it is, for those who watch it."""
+        """Record how far the copy is, for those who watch it."""
         while True:
             self._watch.trouble = self._planner.trouble
             self._watch.look()
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _until_in_sync(self) -> bool:
-        """Plan, and again what turns out to differ; whether the whole Source could be read."""
+        """Plan, and plan again what turns out to differ; whether the whole Source could be read."""
         is_whole = await self._planner.bring_up_to_date()
         await self._converge()
         return is_whole
 
     async def _converge(self) -> None:
-        """What changed between its list and its fetch is in the next reading of the lists."""
+        """Read the lists again: they have what changed between its list and its fetch."""
         for attempt in range(ROUNDS):
             await self._workers.rest()
             wrong, soon = self.state.failing(time() + SOON_SECONDS)
@@ -163,15 +163,15 @@ class Mirror:
                 await asyncio.sleep(self._options.first_retry_seconds * (attempt + 1))
 
     def repair(self, locs: Sequence[str], strays: Sequence[str]) -> None:
-        """These resources are not as they should be, and these files are nobody's."""
+        """Plan to fetch these resources, which are not as they should be; remove these files."""
         for path in strays:
             self._disk.remove(path)
         self.state.ask_again(locs, time())
-        self.state.set_fact("cursor", None)  # what the copy lacks may be in no change any more
+        self.state.set_fact("cursor", None)  # what the copy lacks may be in no Change List any more
         self.state.commit()
 
     async def plan(self) -> int:
-        """Record what has to be done and do nothing of it; how many resources need work."""
+        """Record what has to be done, but do not do it; how many resources need work."""
         await self._planner.prepare()
         await self._planner.bring_up_to_date()
         return self.state.counts()[1]
@@ -187,7 +187,7 @@ class Mirror:
 
 
 def _check_apart(directory: Path, kept: Path | None) -> None:
-    """What lies in a mirror would be taken for files that belong to no resource."""
+    """Refuse a directory inside a mirror: its files would belong to no resource of that."""
     real = Path(os.path.realpath(directory))  # of a loop, too
     _check_outside(str(directory), real.parent)
     if kept is None:

@@ -1,7 +1,7 @@
 """What the Source has and what the copy has, compared; and the options of a copy. Pure.
 
-Rules that hold here: the same digest is the same content, whatever else differs; the same time is,
-if the copy was fetched after all that this time may mean, a day for instance. Where a Source says
+Rules that hold here: the same digest means the same content, whatever else differs; so does the
+same time, if the copy was fetched after its end (the time may be only a day). Where a Source says
 too little to compare, the server is asked with a condition.
 """
 
@@ -25,7 +25,7 @@ from rsnotify_mirror.paths import Map
 
 KEPT_LINKS = ("canonical", "alternate", "describedby", "describes", "collection", "via", "memento")
 DAY_SECONDS = 86_400
-ZONE_SECONDS = 12 * 3_600  # so much later a day ends in the last of the time zones
+ZONE_SECONDS = 12 * 3_600  # by how much a day ends later in the last of the time zones
 _SECONDS = re.compile(r"T\d\d:\d\d:\d\d")
 _FRACTION = re.compile(r"T\d\d:\d\d:\d\d[.,]\d")
 JSON_PATCH = ("application/json-patch", "application/json-patch+json")
@@ -55,7 +55,7 @@ class Selection(msgspec.Struct, frozen=True):
         return is_selected and not (self.exclude and _matches(loc, self.exclude))
 
     def __str__(self) -> str:
-        """As the command line has it; empty if all is selected."""
+        """As on the command line; empty if all is selected."""
         words = as_words("--select", self.select) + as_words("--exclude", self.exclude)
         if not words:
             return ""
@@ -76,7 +76,7 @@ def _matches(loc: str, globs: Iterable[str]) -> bool:
 def wanted_by(
     change: Change, position: Position | None = None, *, is_live: bool = False
 ) -> SourceResource:
-    """What a change, or an entry of a Resource List, says that there is."""
+    """The resource that a change, or an entry of a Resource List, describes."""
     links = change.links and tuple(link for link in change.links if link.href)
     return SourceResource(
         change.loc,
@@ -92,12 +92,12 @@ def wanted_by(
 
 
 def newest(wanted: Iterable[SourceResource]) -> list[SourceResource]:
-    """Of several changes to one resource only the last counts."""
+    """The last change to each resource: the earlier ones do not count."""
     return list({each.loc: each for each in wanted}.values())
 
 
 def is_current(wanted: SourceResource, have: Have | None) -> bool:
-    """Whether what is in the copy is known to be what the Source has."""
+    """Whether the copy is known to have what the Source has."""
     return compared(wanted, have) is True
 
 
@@ -122,7 +122,7 @@ def compared(wanted: SourceResource, have: Have | None) -> bool | None:
 def may_change_until(lastmod: str) -> float | None:
     """Until when a resource may change again without another `lastmod`, in seconds since 1970.
 
-    None where it is so exact that it cannot. A day may be one of any time zone.
+    None if it is so exact that it cannot. A day may be one of any time zone.
 
     >>> may_change_until("1970-01-01"), may_change_until("1970-01-01T00:00Z")
     (129600.0, 60.0)
@@ -138,10 +138,10 @@ def may_change_until(lastmod: str) -> float | None:
 
 
 def addresses(wanted: SourceResource) -> list[str]:
-    """Where the resource can be had, the best first.
+    """The addresses of the resource, the best first.
 
-    The Source prefers its mirrors by `pri`. They come first only where what they send can be
-    verified; else they are for the case that the resource's own address fails.
+    Mirrors come in the order of their `pri`: before the resource's own address only if what they
+    send can be verified, else behind it.
     """
     mirrors = [
         link
@@ -168,7 +168,7 @@ def cheaper_patch(wanted: SourceResource, have: Have | None) -> Link | None:
 
 
 def media_type(text: str | None) -> str:
-    """Without its parameters.
+    """The media type without its parameters.
 
     >>> media_type("Text/HTML; charset=utf-8")
     'text/html'
@@ -184,16 +184,14 @@ def kept_links(links: Sequence[Link]) -> list[Link]:
 JOBS = 16
 PER_HOST = 8
 FIRST_SECONDS = 0.2  # until what failed is tried again for the first time
-RELIST_SECONDS = 3_600.0  # where there is nothing to follow, the Resource List is read again
+RELIST_SECONDS = 3_600.0  # the Resource List is read again, if there is nothing to follow
 
 
 class Options(msgspec.Struct, frozen=True):
     """How a copy is kept."""
 
     selection: Selection = Selection()
-    max_delete: float = (
-        MAX_DELETE  # percent of the copy that a list or another selection may remove
-    )
+    max_delete: float = MAX_DELETE  # percent of the copy that a list or a new selection may remove
     maps: tuple[Map, ...] = ()
     jobs: int = JOBS
     per_host: int = PER_HOST

@@ -1,9 +1,9 @@
 """Plan what a mirror has to do: from the beginning (`Baseline`), and from the cursor on.
 
 Rules that hold here: work is recorded before it is done, and the cursor with it, in one
-transaction. What could not be read does not end the rest: it is named, and the copy is not whole;
-what it may have listed is looked for in a new baseline. Of an incomplete baseline no resource is
-taken for deleted; one that would delete too much deletes nothing, and is not complete either.
+transaction. A document that cannot be read does not stop the rest: it is named, the copy is not
+whole, and a new baseline looks for what it may have listed. An incomplete baseline deletes nothing;
+one that would delete too much deletes nothing either, and counts as incomplete.
 """
 
 import asyncio
@@ -67,14 +67,14 @@ class Planner:
         self._options = options
         self._packages = packages
         packages.when_kept = self._kept
-        self._reached: Position | None = None  # by changes whose package is not kept yet
+        self._reached: Position | None = None  # by changes in packages that are not unpacked yet
         self._report = report
         self._wake = wake
         self._offered: Capabilities  # once it is prepared
         self._lists: ChangeLists | None = None
         self._follower: Follower | None = None
         self._trouble: str | None = NOT_READ
-        self._known: Timeline | None = None  # what the lists have had since they were first read
+        self._known: Timeline | None = None  # what the lists have had since the first reading
 
     async def prepare(self) -> None:
         """Find the Source, and see that this directory is its mirror."""
@@ -87,7 +87,7 @@ class Planner:
         self.state.commit()
 
     async def bring_up_to_date(self) -> bool:
-        """Read on from the cursor, or all from the beginning; whether all could be read."""
+        """Read on from the cursor, or everything from the beginning; whether all could be read."""
         is_begun = self.state.cursor is not None and self.state.fact("incomplete") is None
         if is_begun and self._lists is not None and self.state.cursor is not None:
             try:
@@ -119,7 +119,7 @@ class Planner:
 
     @property
     def trouble(self) -> str | None:
-        """Why the Source is not known to be read up to now."""
+        """Why it is not certain that the Source has been read up to now; None if it is."""
         if self._trouble is not None or not self._is_whole:
             return self._trouble or NOT_WHOLE
         return None if self._follower is None else self._follower.trouble
@@ -130,7 +130,7 @@ class Planner:
         return self._lists is not None and self.state.cursor is not None
 
     async def is_news(self) -> bool:
-        """Whether the lists have what was not known."""
+        """Whether the Change Lists have something that was not known."""
         lists, cursor = self._lists, self.state.cursor
         if lists is None or cursor is None:
             return False
@@ -145,7 +145,7 @@ class Planner:
     # --- prepare ----------------------------------------------------------------------------------
 
     async def _discovered(self) -> Capabilities:
-        """A Source that does not answer is asked again a few times."""
+        """Discover the Source; ask again a few times if it does not answer."""
         is_known, attempt = self.state.fact("source") is not None, 0
         while True:
             try:
@@ -173,7 +173,7 @@ class Planner:
             )
 
     def _select(self, selection: Selection) -> None:
-        """Another selection than before needs a new baseline, and may not remove too much."""
+        """A changed selection needs a new baseline, and may not remove too much."""
         encoded, known = msgspec.json.encode(selection).decode(), self.state.fact("selection")
         if known == encoded:
             return
@@ -183,7 +183,7 @@ class Planner:
         self.state.set_fact("selection", encoded)
 
     def _check_removals(self, selection: Selection) -> None:
-        """Only what the copy has and the selection leaves out: what the Source deletes may go."""
+        """Count what the copy has and the selection leaves out; what the Source deletes may go."""
         counted = Counter(map(selection.takes, self.state.held()))
         what, allowed = f"resources of {self.state.directory}", self._options.max_delete
         refusal = too_many(counted[False], counted.total(), allowed, what)
@@ -232,7 +232,7 @@ class Planner:
             if not await self._join(lists, baseline, at):
                 self.state.set_fact("incomplete", "1")
             elif self._is_whole:
-                baseline.plan_deletions()  # the changes since are recorded
+                baseline.plan_deletions()  # only now: the changes since are recorded
         is_whole = baseline.is_complete and self._is_whole
         self._note_whole(None if is_whole else "1")
         return is_whole
@@ -250,7 +250,7 @@ class Planner:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether everything up to the cursor could be read, as far as it is known yet."""
+        """Whether everything up to the cursor could be read, as far as is known yet."""
         return self.state.fact("incomplete") in (None, PENDING)
 
     def _note_whole(self, incomplete: str | None) -> None:
@@ -286,7 +286,7 @@ class Planner:
         return False
 
     async def _read_on(self, lists: ChangeLists, known: Timeline) -> bool:
-        """Record what is not known yet; whether there was any."""
+        """Record changes that are not known yet; whether there were any."""
         is_news = False
         async with aclosing(lists.after(known.cursor)) as pieces:
             async for received in pieces:
@@ -321,7 +321,7 @@ class Planner:
                 self._record(received)
 
     def _record(self, received: Received) -> None:
-        """Record changes and cursor in one transaction; the cursor later if they are packed."""
+        """Record changes and cursor in one transaction; with a package, the cursor comes later."""
         is_packed = self._lists is not None and self._lists.is_in_package
         record(self.state, received, self._options.selection, is_held_back=is_packed)
         if is_packed:
@@ -337,7 +337,7 @@ class Planner:
             self.state.set_fact("cursor", str(cursor))
 
     def _kept(self) -> None:
-        """The contents of a package are stored: what else it lists is due now."""
+        """The contents of a package are stored: fetch now what it lists and does not have."""
         if self._reached is not None:
             self._move_to(self._reached)
             self._reached = None
@@ -377,11 +377,11 @@ class Baseline:
 
     @property
     def is_of_resources(self) -> bool:
-        """Whether a list of resources is read, after which changes follow."""
+        """Whether it is read from a list of resources, which changes follow."""
         return (self._offered.resourcelist or self._offered.resourcedump) is not None
 
     async def plan(self, lists: ChangeLists | None) -> Position | None:
-        """Record it as work; the moment that it is of, None if the Source does not say."""
+        """Record it as work; return its moment, None if the Source does not state one."""
         self._state.set_fact("generation", str(self._generation))
         if self._fills and self._state.fact(FILLED) is None:
             self._state.set_fact(FILLED, "[]")
@@ -406,7 +406,7 @@ class Baseline:
     def plan_deletions(self) -> None:
         """Plan to delete what is no longer listed, unless that is too much to be believed.
 
-        To be called when the changes since are recorded: what they create is in no list yet.
+        Call it when the changes since are recorded: what they create is in no list yet.
         """
         if not self.is_complete:
             return
@@ -422,7 +422,7 @@ class Baseline:
         self._state.commit()
 
     def gap_before(self, begins: Position, at: Position) -> str | None:
-        """What is wrong if Change Lists begin after `at`: what changed in between is in no list.
+        """What is wrong if Change Lists begin after `at`: no list has what changed in between.
 
         Many a Source lists only what changed after its list was complete.
         """
@@ -490,7 +490,7 @@ class Baseline:
             await self._lists(url, depth)
 
     async def _read(self, url: str) -> AsyncIterator[tuple[Head, list[Entry]]]:
-        """A list's entries; what cannot be read is skipped and named."""
+        """The entries of a list; a part that cannot be read is skipped and named."""
         document, pages, attempt = RemoteDocument(self._web, url), 0, 0
         while attempt < ATTEMPTS:
             try:
@@ -512,7 +512,7 @@ class Baseline:
                 return
 
     async def _changes(self, lists: ChangeLists) -> Position | None:
-        """Where there is no list of resources, all changes together stand for one."""
+        """All changes together, which stand for a list of resources where there is none."""
         at: Position | None = None
         try:
             async for received in lists.after(None):
@@ -622,7 +622,7 @@ def _joined(index: str, loc: str) -> str:
 
 
 def _maps_in_words(maps: str) -> str:
-    """As options of the command line."""
+    """The map as options of the command line."""
     import shlex  # noqa: PLC0415 - seldom needed
 
     pairs = msgspec.json.decode(maps, type=tuple[Map, ...])

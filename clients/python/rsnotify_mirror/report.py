@@ -1,7 +1,7 @@
-"""What a mirror reports while it works, and how far a copy is for those who watch it.
+"""What a mirror reports while it works, and the status of a copy for those who watch it.
 
-Rules that hold here: a copy is in step when all that the Source has published is in it, nothing
-failed, and the Source could be read; when that was so last is remembered, so that a mirror that has
+Rules that hold here: a copy is in step when it has all that the Source has published, nothing
+failed, and the Source could be read. The last such moment is remembered, so that a mirror that has
 ended, or a Source that is away, is seen from the outside. Nothing here knows how it is shown.
 """
 
@@ -49,7 +49,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def problem_of(loc: str | None, problem: str) -> str:
-    """The problem with the resource's address before it, where it does not say that itself.
+    """The problem, with the resource's address before it if it does not name that itself.
 
     >>> problem_of("http://a/", "http://a/ answers 404"), problem_of("http://a/", "it is too long")
     ('http://a/ answers 404', 'http://a/: it is too long')
@@ -78,7 +78,7 @@ class Sums:
 
 
 def percentile(values: Sequence[float], part: float) -> float | None:
-    """The value that this part of all does not exceed.
+    """The value that this share of the values does not exceed.
 
     >>> percentile([3.0, 1.0, 2.0], 0.5)
     2.0
@@ -105,15 +105,15 @@ class CopyStatus(msgspec.Struct, frozen=True):
     failed: int
     in_step: bool  # now, or when a mirror ran last
     in_step_since: str | None
-    in_step_at: str | None  # the last moment at which it was
+    in_step_at: str | None  # the last moment at which it was in step
     behind_seconds: float | None  # since then; None if it never was
-    looked_at: str | None  # when the mirror itself said so last
+    looked_at: str | None  # when the mirror recorded this
     running: bool
     last_error: str | None
     last_error_at: str | None
 
     def is_well(self, max_behind: float) -> bool:
-        """In step, and that is not long ago."""
+        """Whether it was in step, not long ago."""
         behind = self.behind_seconds
         return self.in_step and behind is not None and behind <= max_behind
 
@@ -122,20 +122,20 @@ OnStatus = Callable[[CopyStatus, Sums], None]
 
 
 class Watch:
-    """Looks how far a mirror is, from within it."""
+    """Records the status of a mirror, from within it."""
 
     def __init__(self, state: State, sums: Sums, on_status: OnStatus | None = None) -> None:
         self._state = state
         self._sums = sums
         self._on_status = on_status
         self._error: tuple[str, float] | None = None
-        self.trouble: str | None = NOT_READ  # why the Source is not known to be read up to now
+        self.trouble: str | None = NOT_READ  # see `Planner.trouble`
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """What is recorded last; an interruption says nothing of the copy."""
+        """Record the status once more; an interruption says nothing about the copy."""
         if isinstance(error, Exception):
             self.trouble = getattr(error, "detail", "") or str(error) or type(error).__name__
             self.note_error(self.trouble)
@@ -149,7 +149,7 @@ class Watch:
         self._error = problem[:PROBLEM_CHARACTERS], time()
 
     def look(self, *, is_running: bool = True) -> None:
-        """Record how it is."""
+        """Record the status of now."""
         state, trouble, now = self._state, self.trouble, _text(time())
         was_in_step = state.fact("in_step_since") is not None
         is_in_step = self._is_in_step(was_in_step=was_in_step)
@@ -171,7 +171,7 @@ class Watch:
             self._on_status(status_of(state), self._sums)
 
     def _is_in_step(self, *, was_in_step: bool) -> bool:
-        """Changes that come all the time do not put it out of step while they are soon done."""
+        """Changes that keep coming do not put a copy out of step, as long as they are soon done."""
         _, to_do, failed = self._state.counts()
         first = self._state.next_due()
         is_soon_done = was_in_step and first is not None and time() - first < LOOK_SECONDS
@@ -179,7 +179,7 @@ class Watch:
 
 
 def status_of(state: State) -> CopyStatus:
-    """As the mirror recorded it last."""
+    """The status of a copy, as its mirror recorded it last."""
     resources, to_do, failed = state.counts()
     in_step_at, looked_at, now = state.fact("in_step_at"), state.fact("looked_at"), time()
     is_recent = looked_at is not None and now - _seconds(looked_at) < 3 * LOOK_SECONDS

@@ -24,7 +24,7 @@ from rsnotify_mirror.plan import Have, is_current
 
 FILE = f"{OURS}.sqlite"
 BUSY_SECONDS = 10.0
-GONE_SECONDS = 90 * 86_400.0  # so long it is known when a resource was deleted
+GONE_SECONDS = 90 * 86_400.0  # how long it is remembered when a resource was deleted
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -43,7 +43,7 @@ _TABLES_MADE = "SELECT count(*) FROM sqlite_master WHERE type = 'table'"
 
 
 def mirror_around(path: Path) -> Path | None:
-    """The mirror that has this directory, or is it; `path` is without symlinks."""
+    """The mirror that this directory belongs to or is; `path` is without symlinks."""
     return next((each for each in (path, *path.parents) if os.path.lexists(each / FILE)), None)
 
 
@@ -52,9 +52,9 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 
 def _connected_to_read(path: Path) -> sqlite3.Connection:
-    """SQLite needs to make files beside the database.
+    """Connect only to read. SQLite needs to make files beside the database for that.
 
-    Where it may not, and no process has it open, a copy is read.
+    Where it may not, and no process has the database open, a copy of it is read.
     """
     database = _connected(path)
     try:
@@ -68,7 +68,7 @@ def _connected_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _copied(path: Path) -> sqlite3.Connection:
-    """Into a file without a name."""
+    """Copy the database into a file without a name."""
     there = f"{path.absolute().as_uri()}?immutable=1"
     copy = sqlite3.connect("", isolation_level=None)
     with closing(sqlite3.connect(there, uri=True)) as database:
@@ -108,7 +108,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def _encode(struct: SourceResource | Have) -> str:
-    """As text: the driver takes that as it is, and looks for an adapter for each `bytes`."""
+    """Encode as text: the driver takes that as it is, but seeks an adapter for each `bytes`."""
     return _encoder.encode(struct).decode()
 
 
@@ -117,9 +117,9 @@ class State:
 
     def __init__(self, directory: Path, *, is_writer: bool = True) -> None:
         self.directory = directory
-        self.replanned = 0  # how often rows that were read before may have become old
+        self.replanned = 0  # how often rows may have become out of date since they were read
         self._places = Places(lambda: self._database)
-        self._stored: list[tuple[str, int, str]] = []  # done, to be recorded together
+        self._stored: list[tuple[str, int, str]] = []  # to be recorded together
         self._lock = -1
         if is_writer:
             self._take(directory)
@@ -176,7 +176,7 @@ class State:
 
     @property
     def database(self) -> sqlite3.Connection:
-        """With all that was done in it."""
+        """The database, with everything that was done recorded in it."""
         self.flush()
         return self._database
 
@@ -218,7 +218,7 @@ class State:
         self.database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
 
     def claim(self, name: str, value: str) -> str | None:
-        """Record a fact that never changes in a mirror's life; if it is another, that one."""
+        """Record a fact that never changes in a mirror's life; return it if another is recorded."""
         known = self.fact(name)
         if known is None:
             self.set_fact(name, value)
@@ -258,7 +258,7 @@ class State:
     # The plan -----------------------------------------------------------------------------------
 
     def plan(self, wanted: Sequence[SourceResource], generation: int, now: float) -> int:
-        """Record what the Source has; how many resources need work."""
+        """Record what the Source has; return how many resources need work."""
         self.begin()
         needed = 0
         for start in range(0, len(wanted), AT_ONCE):
@@ -284,7 +284,7 @@ class State:
         return wanted.loc, _encode(wanted), generation, None if is_settled else now
 
     def _known(self, locs: Sequence[str]) -> dict[str, Have | None]:
-        """What the copy has of these resources; those that are new to it are not named."""
+        """What the copy has of these resources; the ones that are new to it are left out."""
         marks = ",".join("?" * len(locs))
         found = self.database.execute(
             f"SELECT loc, have FROM resource WHERE loc IN ({marks})",  # noqa: S608
@@ -293,7 +293,7 @@ class State:
         return {loc: have and _have.decode(have) for loc, have in found}
 
     def unlisted(self, generation: int) -> list[tuple[str, bool]]:
-        """Resources that the baseline did not name, and of each whether the copy has it."""
+        """The resources that the baseline did not name, and for each whether the copy has it."""
         query = "SELECT loc, have IS NOT NULL FROM resource WHERE generation < ?"
         return [
             (loc, bool(is_held)) for loc, is_held in self.database.execute(query, (generation,))
@@ -306,12 +306,12 @@ class State:
         return count
 
     def has_held_back(self, now: float) -> bool:
-        """Whether something is planned for later than now, for a package may hold it."""
+        """Whether something is put off because a package may hold it."""
         query = f"SELECT 1 FROM resource WHERE {_HELD_BACK} LIMIT 1"  # noqa: S608
         return self.database.execute(query, (now,)).fetchone() is not None
 
     def release(self, now: float) -> None:
-        """What was held back is due."""
+        """Make due what was held back."""
         self.begin()
         query = f"UPDATE resource SET due = ? WHERE {_HELD_BACK}"  # noqa: S608
         self.database.execute(query, (now, now))
@@ -321,7 +321,7 @@ class State:
     def due(
         self, now: float, after: DueMark, limit: int, known: Container[str]
     ) -> tuple[list[StateRow], DueMark | None]:
-        """What is due and not known yet; and where to go on, if there may be more."""
+        """What is due and not in `known`; and where to go on, if there may be more."""
         found = self.database.execute(
             f"SELECT {_ROW}, due FROM resource"  # noqa: S608
             " WHERE due <= ? AND (due, loc) > (?, ?) ORDER BY due, loc LIMIT ?",
@@ -336,13 +336,13 @@ class State:
         return value
 
     def counts(self) -> tuple[int, int, int]:
-        """Resources in all; of them with work to do; of them that failed."""
+        """The number of resources, of those with work to do, and of those that failed."""
         query = "SELECT count(*), count(due), count(problem) FROM resource"
         found: tuple[int, int, int] = self.database.execute(query).fetchone()
         return found
 
     def failing(self, until: float) -> tuple[int, int]:
-        """Resources that something is wrong with; how many of them are tried again before then."""
+        """How many resources are in trouble, and how many of them are tried again before then."""
         found: tuple[int, int] = self.database.execute(
             "SELECT count(*), count(*) FILTER (WHERE due < ?) FROM resource"
             " WHERE due IS NOT NULL AND problem IS NOT NULL",
@@ -358,7 +358,7 @@ class State:
         return found and _row(found)
 
     def rows_of(self, locs: Sequence[str]) -> dict[str, StateRow]:
-        """Of some hundreds of resources those that are known."""
+        """The rows of these resources, some hundreds at most, as far as they are known."""
         marks = ",".join("?" * len(locs))
         query = f"SELECT {_ROW} FROM resource WHERE loc IN ({marks})"  # noqa: S608
         return {row.loc: row for row in map(_row, self.database.execute(query, locs))}
@@ -379,20 +379,20 @@ class State:
         ).fetchall()
 
     def stored(self, row: StateRow, have: Have) -> None:
-        """The copy has it; if nothing newer was planned meanwhile, it is done."""
+        """The copy has it: it is done, unless something newer was planned meanwhile."""
         self._stored.append((_encode(have), row.version, row.loc))
         if len(self._stored) >= AT_ONCE:
             self.flush()
 
     def hook_failed(self, row: StateRow, have: Have) -> None:
-        """The copy has it, but it is not done."""
+        """The copy has it, but it is not done: its hook failed."""
         self.begin()
         self.database.execute(
             "UPDATE resource SET have = ?, part = NULL WHERE loc = ?", (_encode(have), row.loc)
         )
 
     def removed(self, row: StateRow) -> None:
-        """The file is gone; the row too, unless something newer was planned meanwhile."""
+        """The file is gone: so is the row, unless something newer was planned meanwhile."""
         self.begin()
         if row.path is not None:
             self._places.free(row.path)
@@ -407,7 +407,7 @@ class State:
             self.database.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", deletion)
 
     def failed(self, row: StateRow, problem: str, due: float) -> bool:
-        """Whether that is still so: if it was planned again meanwhile, it is due at once."""
+        """Record a failure; False if it was planned again meanwhile: then it is due at once."""
         self.begin()
         updated = self.database.execute(
             "UPDATE resource SET problem = ?, attempts = attempts + 1, due = ?"
@@ -417,7 +417,7 @@ class State:
         return updated.rowcount > 0
 
     def keep_part(self, loc: str, part: Have | None) -> None:
-        """What a half-fetched file is the beginning of; durable before the file grows."""
+        """Record what a half-fetched file is a part of; durable before the file grows."""
         self.begin()
         encoded = None if part is None else _encode(part)
         row = (encoded, loc)
@@ -428,12 +428,12 @@ class State:
         self.commit()
 
     def part_of_package(self, loc: str) -> Have | None:
-        """The same of what is no resource of the copy."""
+        """The same for a package, which is no resource of the copy."""
         found = self.fact(PART + loc)
         return None if found is None else _have.decode(found)
 
     def begun(self) -> list[str]:
-        """The resources and packages of which a part is there to go on with."""
+        """The resources and packages that were begun, with a part to continue."""
         found = self.database.execute(
             "SELECT loc FROM resource WHERE part IS NOT NULL"
             " UNION ALL SELECT substr(name, ?) FROM fact WHERE substr(name, 1, ?) = ?",
@@ -442,7 +442,7 @@ class State:
         return [loc for (loc,) in found]
 
     def ask_again(self, locs: Iterable[str], now: float) -> None:
-        """These are not in the copy as they should be; what a hook failed for stays marked."""
+        """Plan these again, which are wrong or missing in the copy; failed hooks stay marked."""
         self.begin()
         marked = _encode(Have(hook_failed=True))
         self.database.executemany(
@@ -452,7 +452,7 @@ class State:
         )
 
     def retry_failed(self, now: float) -> None:
-        """Whatever failed before gets a new chance; what a package may hold waits for it still."""
+        """Retry whatever failed; what a package may hold still waits for the package."""
         self.begin()
         which = "due" if self.fact(FILLED) is None else "problem"
         self.database.execute(
@@ -461,7 +461,7 @@ class State:
         )
 
     def call_again(self, now: float) -> None:
-        """What a hook failed for is due, though without the hook all was done."""
+        """Make due what a hook failed for, even though the run before had no hook."""
         self.begin()
         self.database.execute(
             "UPDATE resource SET due = ?, attempts = 0 WHERE json_extract(have, '$.hook_failed')",
@@ -469,7 +469,7 @@ class State:
         )
 
     def retry_failed_of(self, host: str, now: float) -> None:
-        """The same for one host's; what is under way there begins to count again, too."""
+        """Retry what failed at one host; what is under way there begins to count again, too."""
         self.begin()
         self.database.execute(
             "UPDATE resource SET due = min(due, ?), attempts = 0"
@@ -478,21 +478,21 @@ class State:
         )
 
     def attempts_of(self, row: StateRow) -> int:
-        """How often it has failed by now: less than when it was read, if its host came back."""
+        """How often it has failed by now: less than when it was read, if the host came back."""
         found = self.database.execute(
             "SELECT attempts FROM resource WHERE loc = ?", (row.loc,)
         ).fetchone()
         return row.attempts if found is None else int(found[0])
 
     def forget_gone(self, before: float) -> None:
-        """What was deleted before this time is in no list of what has changed any more."""
+        """Forget what was deleted before this time: no list of changes needs it any more."""
         self.begin()
         self.database.execute("DELETE FROM gone WHERE position < ?", (int(before * MICROSECONDS),))
 
     # Places -------------------------------------------------------------------------------------
 
     def settle(self, wishes: Mapping[str, str]) -> dict[str, str]:
-        """Give resources their paths, by `loc`; wished is the path that each would have alone."""
+        """Give resources their paths, by `loc`; `wishes` are the paths they would have alone."""
         if not wishes:
             return {}
         self.begin()
@@ -502,7 +502,7 @@ class State:
         return paths
 
     def forget_folder(self, path: str) -> None:
-        """It was empty and is removed."""
+        """A folder was empty and is removed: its name is free."""
         self.begin()
         self._places.forget_folder(path)
 

@@ -1,10 +1,10 @@
 """One resource brought up to date: fetched, patched or unpacked, put in its place, removed.
 
-Rules that hold here: what is reported and recorded is in its place already, and its place was
-recorded before: a file that no row names would stay for ever. A resource of a package is stored
-only if it is the one that is wanted now, and as its manifest says; what is planned from a manifest
-is held back until its package was unpacked, and what no package gives is then due. Whether and when
-to try again is decided elsewhere.
+Rules that hold here: a file is in its place before it is reported and recorded, and its place is
+recorded before that: a file that no row names would stay for ever. A resource of a package is
+stored only if it is the one that is wanted now, and as its manifest says. What is planned from a
+manifest is held back until its package was unpacked; what no package has is then fetched. `workers`
+decides whether and when to try again.
 
 A hook, a command or a function, is called after each change that is in its place.
 """
@@ -158,7 +158,7 @@ def _filled(word: str, values: Mapping[str, str]) -> str:
 
 PATCHED_BYTES = 16 * 1024 * 1024
 UNPACKED_AT_ONCE = 250
-PACKAGE_ATTEMPTS, PACKAGE_SECONDS = 4, 0.1  # at a package, and until the next one
+PACKAGE_ATTEMPTS, PACKAGE_SECONDS = 4, 0.1  # to read a package, and between two of them
 IN_MEMORY_BYTES = 64 * 1024 * 1024
 
 
@@ -185,7 +185,7 @@ class Store:
         self._hook = hook
 
     async def bring_up_to_date(self, row: StateRow) -> Event | None:
-        """Do what the row wants; what happened, if anything did."""
+        """Do what the row wants; return what happened, if anything did."""
         if row.wanted.is_deleted:
             return await self._delete(row)
         if is_current(row.wanted, row.have) and self._is_there(row):
@@ -218,7 +218,7 @@ class Store:
         return status is not None and row.have is not None and status.st_size == row.have.length
 
     def settle(self, rows: Sequence[StateRow]) -> None:
-        """Resources that are new to the copy get their places, as far as they have an address."""
+        """Give resources that are new to the copy their places, as far as they have an address."""
         if not self._has_files:
             return
         new = [row for row in rows if row.path is None and not row.wanted.is_deleted]
@@ -236,12 +236,12 @@ class Store:
             return None
 
     async def put(self, row: StateRow, fetched: Fetched) -> Event:
-        """It was verified, here or elsewhere."""
+        """Store what was verified, here or elsewhere."""
         content = self._put_in_place(row, fetched)
         return await self._done(row, fetched.have, content, "stored")
 
     def _put_in_place(self, row: StateRow, fetched: Fetched) -> bytes | None:
-        """What was fetched, if it is in memory."""
+        """Put what was fetched in its place; return the content if it is in memory."""
         content = fetched.content
         if not self._has_files:
             return self._taken_into_memory(row, fetched) if content is None else content
@@ -257,7 +257,7 @@ class Store:
         return content
 
     def _taken_into_memory(self, row: StateRow, fetched: Fetched) -> bytes:
-        """Where no files are kept, the hook gets each resource whole."""
+        """Read it whole: where no files are kept, the hook gets the content."""
         try:
             if fetched.length > IN_MEMORY_BYTES:
                 raise Refused(f"{row.loc} is longer than {IN_MEMORY_BYTES} bytes: mirror to files")
@@ -278,7 +278,7 @@ class Store:
         return event
 
     def _is_left(self, row: StateRow) -> bool:
-        """Whether a hook failed for it before, and is not there now: the mark stays."""
+        """Whether a hook failed for it before and this run has none: the mark stays."""
         return self._hook is None and row.have is not None and row.have.hook_failed
 
     async def _call(
@@ -296,7 +296,7 @@ class Store:
             raise
 
     async def _delete(self, row: StateRow) -> Event | None:
-        """What was never in the copy is removed from its state, and no hook is called."""
+        """Delete it; what was never in the copy only leaves the state, and no hook is called."""
         path = row.path if self._has_files else None
         is_there = path is not None and self._disk.status(path) is not None
         was_held = is_there or row.have is not None
@@ -314,13 +314,13 @@ class Store:
         return event if was_held else None
 
     def _removed(self, path: str) -> list[str]:
-        """The folders that are gone with it."""
+        """Remove the file; return the folders that are gone with it."""
         if self._kept is None:
             return self._disk.remove(path)
         return self._disk.move_to(self._kept, path, _mark())
 
     async def _patched(self, row: StateRow) -> Fetched | None:
-        """By a patch, where that is cheaper and leads to what the Source says."""
+        """Get it by a patch, where that is cheaper and leads to what the Source says."""
         link = cheaper_patch(row.wanted, row.have)
         if link is None or row.path is None or not self._is_there(row):
             return None
@@ -352,7 +352,7 @@ def _verified(old: bytes, patch: bytes, wanted: SourceResource, is_xml: bool) ->
 
 
 def _modified(wanted: SourceResource, have: Have) -> float | None:
-    """The file gets the time of the resource, if the Source or its server says one."""
+    """The time for the file: that of the resource, if the Source or its server states one."""
     if (seconds := _seconds(wanted.lastmod)) is not None:
         return seconds
     return date_seconds(have.modified)
@@ -360,13 +360,13 @@ def _modified(wanted: SourceResource, have: Have) -> float | None:
 
 @lru_cache(maxsize=1_000)
 def _seconds(text: str | None) -> float | None:
-    """Many resources of a Source were changed at the same time."""
+    """Seconds since 1970; cached, as many resources have the same time."""
     position = position_of(text)
     return None if position is None else position / 1_000_000
 
 
 def _lag(wanted: SourceResource) -> float | None:
-    """A change that was read later, in a list, says nothing of it."""
+    """Seconds since the change; None for one that was read later, in a list."""
     is_known = wanted.is_live and wanted.position is not None
     return time() - (wanted.position or 0) / 1_000_000 if is_known else None
 
@@ -391,7 +391,7 @@ class Unpacking(RemotePackages):
 
     @asynccontextmanager
     async def open(self, wanted: SourceResource) -> AsyncIterator[Package]:
-        """As resources are fetched: verified, and one that broke off goes on where it stopped."""
+        """Open a package, fetched as resources are: verified, and continued where it broke off."""
         fetched = await self._fetched(wanted)
         try:
             if fetched.content is not None:
@@ -405,7 +405,7 @@ class Unpacking(RemotePackages):
             self.forget(wanted)
 
     async def _fetched(self, wanted: SourceResource) -> Fetched:
-        """As often as more of it comes; where nothing does, or it begins anew, a few times."""
+        """Fetch it, again as long as more comes; a few times if nothing does, or it restarts."""
         attempt = begun = length = 0
         while True:
             part = self._state.part_of_package(wanted.loc)
@@ -424,7 +424,7 @@ class Unpacking(RemotePackages):
                 await asyncio.sleep(max(error.retry_after_seconds, PACKAGE_SECONDS * 2**attempt))
 
     async def unpack(self, wanted: SourceResource, package: Package | None) -> None:
-        """Store what the package has of what is held back."""
+        """Store what the package has of the resources that are held back."""
         try:
             if package is not None:
                 await self._unpack(package)
@@ -436,7 +436,7 @@ class Unpacking(RemotePackages):
             self._report(Event("skipped", problem=error.detail))
 
     def forget(self, wanted: SourceResource) -> None:
-        """What there is of a package that is not asked for again."""
+        """Drop the part of a package that is not asked for again."""
         self._disk.drop_part(wanted.loc)
         self._state.keep_part(wanted.loc, None)
 
@@ -502,7 +502,7 @@ class Unpacking(RemotePackages):
 
 
 def _write(part: BinaryIO, piece: bytes) -> None:
-    """All of it, or an error: a disk that gets full takes a part without one."""
+    """Write all of it or raise: a disk that gets full takes a part without an error."""
     left = memoryview(piece)
     while left:
         left = left[part.write(left) :]

@@ -1,10 +1,9 @@
-"""The work that is due, done by many at once: so many in all, so many at each host.
+"""Do the work that is due, many resources at once: with one limit in all, and one for each host.
 
-Rules that hold here: one resource is worked on by one at a time; a host that asks for time gets it,
-and one that has not answered for half a minute is away, however many of its resources were asked
-for (requests that were under way together failed count once); what fails is tried again, each time
-later, and in the end is a problem that is reported. Nothing waits in memory for a host that is left
-alone for long.
+Rules that hold here: one task at a time works on a resource. A host that asks for time gets it. A
+host that has not answered for half a minute is away, however many of its resources were asked for
+(requests that failed together count once). What fails is tried again, each time later, and in the
+end is reported as a problem. Nothing waits in memory for a host that is left alone for long.
 """
 
 import asyncio
@@ -24,30 +23,30 @@ from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import START, State, StateRow
 from rsnotify_mirror.storing import Store
 
-LONGEST_SECONDS = 3_600.0  # that a host may ask for
+LONGEST_SECONDS = 3_600.0  # the most that a host may ask for
 AWAY_AFTER = 150  # times the first pause
 AWAY_FAILURES = 2
 SILENT_FAILURES = 5
 
 
 class Pause(msgspec.Struct):
-    """Until when one host is left alone, and why."""
+    """How long one host is left alone, and why."""
 
     until: float = 0.0
     problem: str = ""
-    failures: int = 0  # to answer, in a row; none if it has asked for time
-    since: float = 0.0  # the first of them
+    failures: int = 0  # in a row; 0 if the host has asked for time
+    since: float = 0.0  # since the first of them
     is_away: bool = False
 
     @property
     def is_hosts_fault(self) -> bool:
-        """Not that of one resource: nothing was answered again and again."""
+        """Whether it is the host, and not one resource, that fails: again and again no answer."""
         return self.is_away or self.failures >= SILENT_FAILURES
 
     def failed(
         self, problem: str, began: float, now: float, chance: float, first_seconds: float
     ) -> None:
-        """A request that began then was not answered."""
+        """A request that began at `began` was not answered."""
         if began < self.until or (self.until > now and not self.failures):
             return
         if not self.failures:
@@ -61,7 +60,7 @@ class Pause(msgspec.Struct):
 
 
 def asked_for(seconds: float, host: str, now: float) -> Pause:
-    """As the host wants it.
+    """The pause that the host asks for.
 
     >>> asked_for(9_999, "http://a.example", now=100.0).until
     3700.0
@@ -71,10 +70,10 @@ def asked_for(seconds: float, host: str, now: float) -> Pause:
 
 PULLED = 250
 WAITING = 1_000
-ATTEMPTS = 5  # quick ones; then it is a problem, and tried again much later
+ATTEMPTS = 5  # soon after each other; then it is reported, and tried again much later
 LATER_SECONDS = 300.0
 LATEST_SECONDS = 3_600.0
-OTHERS_SECONDS = 0.3  # so often other hosts are looked for than those that are busy
+OTHERS_SECONDS = 0.3  # how often to look for hosts other than the busy ones
 SOON_SECONDS = LATER_SECONDS / 4
 COMMIT_SECONDS = 0.2
 NOT_IN_THIS_RUN = float("inf")
@@ -82,7 +81,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) -> float:
-    """How long to wait after so many failures: up to ATTEMPTS soon, then five minutes to an hour.
+    """How long to wait after this many failures: soon at first, then five minutes to an hour.
 
     >>> [round(delay(attempts, 0.5), 2) for attempts in (0, 1, 4, 5, 99)]
     [0.15, 0.3, 2.4, 225.0, 2700.0]
@@ -127,7 +126,7 @@ class Workers:
         self._awake.set()
 
     async def rest(self) -> None:
-        """Until all is done that can be done now; for as long as `run` goes on."""
+        """Wait until all is done that can be done now; `run` must be running."""
         self._rests.clear()
         self.wake()
         await self._rests.wait()
@@ -138,7 +137,7 @@ class Workers:
         self.wake()
 
     async def run(self, *, gives_up: bool = False) -> None:
-        """Until cancelled, or `finish` and all is done; with `gives_up`, what fails is left."""
+        """Work until cancelled, or until all is done after `finish`; `gives_up` leaves failures."""
         self._ends_when_idle, self.problem = False, None
         self._gives_up = gives_up
         self._in_trouble.clear()
@@ -159,7 +158,7 @@ class Workers:
         raise self.problem
 
     def _has_rest(self) -> bool:
-        """Whether that is the end."""
+        """Whether nothing is left to do, so that `run` ends."""
         if self._tasks:
             return False
         seconds = self._next_in()
@@ -176,7 +175,7 @@ class Workers:
             self._start_some()
 
     def _start_some(self) -> bool:
-        """Start at every host that has room; whether anything could be started."""
+        """Start work at every host that has room; whether anything could be started."""
         now, before = time(), self._waiting_count
         for host, queue in list(self._waiting.items()):
             if (pause := self._pause_of(host, now)) is None:
@@ -188,7 +187,7 @@ class Workers:
         return self._waiting_count < before
 
     def _pause_of(self, host: str, now: float) -> Pause | None:
-        """The one that is not over."""
+        """The pause of this host, if it is not over."""
         pause = self._pauses.get(host)
         if pause is None or pause.until > now:
             return pause
@@ -197,7 +196,7 @@ class Workers:
         return None
 
     def _put_off(self, queue: deque[tuple[int, StateRow]], pause: Pause, now: float) -> None:
-        """All that waits for this host; if it is away, the first asks whether it is back."""
+        """Put off all that waits for this host; if it is away, one of them asks if it is back."""
         rows = [row for each in queue if (row := self._as_planned(*each)) is not None]
         self._waiting_count -= len(queue)
         queue.clear()
@@ -234,7 +233,7 @@ class Workers:
         task.add_done_callback(partial(self._ended, row.loc, host))
 
     def _answers(self, host: str) -> None:
-        """If it did not before, all that failed there is tried again now."""
+        """The host answers: if it did not before, try again all that failed there."""
         pause = self._pauses.get(host)
         if pause is None or not pause.failures:
             return
@@ -244,7 +243,7 @@ class Workers:
             self.wake()
 
     def _ended(self, loc: str, host: str, task: asyncio.Task[None]) -> None:
-        """Even one that was cancelled before it began."""
+        """A task has ended, perhaps cancelled before it began."""
         self._tasks.discard(task)
         self._known.discard(loc)
         self._tasks_at[host] -= 1
@@ -276,7 +275,7 @@ class Workers:
             self._may_be_more |= not is_behind  # its time has come
 
     def _pause(self) -> float:
-        """Until something may be due, or a host may be asked again; what ends wakes us anyway."""
+        """Seconds until work may be due or a host asked again; tasks that end wake us anyway."""
         seconds = self._next_in()
         if seconds <= 0 and not self._tasks and not self._waiting:
             return 0.001
@@ -328,7 +327,7 @@ class Workers:
     def _paused(
         self, error: TryAgain | Rejected, host: str, began: float, now: float
     ) -> Pause | None:
-        """The host is left alone: it did not answer, or it asks for time."""
+        """The pause for a host that did not answer, or asks for time."""
         if isinstance(error, Unreachable):
             pause = self._pauses.setdefault(host, Pause())
             problem = f"{host} does not answer: {error.cause}"
@@ -348,7 +347,7 @@ class Workers:
         return random()  # noqa: S311
 
     def _fail(self, row: StateRow, problem: str, due: float) -> None:
-        """It is tried again then, unless this run gives up."""
+        """Report a failure; try again at `due`, unless this run gives up."""
         if self._state.failed(row, problem, NOT_IN_THIS_RUN if self._gives_up else due):
             self._report(Event("failed", row.loc, row.path, problem=problem))
 
