@@ -10,6 +10,7 @@ import sys
 import zipfile
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,20 @@ async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_t
     assert files(copy) == {"b.txt": b"first b", "c.txt": b"first c"}
     assert (ran.named("deleted"), ran.named("failed")) == (["a.txt"], ["b.txt"])
     assert source.asked["/b.txt"] == 1 + ATTEMPTS  # what the list tells again begins nothing anew
+
+
+@pytest.mark.parametrize(("new", "stored"), [("d.txt", "d.txt"), ("A.txt", "A~*.txt")])
+async def test_what_was_renamed_is_removed_and_fetched_anew(
+    source: Source, copy: Path, new: str, stored: str
+) -> None:
+    await once(source, copy)
+    for _ in range(2):
+        source.change("a.txt", None)
+        source.change(new, b"first a")
+        assert (await once(source, copy)).is_whole
+    (path,) = [name for name, content in files(copy).items() if content == b"first a"]
+    assert fnmatchcase(path, stored)
+    assert source.asked[f"/{new}"] == 1
 
 
 @pytest.mark.parametrize(("status", "text"), [(304, None), (206, "a par")])
