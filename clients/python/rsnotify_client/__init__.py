@@ -59,7 +59,7 @@ __all__ = sorted(_PLACES)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is first asked for: publishing does not wait for the rest."""
+    """Import a name when it is first used: publishing does not wait for the rest."""
     if name not in _PLACES:
         raise AttributeError(f"rsnotify_client has no {name!r}")
     value = getattr(import_module(_PLACES[name]), name)

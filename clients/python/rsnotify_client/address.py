@@ -1,6 +1,6 @@
 """Whether an address and a token can be sent in a request at all. Pure: nothing is asked.
 
-Rules that hold here: what is wrong is said in words that follow the address; a token is never
+Rules that hold here: a problem is put into words that can follow the address; a token is never
 shown.
 """
 
@@ -78,7 +78,7 @@ def wrong_token(token: str) -> str | None:
 
 
 def without_tokens(text: str) -> str:
-    """What is said, without the tokens and passwords of the addresses in it.
+    """A message without the tokens and passwords of the addresses in it.
 
     >>> without_tokens("http://a/?access_token=b&c=d answers 404; http://a/?access_token=b: gone")
     'http://a/?access_token=…&c=d answers 404; http://a/?access_token=…: gone'

@@ -1,7 +1,7 @@
 """What a hub's answer means, or that none came: who can put it right, and when to try again.
 
-Nothing here knows how an answer travelled, nor what was asked. TLS is only looked at where it was
-used: to load it takes time and memory.
+Nothing here knows how an answer travelled, nor what was asked. `ssl` is looked at only where it was
+loaded already: loading it takes time and memory.
 """
 
 import os
@@ -43,7 +43,7 @@ def in_words(seconds: float) -> str:
 
 
 def capped_seconds(digits: str, most: int) -> int:
-    """What a peer says in seconds, `most` at most, however many digits it has.
+    """The seconds that a peer states, `most` at most, however many digits they have.
 
     >>> capped_seconds("7", 60), capped_seconds("61", 60), capped_seconds("9" * 5_000, 60)
     (7, 60, 60)
@@ -64,7 +64,7 @@ ADVICE = {
 
 
 class TooSlow(TimeoutError):
-    """The peer answers, but not in a time that anyone can wait for."""
+    """The peer answers, but too slowly to be waited for."""
 
 
 def cause_of(error: BaseException) -> str:
@@ -79,7 +79,7 @@ def cause_of(error: BaseException) -> str:
         return untrusted(error) or _of_tls(error)
     if isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME:
         return NO_HOST
-    found = ERRNO.search(str(error))  # of several addresses that were tried, the first one's
+    found = ERRNO.search(str(error))  # the first, if several addresses were tried
     number = getattr(error, "errno", None) or (found and int(found[1]))
     if number and number > 0:
         return os.strerror(number).lower()
@@ -125,7 +125,7 @@ class HubUnreachable(TryAgain):
 
 
 class NotAHub(Rejected):
-    """What answered at the address is no rsnotify hub, or a proxy before it."""
+    """What answered at the address is not an rsnotify hub, or is a proxy in front of it."""
 
     exit_status = 2  # of a command: it was given a wrong address
 
@@ -152,7 +152,7 @@ def hub_trouble(error: TryAgain) -> str:
 
 
 def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> Any:
-    """The decoded content of an answer that grants; the others are raised."""
+    """The decoded content of a successful answer; any other is raised."""
     if status < 300:
         try:
             return msgspec.json.decode(body) if body else None
@@ -173,7 +173,7 @@ def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> A
 
 
 class Problem(msgspec.Struct):
-    """A problem document (RFC 9457) as a hub writes it; that of others may be of another form."""
+    """A problem document (RFC 9457) as a hub writes it; others may write it differently."""
 
     detail: str
     errors: tuple[Fault, ...] = ()

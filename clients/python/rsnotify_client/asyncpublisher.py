@@ -1,8 +1,8 @@
-"""The publisher for an event loop, which is never held up.
+"""The publisher for an event loop, which it never blocks.
 
 Rules that hold here: every name means what it means in `Publisher`, which does the work; whatever
-may wait (a full queue, an outbox, the hub) does so in a thread, until it is cancelled; only what
-ends the publisher goes on then. Such a thread never holds up the end of the process.
+may wait (a full queue, an outbox, the hub) does so in a thread, until it is cancelled; only `close`
+goes on then. Such a thread never delays the end of the process.
 """
 
 import asyncio
@@ -79,14 +79,14 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         await self._end(self._publisher.close, timeout)
 
     async def _end(self, work: Callable[..., None], *args: Any) -> None:
-        """Flush and end. If this is cancelled, the end goes on: what waits would be lost."""
+        """Flush and end. If cancelled, it still ends in order: what waits would be lost."""
         is_cancelled = Event()
 
         def act() -> None:
             try:
                 work(*args)
             except Exception as error:
-                if is_cancelled.is_set():  # nobody hears of it otherwise
+                if is_cancelled.is_set():  # nobody would learn of it otherwise
                     log.error("%s", error)
                 raise
 
@@ -126,7 +126,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
 
 
 class _Threads:
-    """Those of one process; a change does not wait for one because of requests that do."""
+    """The threads of one process; a change never waits for one because requests use them all."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -148,7 +148,7 @@ async def _beside(
 
     def act() -> T:
         if is_cancelled.is_set():
-            raise TimeoutError  # what nobody waits for is not begun; nobody hears of this
+            raise TimeoutError  # nobody waits any more: do not begin; nobody sees this
         with given_up_if(is_cancelled.is_set):
             return work(*args, **options)
 

@@ -2,8 +2,8 @@
 
 Rules that hold here: neither list is ever in memory, however long; nothing is handed on before
 both have been read to their ends, so a list that is broken, suddenly empty or cut short deletes
-nothing. The parts of an index that is a file, and the pages of a list, lie beside it, those of one
-that was fetched are fetched. What is sent, and where, is not known here.
+nothing. The parts and pages of a list that is a file are files beside it; those of a list that was
+fetched are fetched. Nothing here knows what is sent, or where.
 """
 
 import gzip
@@ -35,7 +35,7 @@ MAX_DELETE = 10.0
 
 
 def too_many(deleted: int, known: int, max_delete: float, what: str = "resources") -> str | None:
-    """Why so many of those known may not go, as the end of a sentence; None if they may."""
+    """Why this many of those known may not be deleted, to end a sentence; None if they may."""
     percent = 100 * deleted / max(1, known)
     if percent <= max_delete:
         return None
@@ -152,7 +152,7 @@ def _opened(place: str) -> IO[bytes]:
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
-    """By its first bytes, not by its name."""
+    """The list without gzip, which its first bytes show, not its name."""
     buffered = io.BufferedReader(cast("io.RawIOBase", file), PIECE_BYTES)
     if buffered.peek(2)[:2] == GZIP:
         return cast("IO[bytes]", gzip.GzipFile(fileobj=buffered))
@@ -249,7 +249,7 @@ def _link(link: Link) -> Link:
 
 
 def _in_order(lists: sqlite3.Connection, table: str) -> Iterator[EntryRow]:
-    """Each address once: the first entry of several counts."""
+    """Each address once: the first of several entries counts."""
     last = None
     for loc, change in lists.execute(IN_ORDER % table):
         if loc != last:

@@ -1,6 +1,6 @@
 """Threads for what would block an event loop.
 
-Rules that hold here: only a program with an event loop loads this: `asyncio` takes long to load.
+Rules that hold here: only programs with an event loop import this: `asyncio` takes long to load.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ Abort = Callable[[], None] | None
 
 
 class BlockingThreads:
-    """At most so many threads, started as they are needed."""
+    """Threads up to a number, started as they are needed."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -24,7 +24,7 @@ class BlockingThreads:
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
     async def run(self, act: Callable[..., Made], *args: Any, abort: Abort = None) -> Made:
-        """Its result or error.
+        """Run it in a thread; return its result, or raise its error.
 
         If cancelled, it calls `abort` and waits for the end of the work; without `abort` it does
         not wait, and the result is closed when it comes.

@@ -4,9 +4,9 @@ Rules that hold here: status lines, header fields, chunk lengths and trailers ar
 and lines, and must be well formed; at most so many interim answers come before the answer; a head
 is complete in the time that a single read may take, and a body has a slowest rate.
 
-This puts a file object of ours below `http.client`, in the place named `response_class`, and so
-relies on how `http.client` and urllib3 read: `tests/client/test_bounded.py` fails when one of
-them changes. Only time spent waiting for the peer counts, so a slow reader harms nothing.
+This puts a file object of ours below `http.client`, in the place named `response_class`. So it
+relies on how `http.client` and urllib3 read; `tests/client/test_bounded.py` fails if one of them
+changes. Only the time spent waiting for the peer counts, so our own slowness does no harm.
 """
 
 import io
@@ -36,7 +36,7 @@ _FRAMING = re.compile(rb"[0-9a-fA-F]{1,15}[ \t]*(?:;[^\r\n\0]*)?\r?\n|" + _FIELD
 
 
 class BadAnswer(OSError):
-    """What came is no HTTP, or less than was announced."""
+    """The answer is not HTTP, or shorter than was announced."""
 
 
 class StaleConnection(Exception):
@@ -44,7 +44,7 @@ class StaleConnection(Exception):
 
 
 class _Socket(io.RawIOBase):
-    """The raw end: how long it waited for the peer, and what came meanwhile."""
+    """The socket as a file; it counts how long it waited for the peer, and what came."""
 
     def __init__(self, raw: io.RawIOBase, head_seconds: float) -> None:
         self._raw = raw
@@ -207,7 +207,7 @@ class BoundedResponse(HTTPResponse):
         self.reader.end_head()
 
     def _check_framing(self) -> None:
-        """What http.client takes as it is, or takes for nothing."""
+        """Refuse framing that http.client would take as it is, or ignore."""
         encoding = self.headers.get("Transfer-Encoding")
         if encoding is not None and encoding.lower() != "chunked":
             raise BadAnswer("the answer has a Transfer-Encoding that nobody asked for")

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 1_000
 TIMED = ("changelist", "changedump-manifest")
-POLL_SECONDS = 60.0  # between two readings, where there is no channel
+POLL_SECONDS = 60.0  # between two readings, if there is no channel
 
 
 class HistoryGone(Exception):
@@ -51,7 +51,7 @@ class ReadTo(NamedTuple):
 
     tag: Tag
     position: Position
-    skipped: Sequence[str] = ()  # named once, however often it is read again
+    skipped: Sequence[str] = ()  # reported once, however often it is read again
 
 
 # Deciding ---------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def list_ref(url: str, entry: Entry) -> ListRef:
 
 
 def beginning(refs: Sequence[ListRef]) -> Position | None:
-    """From where on these lists have every change, if they say it."""
+    """The position from which these lists have every change, if they state it."""
     return min((ref.from_ for ref in refs if ref.from_ is not None), default=None)
 
 
@@ -97,7 +97,7 @@ def written_at(modified: str | None) -> Position | None:
 
 
 def closed_at(first: Head, last: Head) -> Position | None:
-    """Up to where a list has every change, by its first page and its last.
+    """The position up to which a list has every change, by its first page and its last.
 
     Each page says where it ends itself, or all say where the list does; where a list is made while
     its pages are asked for, the first page says it earliest.
@@ -115,7 +115,7 @@ def closed_at(first: Head, last: Head) -> Position | None:
 class ChangeLists:
     """The Change Lists of one Source."""
 
-    is_in_package = False  # whether what is handed on comes from a package that is not kept yet
+    is_in_package = False  # whether the changes come from a package that is not kept yet
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class ChangeLists:
 
     @property
     def read(self) -> dict[str, ReadTo]:
-        """The lists that were read to their end, to be remembered for another run."""
+        """The lists that were read to their end, to be kept for the next run."""
         return self._read
 
     async def after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
@@ -226,7 +226,7 @@ class ChangeLists:
         return await self._named()
 
     async def _listed(self, url: str, depth: int = 0) -> list[tuple[str, Entry]]:
-        """What a document lists, or those that it is an index of; each with where it stands."""
+        """What a document, or each document of an index, lists; each entry with its address."""
         document = RemoteDocument(self._web, url)
         found = [(url, entry) async for entries in document for entry in entries]
         for skipped in document.skipped:

@@ -1,8 +1,8 @@
 """Where a follower keeps its place: a file, an SQLite database, or two functions of the caller's.
 
 Rules that hold here: killed at any moment, a store holds one cursor or the other; it moves only
-when all changes up to there are dealt with, in whatever order that was. A file and a database know
-the address whose changes were dealt with: elsewhere their place means nothing.
+when all changes up to there are dealt with, in whatever order. A file and a database also keep the
+address that was followed: for another one, their place means nothing.
 """
 
 import os
@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
 
-POSITION = ("from", "since")  # what a channel's address may say of where to begin
+POSITION = ("from", "since")  # parameters of a channel's address that say where to begin
 
 
 class CursorStore(Protocol):
@@ -48,7 +48,7 @@ class FileCursor:
             raise _of_another(self.path, known, self._address, "remove its second line")
 
     def load(self) -> Position | None:
-        """The cursor that was kept; refused at once where none could be kept later."""
+        """The cursor that was kept; refuses at once a place where none could be kept later."""
         folder = self.path.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             wrong = "cannot be written to" if folder.is_dir() else "is not there: make it first"

@@ -1,7 +1,7 @@
 """ResourceSync documents over HTTP: their entries as they come, plain or compressed, with a cap.
 
-Rules that hold here: no more is ever inflated than may be read; a document that cannot be read says
-its address and what is wrong with it. A document in pages is read to the last of them.
+Rules that hold here: no more is ever inflated than may be read; the error for a document that
+cannot be read has its address and what is wrong with it. All pages of a document are read.
 """
 
 import zlib
@@ -40,7 +40,7 @@ class RemoteDocument:
 
     def __init__(self, web: Web, url: str, known: Tag | None = None) -> None:
         self.url = url
-        self.tag = Tag()  # none where there are several pages: it would say nothing of the others
+        self.tag = Tag()  # none if there are several pages: it would be that of one
         self.skipped: list[str] = []
         self.skipped_count = 0
         self.pages = 0  # that were read to their ends
@@ -53,7 +53,7 @@ class RemoteDocument:
 
     @property
     def head(self) -> Head:
-        """What the first page says of the whole."""
+        """The head of the first page, which is that of the whole document."""
         return self._heads[0] if self._heads else self._stream.head
 
     @property
@@ -65,7 +65,7 @@ class RemoteDocument:
         return bool(self._heads) or self._stream.has_head
 
     def skip(self, what: str) -> None:
-        """An entry that the caller cannot read."""
+        """Skip an entry that the caller cannot read."""
         self.skipped_count += 1
         if len(self.skipped) < SKIPPED_NAMED:
             self.skipped.append(what)
@@ -90,7 +90,7 @@ class RemoteDocument:
         return {"Accept": XML_FIRST, "Accept-Encoding": "gzip"} | condition
 
     def _turn_page(self, answer: Reply) -> bool:
-        """Whether there is a next one."""
+        """Go to the next page; False if there is none."""
         self._check_kind()
         self.pages += 1
         self.skipped_count += self._stream.skipped_count
@@ -104,7 +104,7 @@ class RemoteDocument:
         return bool(named)
 
     def _check_kind(self) -> None:
-        """All pages are of one kind: what comes instead of one is none."""
+        """Refuse a page of another kind than the first: something else came in its place."""
         if not self._heads:
             return
         first, head = self.head, self._stream.head

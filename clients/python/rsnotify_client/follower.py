@@ -2,9 +2,9 @@
 
 Rules that hold here: one loop for everything, a channel, an event stream, Change Lists that are
 polled; where the channel does not reach back, Change Lists do. The place comes from what the Source
-said, never from a clock. Nothing is handed on twice and nothing is passed over, as far as the
-Source says: several changes may have one position, so those at the cursor are remembered. How
-payloads travel is not known here, so nothing that speaks WebSocket is imported before it is needed.
+states, never from a clock. Nothing is handed on twice and nothing is left out, as far as the Source
+states it: several changes may have one position, so those at the cursor are remembered. Nothing
+here knows how payloads travel, so no WebSocket library is imported before it is needed.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class Timeline:
         return self.new_in(received)
 
     def new_in(self, received: Received) -> Received | None:
-        """The part that was not handed on yet; the cursor moves to its end."""
+        """The part that was not handed on yet; moves the cursor to its end."""
         pairs = list(zip(received.positions, received.changes, strict=True))
         new = [pair for pair in pairs if self._is_new(*pair)]
         has_moved = self._move(received.until, new)
@@ -155,10 +155,10 @@ class BaseFollower(Generic[Piece]):
         self._attempt = 0
         self._gaps = Standstill()
         self._has_been_connected = self._lost = False
-        self.trouble: str | None = None  # why the Source is not known to be read up to now
+        self.trouble: str | None = None  # why the Source may have more than was read
 
     def _one_round(self) -> AsyncGenerator[Piece, None]:
-        """Until something fails: catch up if need be, then live."""
+        """Catch up if need be, then read live until something fails."""
         raise NotImplementedError
 
     def _place(self) -> object:
@@ -244,14 +244,14 @@ class Follower(BaseFollower[Received]):
 
     @property
     def cursor(self) -> Position | None:
-        """Up to here everything was handed on."""
+        """The position up to which everything was handed on."""
         return self._timeline.cursor
 
     def _place(self) -> Position | None:
         return self.cursor
 
     def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:
-        """After a lost notification only if asking again did not help."""
+        """Read the lists after a lost notification only if asking again did not help."""
         is_again = times > 1 and self._lists is not None
         self._must_catch_up |= isinstance(error, TooOld) or is_again
 
@@ -368,7 +368,7 @@ class FollowedSet:
         self._gaps = Standstill()
 
     def joined(self, received: Received) -> Received | None:
-        """What is new of it; the first time that it does not join, the channel is asked again."""
+        """The new part; the first time that it does not join, the channel is asked again."""
         try:
             return self.timeline.joined(received)
         except NotJoined:

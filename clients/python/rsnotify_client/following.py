@@ -98,7 +98,7 @@ class Keeper:
         self._store_reached()
 
     def _keep_place(self, cursor: Position) -> None:
-        """Where there was nothing to deal with."""
+        """Keep the place where there was nothing to deal with."""
         with self._lock:
             if not self._ledger.is_empty:
                 return
@@ -106,7 +106,7 @@ class Keeper:
         self._store_reached()
 
     def _store_reached(self) -> None:
-        """Until nothing newer came meanwhile."""
+        """Store the cursor, again until nothing newer came meanwhile."""
         if self._store is None:
             return
         with self._storing:
@@ -152,7 +152,7 @@ class ReadingTask(Generic[Piece]):
                 await self._asked.acquire()
 
     def _tell_end(self, task: asyncio.Task[None]) -> None:
-        """Its reader raises what ended it, also where others cancelled it."""
+        """Have the reader raise what ended it, even if others cancelled it."""
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         self._pieces.put_nowait(error or StopAsyncIteration())
 
@@ -187,7 +187,7 @@ WAITING_PIECES = 4
 
 
 class ReadingThread(threading.Thread, Generic[Piece]):
-    """Reads in the background; what it read, or why it ended, is in `pieces`."""
+    """Reads in the background; `pieces` has what it read, or why it ended."""
 
     def __init__(self, follower: AsyncIterable[Piece]) -> None:
         super().__init__(name="rsnotify-follow", daemon=True)

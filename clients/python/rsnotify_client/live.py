@@ -1,8 +1,8 @@
 """One connection to a channel, by WebSocket or as an event stream; it yields payloads.
 
-Rules that hold here: a connection on which nothing is heard is asked, and given up if it does not
-answer, for a network may stop passing bytes without saying so. Where the peer says it begins is
-known before anything else comes. A channel leads no further than any other address of the Source.
+Rules that hold here: a silent connection is pinged, and given up if it does not answer, because a
+network may stop passing bytes without saying so. The position at which the peer begins is known
+before anything else comes. A channel leads no further than any other address of the Source.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ EVENT_STREAM = "text/event-stream"
 
 @asynccontextmanager
 async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIterator[Channel]:
-    """A WebSocket; where that cannot be had, an event stream, which also says why not."""
+    """Open a WebSocket, or else an event stream, whose answer also says why not."""
     if url.startswith(("ws://", "wss://")):
         socket = await _handshake(web, resumed(url, cursor))
         if socket is not None:
@@ -72,7 +72,7 @@ async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIter
 
 
 class _Once(connect):
-    """One handshake: whether a redirect is followed, and what is shown there, is decided here."""
+    """One handshake; decides whether a redirect is followed, and with which token."""
 
     def process_redirect(self, exc: Exception) -> Exception:
         return exc
@@ -159,7 +159,7 @@ def _header(socket: ClientConnection, name: str) -> str | None:
 
 
 async def _messages(socket: ClientConnection) -> AsyncGenerator[bytes | str, None]:
-    """If nothing comes the peer is asked; and given up, if nothing comes then either."""
+    """Yield messages; if none comes, ping the peer, and give up if nothing comes then either."""
     try:
         while True:
             try:
@@ -197,7 +197,7 @@ def _ended(closed: ConnectionClosed) -> Exception:
 
 
 async def _check(url: str, answer: Reply) -> None:
-    """What a WebSocket says by a close code, a stream says by its status."""
+    """Raise for a stream's status what a WebSocket's close code would mean."""
     kind = answer.headers.get("content-type", "")
     if answer.status == 200 and kind.startswith(EVENT_STREAM):
         return

@@ -4,9 +4,9 @@ Rules that hold here: what is secret goes to the host that it was given for and 
 token or a password to its own origin, a header or a cookie to the host that it names. A
 `.netrc` never counts before a token or a password that was given for this use. What a Source names
 is asked for only at public addresses, unless the Source itself is at one that is not public: then
-at private ones too, and at its own kind. The address that is connected to counts, not a name. A
-proxy named in small letters counts before one in capitals; this machine is never asked by a proxy,
-and no error shows the password of one.
+at private ones too, and at its own kind. The address that is connected to counts, not its name. A
+proxy in a lower-case variable counts before one in an upper-case one; this machine is never reached
+through a proxy, and no error shows a proxy's password.
 """
 
 import logging
@@ -49,7 +49,7 @@ class Proxy(NamedTuple):
 
     @property
     def login(self) -> str | None:
-        """As a header says it."""
+        """User and password, as a header carries them."""
         if self.user is None:
             return None
         return _basic(self.user, self.password)
@@ -93,7 +93,7 @@ class Proxies(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Raises `InvalidSettings` for what is no proxy."""
+        """The proxies of these variables; `InvalidSettings` for a value that is no proxy."""
         for_all = _named(environment, "all_proxy")
         found = {
             scheme: proxy
@@ -117,7 +117,7 @@ class Proxies(msgspec.Struct, frozen=True):
 
 
 def parse_proxy(name: str, address: str) -> Proxy:
-    """The proxy at an address, which a setting of that name gives."""
+    """The proxy at an address, which the setting of this name has."""
     full = address if "://" in address else f"http://{address}"
     try:
         parts = urlsplit(full)
@@ -150,7 +150,7 @@ def _named(environment: Mapping[str, str], name: str) -> Proxy | None:
 
 
 def _value(environment: Mapping[str, str], name: str) -> tuple[str, str]:
-    """The variable that counts, and what it says.
+    """The variable that counts, and its value.
 
     A web server hands a request's `Proxy` header to a CGI program as HTTP_PROXY.
     """
@@ -209,7 +209,7 @@ class GivenHeader(NamedTuple):
 
 
 class Network(msgspec.Struct, frozen=True):
-    """The same for all that one client does."""
+    """The settings of the network, for everything that one client does."""
 
     proxies: Proxies = Proxies()
     bundle: str | None = None
@@ -224,7 +224,7 @@ class Network(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
-        """Raises `InvalidSettings` for what cannot be used."""
+        """The settings in these variables; `InvalidSettings` for what cannot be used."""
         _check_names(environment)
         home = environment.get("HOME")
         return cls(
@@ -324,7 +324,7 @@ class Credentials:
         return self._of_netrc(host)
 
     def _of_netrc(self, host: str) -> str | None:
-        """What is said of `default` there is shown to nobody: a list may name any host."""
+        """The login in .netrc for this host; never its `default`: a list may name any host."""
         if self._netrc is None:
             return None
         for name in (host, host.rpartition(":")[0]):

@@ -1,8 +1,8 @@
 """What a channel sends and a follower hands on: changes, their interval and their positions.
 
-Rules that hold here: positions never run backwards within one `Received`; a change that does not
-say when it happened has the position of the one before it. Nothing here knows how it came. What
-cannot be read is skipped and named.
+Rules that hold here: positions never run backwards within one `Received`; a change without a time
+has the position of the one before it. A change that cannot be read is skipped and named. Nothing
+here knows how changes travel.
 """
 
 import logging
@@ -83,7 +83,7 @@ def read_notification(payload: str | bytes) -> Received:
 
 
 def standing(cursor: Position | None) -> Received:
-    """Nothing happened; this is where we stand."""
+    """A `Received` without changes, at this position."""
     at = cursor or Position(0)
     return Received(b"", at, at, ())
 
@@ -97,7 +97,7 @@ def set_named(capability_list: str) -> str | None:
 def timed_changes(
     entries: Iterable[Entry], begin: Position | None, skip: Callable[[str], object]
 ) -> Iterator[tuple[Position, Change]]:
-    """Each change and when it happened: its datetime, else its lastmod where that fits."""
+    """Each change with its time: its datetime, else its lastmod if that fits."""
     before = begin or Position(0)
     for entry in entries:
         change = change_of(entry)
@@ -119,7 +119,7 @@ def _unreadable(change: Change) -> str:
 
 
 def position_of(text: str | None) -> Position | None:
-    """A time of any granularity; a day begins at midnight UTC."""
+    """The position of a time of any granularity; a day begins at midnight UTC."""
     if not text:
         return None
     if "T" in text:

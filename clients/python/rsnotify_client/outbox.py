@@ -2,10 +2,10 @@
 
 Rules that hold here: a change exists exactly if the transaction that wrote it was committed;
 `Outbox` writes on the application's own connection, and commits nothing. What was sent is removed
-by its ids, never below a mark, for a row of a slow transaction may appear after later ones have
-gone; a batch's key stands in its rows, committed, before the batch is tried; any number of relays
-may share a table, two at once do the same work twice and harm nothing. In `OutboxTable` a driver's
-errors become `OutboxError` and go no further.
+by its ids, never below a mark, because a row of a slow transaction may appear after later ones are
+gone. A batch's key is in its rows, committed, before the batch is tried. Any number of relays may
+share a table; two at once do the same work twice, without harm. In `OutboxTable` a driver's errors
+become `OutboxError` and go no further.
 """
 
 import logging
@@ -120,7 +120,7 @@ def _execute(connection: Any, statement: str, values: tuple[str, ...] = ()) -> N
 
 
 def database_behind(connection: Any) -> Database:
-    """Which database a connection leads to, by what SQLAlchemy or Django say, or by its driver."""
+    """The kind of database behind a connection, from SQLAlchemy, Django or its driver."""
     dialect = getattr(connection, "dialect", None)
     said = getattr(dialect, "name", None) or getattr(connection, "vendor", None)
     names = [said] if isinstance(said, str) else packages_of(connection)
@@ -132,7 +132,7 @@ def database_behind(connection: Any) -> Database:
 
 
 def statements(database: Database) -> list[str]:
-    """What creates the table and its indexes, one by one."""
+    """The statements that create the table and its indexes, one by one."""
     columns = _COLUMNS.format(text=_TEXTS[database], exact=_EXACT[database])
     if_new = "" if database == "mysql" else "IF NOT EXISTS "
     table = f"CREATE TABLE IF NOT EXISTS rsnotify_outbox (\n    id {_IDS[database]},{columns})"
@@ -153,7 +153,7 @@ def style_of(connection: Any) -> str:
 
 
 def packages_of(connection: Any) -> list[str]:
-    """Its driver is one of these: an application may have made a class of its own from it."""
+    """The packages of its class and their bases: an application may have derived its own class."""
     return [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
 
 
@@ -217,7 +217,7 @@ _not_ours: list[Any] = []
 
 
 class NoOutbox(OutboxError):
-    """The table is not there, or its file; `problem` is the sentence without the advice."""
+    """The table or its file is missing; `problem` is the sentence without the advice."""
 
     def __init__(self, problem: str, creation: str) -> None:
         super().__init__(f"{problem}; create it with: {creation}")
@@ -225,7 +225,7 @@ class NoOutbox(OutboxError):
 
 
 class WaitingChanges(NamedTuple):
-    """What waits of one set and kind, and since when."""
+    """How many changes of one set and kind wait, and since when."""
 
     set_name: str
     kind: str
@@ -292,13 +292,13 @@ class OutboxTable:
             return int(execute(COUNT)[0][0])
 
     def waiting_by_channel(self) -> list[WaitingChanges]:
-        """The queues that wait, the one with the oldest change first."""
+        """The changes that wait by channel, the channel with the oldest change first."""
         with self._transaction(writes=False) as execute:
             rows = execute(BY_CHANNEL)
         return [WaitingChanges(name, kind, count, str(at)) for name, kind, count, at in rows]
 
     def drop(self, set_name: str) -> int:
-        """Remove what waits of a set without publishing it; returns how many changes."""
+        """Remove the waiting changes of a set without publishing them; return how many."""
         with self._transaction() as execute:
             return execute.count(DROP_SET, (set_name,))
 
@@ -313,7 +313,7 @@ class OutboxTable:
             self._lock.release()
 
     def _stop_leading(self) -> None:
-        """It has ended with the connection."""
+        """Nothing to do: leading has ended with the connection."""
 
     def before_fork(self) -> None:
         """A database connection must not be in two processes."""
@@ -351,7 +351,7 @@ class OutboxTable:
             self._lock.release()
 
     def _leave(self, connection: Any) -> None:
-        """To the parent: to close it here would end it there."""
+        """Leave the connection to the parent: to close it here would end it there."""
         _not_ours.append(connection)
 
     @contextmanager
@@ -394,10 +394,10 @@ class OutboxTable:
                 self._lock.acquire()
 
     def _begin(self, execute: "Execute") -> None:
-        """DB-API connections begin by themselves."""
+        """Nothing to do: DB-API connections begin a transaction by themselves."""
 
     def _give_back(self) -> None:
-        """Undo; a connection that cannot even do that is of no more use."""
+        """Roll back; drop a connection that cannot even do that."""
         try:
             self._connection.rollback()
         except Exception:
@@ -410,11 +410,11 @@ class OutboxTable:
         return OutboxError(f"the outbox {self._name}: {self._with_advice(text)}")
 
     def _missing(self, text: str) -> str | None:
-        """What the error says, if it is that there is no outbox; else None."""
+        """The message of the error, if it says that there is no outbox; else None."""
         return text if says_no_table(text) else None
 
     def _with_advice(self, text: str) -> str:
-        """What the driver says, and what to do."""
+        """The message of the driver, and what to do."""
         return f"{text} Connect with check_same_thread=False" if "same thread" in text else text
 
 

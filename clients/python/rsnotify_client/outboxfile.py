@@ -1,8 +1,9 @@
 """An outbox in SQLite: a table in an application's database, or a file of its own.
 
-Rules that hold here: what `put` has returned from is in the file, whatever becomes of the process;
-no SQLite connection lives through a fork, for it would not survive in either process. Where one was
-in use at a fork that was not announced, or that waited too long for it, the child has no outbox.
+Rules that hold here: when `put` returns, its change is in the file, whatever becomes of the
+process. No SQLite connection is open during a fork, as it would work in neither process afterwards.
+If one was in use at a fork that was not announced, or that waited too long for it, the child has
+no outbox.
 """
 
 import fcntl
@@ -46,7 +47,7 @@ class SqliteTable(OutboxTable):
         super().create(database)
 
     def lead(self) -> bool:
-        """By a lock that the system gives back whenever its holder ends."""
+        """Lead by a lock that the system releases whenever its holder ends."""
         with self._lock:
             self._lead_file = self._lead_file or self._open_lead_file()
             try:
@@ -147,7 +148,7 @@ class OutboxFile(SqliteTable):
         return self._with_room(lambda: super(OutboxFile, self).remove(batch, ids))
 
     def _with_room(self, work: Callable[[], T]) -> T:
-        """To send what waits on a full disk takes some room first; then there is more."""
+        """On a full disk, free the reserve: sending what waits needs room before it makes more."""
         try:
             return work()
         except OutboxError as error:
@@ -186,7 +187,7 @@ class OutboxFile(SqliteTable):
 
 
 def wrong_place(path: str | os.PathLike[str]) -> str | None:
-    """Why no outbox can be there, as far as it can be seen without opening one."""
+    """Why no outbox can be there, as far as that shows without opening one."""
     file = Path(path).absolute()
     if file.is_dir():
         return "it is a directory; name a file in it"
@@ -197,7 +198,7 @@ def wrong_place(path: str | os.PathLike[str]) -> str | None:
 
 
 def _keep(reserve: Path) -> None:
-    """Some room on the disk; as long as there is any."""
+    """Keep a reserve on the disk, if there is room for it."""
     if not reserve.exists():
         try:
             reserve.write_bytes(bytes(RESERVE_BYTES))

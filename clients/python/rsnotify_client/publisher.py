@@ -1,8 +1,8 @@
 """Publish changes to a hub: each exactly once, however often the network fails.
 
-Rules that hold here: a call puts its change where it waits, in the outbox or in memory, and
-returns; a thread of this process sends it. So a hub that is away never holds up a caller, unless
-the queue in memory is full and the caller chose to wait.
+Rules that hold here: a call puts its change into the outbox or the queue in memory, and returns; a
+thread of this process sends it. So a hub that is away never delays a caller, unless the queue in
+memory is full and the caller chose to wait.
 """
 
 import logging
@@ -206,7 +206,7 @@ class Publisher(ChangeMethods[None]):
 
 
 def _with_more(error: Rejected, more: str) -> Rejected:
-    """The same refusal with more words; the sender still has the one that it was given."""
+    """A copy of the refusal with more words; the sender keeps the original."""
     longer = type(error).__new__(type(error), f"{error.detail}; {more}")
     vars(longer).update(vars(error), detail=str(longer))
     return longer

@@ -1,7 +1,7 @@
 """The relay: publishes the outbox table of an application's own database.
 
-Rules that hold here: it needs nothing of the application but its database; any number of relays
-may run for one table, one of them works. Nothing here knows how the table is written.
+Rules that hold here: the relay needs nothing of the application but its database. Any number of
+relays may run for one table; one of them works. Nothing here knows how the table is written.
 """
 
 import logging
@@ -119,7 +119,7 @@ class Relay:
 
 
 def database_of(url: str) -> Database:
-    """Which database a URL means."""
+    """The kind of database that a URL names."""
     scheme = url.partition(":")[0].partition("+")[0]
     if scheme not in DATABASES or "://" not in url:
         raise InvalidSettings(

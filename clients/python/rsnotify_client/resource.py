@@ -54,7 +54,7 @@ def checker(text: str | None) -> tuple[str, Any, str] | None:
 
 
 class Check:
-    """The bytes of a resource, as they come, held against the length and the digest it should have.
+    """Checks the bytes of a resource, as they come, against its stated length and digest.
 
     >>> check = Check(3, None)
     >>> check.update(b"ab")

@@ -2,10 +2,9 @@
 
 Rules that hold here: a batch goes out with the key that the store keeps for it, and again with it
 until the hub has answered; only a change that the hub finds faulty is given up. A hub that does not
-answer holds up all channels, every other trouble only its own. The thread begins with the first
-change, never at import, and again in a forked process. A process that ends waits for what is to be
-sent; a change that comes after that is waited for by its caller. Nothing here knows where the
-changes are kept.
+answer stops all channels, any other trouble only its own. The thread starts with the first change,
+never at import, and again in a forked process. A process that ends waits for what is to be sent;
+the caller of a later change waits for that. Nothing here knows where the changes are kept.
 """
 
 import atexit
@@ -45,7 +44,7 @@ class ThreadBell:
                 pass
 
     def wait(self, seconds: float) -> bool:
-        """Whether it rang, now or before; it is silent then."""
+        """Whether it rang, now or before; afterwards it is silent."""
         return self._silence.acquire(timeout=max(seconds, 0.0))
 
 
@@ -68,12 +67,12 @@ NO_ANSWER = "the hub has not answered yet"
 
 
 class Troubles:
-    """What is in the way of one sender, by channel; None stands for all channels."""
+    """The troubles of one sender, by channel; None stands for all channels."""
 
     def __init__(self) -> None:
         self._known: dict[ChannelName | None, Trouble] = {}
         self._eager_since = 0.0
-        self._last = NO_ANSWER  # also while it is tried again
+        self._last = NO_ANSWER  # shown while it is tried again, too
 
     def __bool__(self) -> bool:
         return bool(self._known)
@@ -110,7 +109,7 @@ class Troubles:
         self._last = _said(error)
 
     def end(self, channel: ChannelName) -> bool:
-        """Note that the hub has taken something; whether that was in doubt."""
+        """Note that the hub has taken something; return whether that was in doubt."""
         self._last = NO_ANSWER
         ended = [self._known.pop(where, None) for where in (None, channel)]
         return any(trouble is not None and trouble.said for trouble in ended)
@@ -132,14 +131,14 @@ class Troubles:
         return None if None in waiting else [channel for channel in waiting if channel]
 
     def hopeless(self, since: float) -> Rejected | None:
-        """The trouble that waiting will not end."""
+        """A trouble that waiting will not end, if there is one."""
         for trouble in list(self._known.values()):
             if isinstance(trouble.error, Rejected) and trouble.since >= since:
                 return trouble.error
         return None
 
     def words(self) -> str:
-        """The first trouble, or the last that there was."""
+        """The first trouble in words, or the last that there was."""
         said = [_said(trouble.error) for trouble in list(self._known.values())]
         return said[0] if said else self._last
 
@@ -154,7 +153,7 @@ EXIT_SECONDS = 5.0
 
 
 class RefusedChange(NamedTuple):
-    """A change that the hub will not have, and why. It has been given up."""
+    """A change that the hub refuses, and why. It has been given up."""
 
     set_name: str
     change: Change
@@ -303,13 +302,13 @@ class Sender:
         self._thread = self._thread_id = None
 
     def end(self) -> None:
-        """The process ends: wait for what is to be sent."""
+        """Wait, as the process ends, for what is to be sent."""
         self.is_ending = True
         if self._thread is not None:  # else it has sent nothing: perhaps a forked one
             self._send_last()
 
     def _send_last(self) -> None:
-        """At the end, and for each change that comes later; all of it may take `EXIT_SECONDS`."""
+        """Send what waits at the end, or comes later; all together may take `EXIT_SECONDS`."""
         began = monotonic()
         try:
             self._flush(self._exit_seconds, is_patient=not self._store.lasts)
@@ -389,7 +388,7 @@ class Sender:
             self._store.remove(batch, ())
 
     def _give_up(self, batch: Batch, refused: Mapping[int, str]) -> None:
-        """The others of the batch go out again, under a new key."""
+        """Give these changes up; the others of the batch go out again, under a new key."""
         if not self._store.remove(batch, {batch.ids[index] for index in refused}):
             return  # another sender has reported it
         self.refused += len(refused)
@@ -417,13 +416,13 @@ _senders: WeakSet[Sender] = WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """What is registered here runs, whatever is first published while the process ends."""
+    """End all senders; registered at import, so that a first publish at the exit is sent, too."""
     for each in list(_senders):
         each.end()
 
 
 def what_stays(error: Exception) -> str:
-    """What an outbox has of the changes that are not published."""
+    """What becomes of unpublished changes in an outbox."""
     if isinstance(error, OutboxError):  # nobody knows what it has, or whether it is there
         return "what was written to the outbox stays there"
     return "the changes stay in the outbox"

@@ -1,8 +1,8 @@
 """Waiting that is given up, and what a fork must not inherit; without an event loop.
 
-Rules that hold here: a thread waits as long as its caller said, unless a condition was named before
-that ends it. A fork happens while nobody else holds a lock of ours, so that none stays locked in
-the child; a fork cannot be stopped, so one that fails here keeps no other from being notified.
+Rules that hold here: a thread waits as long as its caller said, unless a condition that was named
+before ends it. A fork happens while nobody else holds a lock of ours, so that none stays locked in
+the child. A fork cannot be stopped, so all objects are notified even if one of them fails.
 """
 
 import logging
@@ -27,7 +27,7 @@ _of_thread = _OfThread()
 
 @contextmanager
 def given_up_if(condition: Callable[[], bool]) -> Iterator[None]:
-    """What this thread calls meanwhile stops waiting as soon as the condition holds."""
+    """In this block, whatever this thread calls stops waiting as soon as the condition holds."""
     before = _of_thread.is_given_up
     _of_thread.is_given_up = condition
     try:
@@ -37,12 +37,12 @@ def given_up_if(condition: Callable[[], bool]) -> Iterator[None]:
 
 
 def is_given_up() -> bool:
-    """Whether this thread must not wait, or no longer."""
+    """Whether this thread must not wait, or not any longer."""
     return _of_thread.is_given_up is not None and _of_thread.is_given_up()
 
 
 def waited(seconds: float) -> bool:
-    """Sleep so long; False as soon as that is given up."""
+    """Sleep for that long; False as soon as the wait is given up."""
     until = monotonic() + seconds
     while (left := until - monotonic()) > 0:
         if is_given_up():
@@ -100,7 +100,7 @@ def _after_in_child() -> None:
 
 @contextmanager
 def _logged() -> Iterator[None]:
-    """What is raised, Ctrl-C too, Python would print, and fork."""
+    """Log what is raised, Ctrl-C too: Python would print it, and fork."""
     try:
         yield
     except BaseException:

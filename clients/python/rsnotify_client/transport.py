@@ -1,9 +1,8 @@
-"""Requests over connections that are kept: urllib3's, its errors made an `OSError`.
+"""Requests over kept connections of urllib3, whose errors become an `OSError`.
 
 Rules that hold here: one answer for one request, no redirect followed, no header sent that was not
-handed over; a request is repeated only if the connection that was kept for it turns out to be
-closed. Where there is a limit for each server, no more answers are open at any moment. Any thread
-may use this.
+handed over; a request is repeated only if the kept connection turns out to be closed. If there is a
+limit for each server, no more of its answers are open at any moment. Any thread may use this.
 """
 
 import io
@@ -75,7 +74,7 @@ class Target(NamedTuple):
 
 @lru_cache(maxsize=16)
 def target_of(url: str) -> Target:
-    """Raises `ValueError` for what is no address.
+    """The parts of an address; `ValueError` if it is none.
 
     >>> target_of("http://a.example/x y/../z?q=é").path
     '/z?q=%C3%A9'
@@ -113,7 +112,7 @@ class Answer(io.RawIOBase):
         return self.http.isclosed()
 
     def limit(self, until: float | None = None, *, is_endless: bool = False) -> None:
-        """When the whole body has to be there; an endless one may come as slowly as it likes.
+        """Set when the whole body has to be there; an endless one may come as slowly as it likes.
 
         It does not count as one of the answers of its server: the next would never get its place.
         """
@@ -123,7 +122,7 @@ class Answer(io.RawIOBase):
             self._make_room()
 
     def piece(self, size: int = READ_BYTES) -> bytes:
-        """What comes next of the body, up to that size; empty at its end."""
+        """The next piece of the body, of this size at most; empty at the end."""
         try:
             return self._response.read1(size, decode_content=False)
         except (HTTPError, HTTPException, ValueError) as error:
@@ -156,7 +155,7 @@ class Answer(io.RawIOBase):
         return count
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """This many bytes, fewer only at the end."""
         try:
             data = self._response.read(size, decode_content=False)
             if len(data) == size or self.is_read:
@@ -170,11 +169,11 @@ class Answer(io.RawIOBase):
         return b"".join(pieces)
 
     def abort(self) -> None:
-        """Wake the thread that waits for it."""
+        """Wake the thread that waits for this answer."""
         self.http.abort()
 
     def close(self) -> None:
-        """A connection whose answer was not read to its end does not serve again."""
+        """Close; the connection is kept only if its answer was read to the end."""
         try:
             if not self.is_read:
                 self._response.close()
@@ -188,7 +187,7 @@ class Answer(io.RawIOBase):
 
 
 class Pace:
-    """Lets so many requests start in a second, however many threads ask."""
+    """Limits how many requests start in a second, however many threads ask."""
 
     def __init__(self, rate: float, clock: Callable[[], float] = monotonic) -> None:
         self._interval = 1 / rate
@@ -209,7 +208,7 @@ class Pace:
 
 
 class Transport:
-    """Connections to all origins; those that are idle serve again."""
+    """Connections to all origins; idle ones are used again."""
 
     def __init__(
         self,
@@ -250,7 +249,7 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | Iterator[bytes] | None = None,
     ) -> Answer:
-        """One answer; close it whatever comes of it. What is iterated is not sent again.
+        """Ask for one answer, which must be closed. A body that is an iterator is not sent again.
 
         Raises `ValueError` for what cannot be sent: no other server or time would change it.
         """
@@ -307,7 +306,7 @@ class Transport:
             return self._opened(Answer(url, cast("HTTPResponse", response)))
 
     def _pool(self, target: Target) -> HTTPConnectionPool:
-        """Held here, for urllib3 takes long to find it."""
+        """The pool of an origin, kept here because urllib3 takes long to find it."""
         origin = target.origin
         if (pool := self._pools.get(origin)) is not None:
             return pool
@@ -371,7 +370,7 @@ class Transport:
         raise BadAnswer("the client was closed")
 
     def close(self) -> None:
-        """A thread that still reads an answer gets an error at once."""
+        """Close all; a thread that still reads an answer gets an error at once."""
         with self._lock:
             self._is_closed = True
             busy, places = list(self._open), list(self._places.values())
@@ -424,7 +423,7 @@ def _pools(**by: object) -> tuple[type[HTTPConnectionPool], type[HTTPConnectionP
 
 
 def _as_os_error(error: Exception, proxy: Any = None) -> Exception:
-    """What urllib3 and http.client raise for one reason in many ways; no address is in it."""
+    """One error for what urllib3 and http.client raise in many ways; without an address."""
     if isinstance(error, ProxyError) and proxy is not None:
         cause = _as_os_error(error.original_error)
         if REFUSED_BY_PROXY in str(cause):

@@ -86,7 +86,7 @@ HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity"}
 
 
 class Tag(msgspec.Struct, frozen=True):
-    """The ETag and date by which a document was known when it was read last."""
+    """The ETag and date that a document had when it was read last."""
 
     etag: str | None = None
     modified: str | None = None
@@ -97,7 +97,7 @@ class Tag(msgspec.Struct, frozen=True):
 
     @property
     def condition(self) -> dict[str, str]:
-        """The headers by which a server says that nothing has changed."""
+        """The headers that ask whether anything has changed."""
         if self.etag:
             return {"If-None-Match": self.etag}
         return {"If-Modified-Since": self.modified} if self.modified else {}
@@ -113,7 +113,7 @@ class FetchedPage(NamedTuple):
 
     @property
     def challenge(self) -> str | None:
-        """How a server wants to be authenticated to."""
+        """The authentication that the server asks for."""
         return self.headers.get("www-authenticate")
 
 
@@ -138,7 +138,7 @@ class Refused(Rejected):
 
 
 class Reply:
-    """One answer for those who wait in an event loop."""
+    """One answer, for an event loop."""
 
     def __init__(self, answer: Answer, threads: BlockingThreads) -> None:
         self.url = answer.url
@@ -152,12 +152,12 @@ class Reply:
         return await self._threads.run(read, self._answer, size, abort=self._answer.abort)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, in pieces of a size that is worth the call."""
+        """The body, in pieces large enough to be worth a call."""
         while piece := await self.read(CHUNK_BYTES):
             yield piece
 
     def never_ends(self) -> None:
-        """From now on: it takes no place of others, and may come as slowly as it likes."""
+        """From now on the body may come as slowly as it likes, and takes no place of others."""
         self._answer.limit(is_endless=True)
 
     async def next_piece(self) -> bytes:
@@ -214,11 +214,11 @@ class Web:
 
     @property
     def reach(self) -> Reach | None:
-        """Where channels may lead, too; None if nobody is read who could send us anywhere."""
+        """What a Source may lead to, channels included; None if no Source is read."""
         return self._reach
 
     def headers(self, url: str) -> dict[str, str]:
-        """What is shown to this address: the token to its own origin only, for example."""
+        """The headers for this address; the token, for example, goes to its own origin only."""
         return self._credentials.headers(url)
 
     @asynccontextmanager
@@ -279,7 +279,7 @@ class Web:
 
 
 def check_status(url: str, answer: Reply | Answer) -> None:
-    """Whether there is something to read."""
+    """Raise unless there is something to read."""
     if answer.status == 304:
         raise Unchanged
     if answer.status in AGAIN:
@@ -298,7 +298,7 @@ def again(url: str, answer: Reply | Answer) -> TryAgain:
 def refused(
     url: str, status: int, detail: str | None = None, challenge: str | None = None
 ) -> Refused:
-    """What an answer means, and what to do."""
+    """The error for an answer: what it means, and what to do."""
     advice = {
         401: _wanted(challenge),
         403: "it may not be read: give a token that may read it (to a command, in RSNOTIFY_TOKEN)",
@@ -329,13 +329,13 @@ def _wanted(challenge: str | None) -> str:
 
 
 def detail_of(body: bytes) -> str | None:
-    """What a server says of its refusal in a problem document (RFC 9457)."""
+    """The detail of a refusal in a problem document (RFC 9457)."""
     problem = problem_in(body)
     return None if problem is None else problem.detail
 
 
 def retry_after(text: str | None, now: float | None = None) -> int:
-    """Seconds, whether a number or a date was sent; an hour at most."""
+    """The seconds of a `Retry-After`, be it a number or a date; an hour at most."""
     if not text:
         return 0
     if text.strip().isdecimal():
