@@ -4,7 +4,7 @@ A shared frame has no mask and no compression context, so every reader can decod
 an event stream in gzip, an event is a part that ends at a whole byte and refers to nothing before.
 Such a stream has no end: its checksum would be another one for each reader.
 
-What of the websockets library is overridden stands here, too, and nowhere else:
+What overrides parts of the websockets library is here, and nowhere else:
 `tests/unit/test_seams.py` fails when one of these places moves.
 
 `ReaderProtocol.recv_frame`: the library checks UTF-8 only in its connections, which we do not use,

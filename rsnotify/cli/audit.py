@@ -1,4 +1,4 @@
-"""`rsnotify audit`: how a copy stands beside its Source; a table or JSON, and the exit status."""
+"""`rsnotify audit`: a copy compared with its Source; a table or JSON, and the exit status."""
 
 from collections import Counter
 from collections.abc import Iterator

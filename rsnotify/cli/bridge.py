@@ -1,7 +1,7 @@
 """`rsnotify bridge`: follow Sources that others run, and publish their changes to sets of a hub.
 
-How bridges are is said for people, for programs and for Prometheus: it is what the state file says,
-which a bridge writes after each look.
+People, programs and Prometheus get the status of bridges from the state file, which a bridge writes
+after each look.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What commands print: tables, fields, lines; what is under way, of whatever takes long."""
+"""What commands print: tables, fields, lines, and the progress of what takes long."""
 
 import re
 import sys

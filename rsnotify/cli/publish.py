@@ -1,7 +1,7 @@
 """`rsnotify publish`: changes from arguments, a file or stdin, in requests of a thousand.
 
-Rules that hold here: a body leaves as it was written, cut between changes only; what the hub
-thinks of it, the hub says.
+Rules that hold here: a body leaves as it was written, cut between changes only; the hub
+alone judges it.
 """
 
 import asyncio

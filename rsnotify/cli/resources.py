@@ -1,7 +1,7 @@
 """`rsnotify resources`: files of the whole state of a set, sent as one body, and what became of it.
 
-Rules that hold here: files leave as they are, in bounded memory; what the hub thinks of them, the
-hub says. A load that breaks off is sent again with its key.
+Rules that hold here: files leave as they are, in bounded memory; the hub alone judges them. A load
+that breaks off is sent again with its key.
 """
 
 import secrets

@@ -1,7 +1,7 @@
 """The documents that a Destination can fetch: their paths and their content, and what is announced.
 
-Paths get their base URL when a document is rendered. Of Change Lists and
-Resource Lists here is what they say before their entries: there may be 50,000 of those.
+Paths get their base URL when a document is rendered. For Change Lists and Resource Lists, only what
+comes before the entries is here: there may be 50,000 entries.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""The web server: the socket that a hub listens on, and what of uvicorn is set and overridden.
+"""The web server: the socket that a hub listens on, the settings and overrides of uvicorn.
 
 Several processes share the socket that their parent has made. In a turn of the event loop a few
 connections are accepted; many are passed over whose peers have left meanwhile. uvloop accepts one
-in a turn: whoever came would wait behind thousands who connect and leave. Before the socket is
+in a turn: others would wait behind thousands who connect and leave. Before the socket is
 closed, new connections are dropped for a moment, and all that wait are accepted: the kernel would
 reset them, and a proxy may have sent a publish by then.
 

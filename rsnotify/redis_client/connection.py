@@ -8,8 +8,8 @@ command must be repeatable.
 Sentinels say which Redis is the primary. Each new connection to it asks all Sentinels at once and
 believes the newest configuration among the answers, so one that was cut off from the others leads
 nobody astray. As soon as the process has learnt of another primary, no idle connection to the old
-is used again: it may go on for long, and accept what it will lose. So they are asked once a second
-as well, by `look_for_newer`.
+one is used again, as that may go on for long and accept what it will lose. So the Sentinels are
+asked once a second as well, by `look_for_newer`.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Judges JWTs by keys that are read again and again, so that one that is taken away ends.
+"""Judges JWTs by keys that are read again and again, so that a key taken away soon ends.
 
-They come from nowhere but where the operator said. While they cannot be read, those that were read
-before count for an hour, and then none: never is a token let through for want of a key.
+The keys come only from where the operator said. While they cannot be read, the last ones count for
+an hour, and then none: no token is ever let through because a key is missing.
 """
 
 import asyncio

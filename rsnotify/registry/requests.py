@@ -1,9 +1,9 @@
-"""What a request says of itself, and what it asks for. Nothing here knows a clock or a set.
+"""Reads a request: its base URL, its client's address, its token and its query.
 
-Of itself it says to which base URL it came, from which peer, and with which token. The public
-address that the operator chose comes first. Forwarded headers count only from proxies that the
-operator trusts, and what a stranger puts into `Host` is checked. An IPv4 address in IPv6 notation
-counts as the IPv4 address; an IPv6 network of 64 bits counts as one peer.
+The base URL is the one that the operator chose, else the one that the request came to. Forwarded
+headers count only from proxies that the operator trusts, and what a stranger puts into `Host` is
+checked. An IPv4 address in IPv6 notation counts as the IPv4 address; an IPv6 network of 64 bits
+counts as one client. Nothing here knows a clock or a set.
 
 A token may be in a header, a WebSocket subprotocol, the address or a cookie. A page of any site can
 have its visitor's browser send a cookie. So a cookie counts only for pages that the browser says

@@ -1,4 +1,4 @@
-"""What stands in a document and nothing here has a place for: it is named, so that it is not lost.
+"""Names what a document has and no field takes, so that it is not lost silently.
 
 Reading (`xml_reader`) takes what it understands. This walk names the rest: elements inside others,
 text between elements, attributes nobody knows, elements of other namespaces, and what stands in

@@ -1,7 +1,7 @@
 """One bridge: look at a Source again and again, record what is different, publish it.
 
 Rules that hold here: what was recorded is published before the next look; an error of one Source is
-its own; what the hub refuses for good is said and passed over, what it cannot take now waits.
+its own; what the hub refuses for good is reported and skipped, what it cannot take now waits.
 """
 
 import asyncio

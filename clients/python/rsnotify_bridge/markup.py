@@ -1,6 +1,6 @@
 """XML as it is found in the wild: of OAI-PMH servers and feeds, in whatever encoding they mean.
 
-Rules that hold here: what is wrong is put right where its meaning is certain, and said; the parser
+Rules that hold here: what is wrong is corrected and reported if its meaning is certain; the parser
 sees UTF-8 without a DOCTYPE, and no tag with more attributes than anybody writes.
 """
 

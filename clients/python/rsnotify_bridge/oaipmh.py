@@ -1,9 +1,9 @@
 """OAI-PMH 2.0: requests, what a repository says of itself, and a list of records page by page.
 
 Rules that hold here: the time of a list is the repository's own; tokens that loop, expire or never
-end end the reading, and a list that ends before it should is known; while one page is read the next
-one comes. What is wrong with the XML of a page is put right where its meaning is certain
-(`markup`), and is said.
+end end the reading, and a list that ends too early is noticed; while one page is read the next one
+comes. What is wrong with the XML of a page is corrected and reported if its meaning is certain
+(`markup`).
 """
 
 import asyncio

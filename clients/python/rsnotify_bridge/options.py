@@ -1,4 +1,4 @@
-"""What a bridge is given: by the command line, or by a file of several.
+"""The options of bridges: one from the command line, or several from a file.
 
 Rules that hold here: what a file says is judged whole before anything is begun; nobody is asked.
 """

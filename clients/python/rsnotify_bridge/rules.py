@@ -3,7 +3,7 @@
 Rules that hold here: nothing waits, and nothing is fetched; a resource is described in the Source's
 own words or not at all.
 
-A record of OAI-PMH that names no resource is said, not guessed.
+A record of OAI-PMH that names no resource is reported, not guessed.
 """
 
 import hashlib

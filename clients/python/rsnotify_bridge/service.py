@@ -1,6 +1,6 @@
 """Several bridges in one process, each by itself.
 
-Rules that hold here: the trouble of one bridge is its own.
+Rules that hold here: trouble in one bridge stops no other.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """A load: the whole state of a set, as its Source brings it, compared with what the hub knows.
 
-What is the same, what the difference comes to, and whether so much may be deleted is decided here.
+Decides what is the same, what the differences are, and whether so much may be deleted.
 """
 
 import re
