@@ -515,9 +515,11 @@ async def test_a_file_that_is_not_what_was_fetched_is_never_packed(
 
 
 async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
-    source: Source, copied: Path, tmp_path: Path
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows of the dump are those of its beginning."""
+    monkeypatch.setattr("rsnotify_mirror.dumping.dump.REPORTED_ROWS", 1)
+    monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 0)  # one after another
     out, source_now = tmp_path / "out", source
     with DumpFolder(out) as folder:
         replaced = False
@@ -536,14 +538,7 @@ async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
                 digest = f"sha-256:{hashlib.sha256(b'new').hexdigest()}"
                 state.stored(row, msgspec.structs.replace(row.have, length=3, hash=digest))
 
-        from rsnotify_mirror.dumping import dump
-
-        packing_reports = dump.REPORTED_ROWS
-        dump.REPORTED_ROWS = 1
-        try:
-            assert make(copied, folder, OPTIONS, progress).problems == ()
-        finally:
-            dump.REPORTED_ROWS = packing_reports
+        assert make(copied, folder, OPTIONS, progress).problems == ()
     source_now.resources["/f2/r8.txt"] = b"new"
     assert state_of(zips(out)) == of_source(source)
 
@@ -586,6 +581,24 @@ async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
     assert sorted(out.glob("**/*")) == before
     dump(copied, out)
     assert state_of(zips(out)) == of_source(source)
+
+
+async def test_what_the_disk_did_not_take_is_no_dump(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system says so once, to whoever asks first."""
+    sync, refused = os.fsync, [OSError("the disk is broken")]
+
+    def fsync(file: int) -> None:
+        if refused:
+            raise refused.pop()
+        sync(file)
+
+    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.HASHED_BYTES", 10_000)
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="broken"):
+        dump(copied, tmp_path / "out")
+    assert not list(tmp_path.glob("out/packages/*"))
 
 
 LIMITED = """

@@ -19,7 +19,7 @@ from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.package_writer import INDEX, XML, ZIP, MadePackage, PackageWriter
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
-from rsnotify_mirror.dumping.zip_records import Needed, ZipMember, needed
+from rsnotify_mirror.dumping.zip_records import ZipMember
 from rsnotify_mirror.state import GONE_SECONDS
 
 CACHE_KIB = 8 * 1024
@@ -86,20 +86,15 @@ class Changes:
             for loc, when, change, package, encoded in self._changes.execute(
                 "SELECT * FROM change ORDER BY time, loc"
             ):
-                member = None if encoded is None else _decoder.decode(encoded)
-                if member is None:
-                    entry = _deleted(loc, when)
-                    more = Needed(1, data=0, directory=0, manifest=len(entry))
+                if encoded is None:
+                    member = _deleted(loc, when)
                 else:
-                    member.entry = entry = _as_change(member.entry, when, change)
-                    more = needed([member])
-                if not writer.has_room(more):
+                    member = _decoder.decode(encoded)
+                    member.entry = _as_change(member.entry, when, change)
+                if not writer.has_room([member], limits):
                     yield writer.close(str(Position(last)))
                     writer = new(next(numbers), Position(last))
-                if member is None:
-                    writer.add_deleted(loc, entry)
-                else:
-                    writer.copy(package, [member])
+                writer.put([member], package)
                 last = when
             yield writer.close(str(self._until))
         finally:
@@ -126,13 +121,14 @@ def make_window(copy: Path, zipped: Path, after: Position) -> int:
         folder, name = zipped.parent, zipped.name.removesuffix(ZIP)
         writer = PackageWriter(folder, name, _manifest(after, at), reader.source, Limits())
         try:
-            for when, change, loc, row in reader.changed(after, at):
-                content = None if row is None else reader.read(row)
+            for when, change, loc, seen in reader.changed(after, at):
+                content = None if seen is None else reader.read(loc, seen)
                 if content is None:
-                    writer.add_deleted(loc, _deleted(loc, when))
+                    writer.put([_deleted(loc, when)], None)
                 else:
-                    content.member.entry = _as_change(content.member.entry, when, change)
-                    writer.add(content)
+                    member = content.member
+                    member.entry = _as_change(member.entry, when, change)
+                    writer.put([member], {loc: content.data})
             writer.close()
         finally:
             writer.abandon()
@@ -145,9 +141,9 @@ def _manifest(after: Position, until: Position) -> Md:
     return Md(capability="changedump-manifest", from_=str(after), until=str(until))
 
 
-def _deleted(loc: str, time: int) -> bytes:
+def _deleted(loc: str, time: int) -> ZipMember:
     md = Md(change="deleted", datetime=str(Position(time)))
-    return render_entries("urlset", [Entry(loc, md=md)])
+    return ZipMember(loc, render_entries("urlset", [Entry(loc, md=md)]), b"", 0, 0, 0)
 
 
 def _as_change(entry: bytes, time: int, change: str) -> bytes:

@@ -5,14 +5,15 @@ when it fetched it. A file that the mirror has replaced meanwhile is read as it 
 after `at` may be in a dump already. An open file never changes, for the mirror renames new ones.
 """
 
-import hashlib
 import os
 import time
 import zlib
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from hashlib import sha256
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -21,9 +22,9 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
-from rsnotify_client.resource import Check, SourceResource, digests
+from rsnotify_client.resource import SourceResource, checker
 from rsnotify_mirror.disk import Disk
-from rsnotify_mirror.dumping.zip_records import ZipMember, stamp_of
+from rsnotify_mirror.dumping.zip_records import Bytes, ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
 from rsnotify_mirror.state import State
@@ -33,43 +34,40 @@ SMALL_BYTES = 1024 * 1024
 PIECE_BYTES = 256 * 1024
 READINGS = 10  # of a resource that is not as it is recorded; what a mirror has done it notes soon
 READING_SECONDS = 0.3
-_ROWS = "SELECT loc, path, wanted, have FROM resource"
+_SEEN = "path || char(10) || wanted || char(10) || have"  # none of them has an end of line
 _HELD = "have IS NOT NULL AND path IS NOT NULL"
+_ROWS = f"SELECT loc, {_SEEN} FROM resource"  # noqa: S608
 _BETWEEN = f"{_HELD} AND loc >= ? AND loc < ?"
 AFTER_ALL = b""  # SQLite sorts it after every text
 _GONE = (
     "position > :after AND position <= :until AND NOT EXISTS"
     " (SELECT 1 FROM resource WHERE resource.loc = gone.loc AND have IS NOT NULL)"
 )
+_escaped = lru_cache(maxsize=1_000)(escape)  # what many have in common
 _wanted = msgspec.json.Decoder(SourceResource)
 _have = msgspec.json.Decoder(Have)
 
+HeldRow = tuple[str, str]
+"""A resource of the copy: its address, and all that the mirror has seen of it."""
 
-class HeldRow(NamedTuple):
-    """A resource of the copy, as the mirror has it in its file."""
 
-    loc: str
-    path: str
-    wanted: str
-    have: str
+def mark_of(seen: str) -> bytes:
+    """What is known of a resource is the same as long as this is."""
+    return sha256(seen.encode()).digest()[:16]
 
-    @property
-    def seen(self) -> str:
-        """All that is known of it: what is the same has not changed."""
-        return f"{self.path}\n{self.wanted}\n{self.have}"
 
-    def described(self) -> tuple[SourceResource, Have]:
-        """What the Source says of it, and what the copy has."""
-        return _wanted.decode(self.wanted), _have.decode(self.have)
+def described(seen: str) -> tuple[str, SourceResource, Have]:
+    """Its path, what the Source says of it, and what the copy has."""
+    path, wanted, have = seen.split("\n")
+    return path, _wanted.decode(wanted), _have.decode(have)
 
 
 class Content(NamedTuple):
-    """The bytes of a resource, verified; those of a long one are in the file still."""
+    """A resource, verified: its bytes, or the file that has them if it is long."""
 
-    row: HeldRow
     member: ZipMember
-    data: bytes | None
-    file: BinaryIO | None
+    wanted: SourceResource
+    data: Bytes
 
 
 class NotAsFetched(Rejected):
@@ -139,13 +137,11 @@ class CopyReader:
         """Resources that the mirror could not fetch, and why."""
         return self._state.problems(limit=1_000)
 
-    def rows(self, first: str = "", before: str | None = None) -> Iterator[HeldRow]:
+    def rows(self, first: str, before: str | None) -> Iterator[HeldRow]:
         """What is held, by address."""
         query = f"{_ROWS} WHERE {_BETWEEN} ORDER BY loc"
-        found = self._state.database.execute(
-            query, (first, AFTER_ALL if before is None else before)
-        )
-        return map(HeldRow._make, found)
+        values = first, AFTER_ALL if before is None else before
+        return self._state.database.execute(query, values)
 
     def extent(self, first: str, before: str | None) -> tuple[int, int]:
         """How many resources are held, and how long they are together."""
@@ -166,20 +162,17 @@ class CopyReader:
 
     def changed(
         self, after: Position, until: Position
-    ) -> Iterator[tuple[int, str, str, HeldRow | None]]:
+    ) -> Iterator[tuple[int, str, str, str | None]]:
         """When and how resources have changed within this time, in this order; and what is held."""
         query = (
             "SELECT json_extract(wanted, '$.position') AS time,"  # noqa: S608
             " coalesce(json_extract(wanted, '$.change'), 'updated') AS change,"
-            " loc, path, wanted, have"
-            f" FROM resource WHERE {_HELD} AND change != 'deleted'"
+            f" loc, {_SEEN} FROM resource WHERE {_HELD} AND change != 'deleted'"
             " AND time > :after AND time <= :until"
-            f" UNION ALL SELECT position, 'deleted', loc, NULL, NULL, NULL FROM gone WHERE {_GONE}"
+            f" UNION ALL SELECT position, 'deleted', loc, NULL FROM gone WHERE {_GONE}"
             " ORDER BY time, loc"
         )
-        found = self._state.database.execute(query, {"after": int(after), "until": int(until)})
-        for when, change, loc, *held in found:
-            yield when, change, loc, HeldRow(loc, *held) if held[0] is not None else None
+        return self._state.database.execute(query, {"after": int(after), "until": int(until)})
 
     def gone(self, after: Position, until: Position) -> Iterator[tuple[str, Position]]:
         """What was deleted within this time, as far as its change said when."""
@@ -187,64 +180,59 @@ class CopyReader:
         found = self._state.database.execute(query, {"after": int(after), "until": int(until)})
         return ((loc, Position(position)) for loc, position in found)
 
-    def read(self, row: HeldRow) -> Content | None:
+    def read(self, loc: str, seen: str) -> Content | None:
         """Its content; None if it has been deleted meanwhile."""
-        current: HeldRow | None = row
+        current: str | None = seen
         for attempt in range(READINGS):
             try:
-                if current is not None:
-                    return self._read(current)
+                if current:
+                    return self._read(loc, current)
             except (_Differs, FileNotFoundError) as error:
                 why = f"{error}" if isinstance(error, _Differs) else "its file is not there"
             if attempt:
                 time.sleep(READING_SECONDS)
-            found = self._now.database.execute(f"{_ROWS} WHERE loc = ?", (row.loc,)).fetchone()
+            found = self._now.database.execute(f"{_ROWS} WHERE loc = ?", (loc,)).fetchone()
             if found is None:
                 return None
-            current = HeldRow._make(found) if found[1] and found[3] else None
-        raise NotAsFetched(f"{self.directory}/{row.path}: {why}")
+            current = found[1]
+        raise NotAsFetched(f"{self.directory}/{described(seen)[0]}: {why}")
 
-    def _read(self, row: HeldRow) -> Content:
-        wanted, have = row.described()
-        descriptor = self._disk.opened(row.path)
+    def _read(self, loc: str, seen: str) -> Content:
+        path, wanted, have = described(seen)
+        descriptor = self._disk.opened(path)
         try:
             is_short = have.length is not None and have.length < SMALL_BYTES
             data = os.read(descriptor, (have.length or 0) + 1 if is_short else SMALL_BYTES)
-            if len(data) < SMALL_BYTES:
-                return _checked(row, wanted, have, data, None)
-            file = os.fdopen(os.dup(descriptor), "rb", buffering=0)
+            is_long = len(data) == SMALL_BYTES
+            rest = iter(partial(os.read, descriptor, PIECE_BYTES), b"") if is_long else ()
+            have, crc = _checked(have, chain((data,), rest))
+            content: Bytes = data
+            if is_long:
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                content = os.fdopen(os.dup(descriptor), "rb", buffering=0)
         finally:
             os.close(descriptor)
-        try:
-            return _checked(row, wanted, have, data, file)
-        except BaseException:
-            file.close()
-            raise
+        entry, name = entry_of(loc, path, wanted, have), name_of(loc, path).encode()
+        stamp, length = _stamp(have.lastmod), have.length or 0
+        member = ZipMember(loc, entry, name, length, crc, stamp, mark_of(seen))
+        return Content(member, wanted, content)
 
 
-def _checked(
-    row: HeldRow, wanted: SourceResource, have: Have, data: bytes, file: BinaryIO | None
-) -> Content:
-    """What was read is what was recorded; of a long file, `data` is its beginning."""
-    computed = None if digests(have.hash) else hashlib.sha256(data)
-    check, crc = Check(have.length, have.hash), zlib.crc32(data)
-    check.update(data)
-    while file is not None and (piece := file.read(PIECE_BYTES)):
-        check.update(piece)
+def _checked(have: Have, pieces: Iterable[bytes]) -> tuple[Have, int]:
+    """What was recorded, if that is what was read, with what it does not say; and the CRC."""
+    name, digest, stated = checker(have.hash) or ("sha-256", sha256(), None)
+    length = crc = 0
+    for piece in pieces:
+        length += len(piece)
         crc = zlib.crc32(piece, crc)
-        if computed is not None:
-            computed.update(piece)
-    if (problem := check.problem()) is not None:
-        raise _Differs(f"{problem} when it was fetched")
-    if file is not None:
-        file.seek(0)
-    if computed is not None:
-        have = replace(have, hash=f"sha-256:{computed.hexdigest()}")
-    member = ZipMember(
-        *(row.loc, entry_of(row, wanted, have), name_of(row).encode(), check.length, crc),
-        *(_stamp(have.lastmod), row.seen),
-    )
-    return Content(row, member, data if file is None else None, file)
+        digest.update(piece)
+    found = digest.hexdigest()
+    for what, now, then in (("length", length, have.length), (name, found, stated)):
+        if then not in (None, now):
+            raise _Differs(f"its {what} is {now}, and was {then} when it was fetched")
+    if None in (stated, have.length):
+        have = replace(have, length=length, hash=f"{name}:{found}")
+    return have, crc
 
 
 @lru_cache(maxsize=1_000)
@@ -253,22 +241,22 @@ def _stamp(lastmod: str | None) -> int:
     return stamp_of(None if at is None else at // 1_000_000)
 
 
-def entry_of(row: HeldRow, wanted: SourceResource, have: Have) -> bytes:
+def entry_of(loc: str, path: str, wanted: SourceResource, have: Have) -> bytes:
     """As a manifest has it: what the Source said of the version that the copy has.
 
     Written as `render_entries` does, in a third of the time.
     """
-    lastmod = "" if have.lastmod is None else f"<lastmod>{escape(have.lastmod)}</lastmod>"
+    lastmod = "" if have.lastmod is None else f"<lastmod>{_escaped(have.lastmod)}</lastmod>"
     digest = "" if have.hash is None else f' hash="{escape(have.hash)}"'
-    kind = "" if wanted.type is None else f' type="{escape(wanted.type)}"'
+    kind = "" if wanted.type is None else f' type="{_escaped(wanted.type)}"'
     links = "".join(map(render_link, kept_links(wanted.links))) if wanted.links else ""
     return (
-        f'<url><loc>{escape(row.loc)}</loc>{lastmod}<rs:md{digest} length="{have.length}"{kind}'
-        f' path="/{escape(name_of(row))}"/>{links}</url>'
+        f'<url><loc>{escape(loc)}</loc>{lastmod}<rs:md{digest} length="{have.length}"{kind}'
+        f' path="/{escape(name_of(loc, path))}"/>{links}</url>'
     ).encode()
 
 
-def name_of(row: HeldRow) -> str:
+def name_of(loc: str, path: str) -> str:
     """Where it is in a package; what XML cannot carry stands for itself as a digest."""
-    is_plain = row.path.isascii() or not {"\ufffe", "\uffff"} & {*row.path}
-    return f"{FOLDER}/{row.path if is_plain else digest(row.loc, 64)}"
+    is_plain = path.isascii() or not {"\ufffe", "\uffff"} & {*path}
+    return f"{FOLDER}/{path if is_plain else digest(loc, 64)}"

@@ -9,23 +9,41 @@ differ, so that the older ones and it are the newer ones, whatever changes the m
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, groupby
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from time import time
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
 from rsnotify.resourcesync.xml_writer import Md
+from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.changes import Changes
-from rsnotify_mirror.dumping.copy_reader import Content, CopyReader, HeldRow, NotAsFetched, entry_of
+from rsnotify_mirror.dumping.copy_reader import (
+    SMALL_BYTES,
+    Content,
+    CopyReader,
+    HeldRow,
+    NotAsFetched,
+    described,
+    entry_of,
+    mark_of,
+)
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
-from rsnotify_mirror.dumping.package_writer import MadePackage, PackageWriter, is_readable, members
+from rsnotify_mirror.dumping.package_writer import (
+    MadePackage,
+    PackageWriter,
+    Source,
+    is_readable,
+    members,
+)
 from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
-from rsnotify_mirror.dumping.zip_records import ZipMember, needed
+from rsnotify_mirror.dumping.zip_records import Bytes, ZipMember
 
 STATED_BYTES = 500  # about so many are said of a resource in headers and manifest
 REPORTED_ROWS = 250
@@ -53,41 +71,30 @@ SideBySide = tuple[Iterator[HeldRow], dict[str, ZipMember], str]
 """What the copy has of some addresses, and what a package of the last dump, named, has of them."""
 
 
-class Packing:
+class Packing(msgspec.Struct):
     """Makes the packages of one dump."""
 
-    def __init__(
-        self,
-        copy: CopyReader,
-        folder: Path,
-        new: Callable[[int], PackageWriter],
-        options: DumpOptions,
-        old: Sequence[MadePackage],
-        changes: Changes | None,
-        progress: Progress | None,
-    ) -> None:
-        self.problems: list[str] = []
-        self._copy = copy
-        self._folder = folder
-        self._new = new
-        self._options = options
-        self._old = sorted(
-            (each for each in old if is_readable(folder, each)), key=lambda each: each.first
-        )
-        self._changes = changes
-        self._progress = progress
-        self._done = self._total = 0
-        self._writer: PackageWriter | None = None
-        self._made: list[MadePackage] = []
-        self._numbers = count(1)
+    copy: CopyReader
+    folder: Path
+    new: Callable[[int], PackageWriter]
+    options: DumpOptions
+    old: Sequence[MadePackage]  # of the last dump, by address
+    changes: Changes | None
+    progress: Progress | None
+    problems: list[str] = []
+    _noted: dict[str, Callable[[str, ZipMember], None]] = {}  # to be called once it is written
+    _writer: PackageWriter | None = None
+    _made: list[MadePackage] = []
+    _done: int = 0
+    _total: int = 0
 
     def packages(self) -> tuple[MadePackage, ...]:
         """All that the copy has."""
         ranges = list(self._ranges())
         self._total = sum(each.entries for each in ranges)
-        kept = {each.name: each for each in self._old}
+        kept = {each.name: each for each in self.old}
         try:
-            for part in planned(ranges, self._options.limits):
+            for part in planned(ranges, self.options.limits):
                 if part.kept is not None:
                     self._made.append(kept[part.kept])
                     self._report(part.entries)
@@ -101,152 +108,129 @@ class Packing:
     # What has changed ---------------------------------------------------------------------------
 
     def _ranges(self) -> Iterator[Range]:
-        begins = ["", *(each.first for each in self._old[1:])]
-        packages: list[MadePackage | None] = [*self._old] or [None]
+        begins = ["", *(each.first for each in self.old[1:])]
+        packages: list[MadePackage | None] = [*self.old] or [None]
         for first, before, package in zip(begins, [*begins[1:], None], packages, strict=True):
             if package and all(map(self._is_as_it_was, self._sides(first, before, [package]))):
                 yield Range(first, package.entries, package.length, package.name)
             else:
-                entries, size = self._copy.extent(first, before)
+                entries, size = self.copy.extent(first, before)
                 yield Range(first, entries, size + entries * STATED_BYTES)
 
     def _sides(
         self, first: str, before: str | None, packages: Sequence[MadePackage]
     ) -> Iterator[SideBySide]:
         """One after another, each with so many members as an index has together."""
+        nothing: tuple[str, list[ZipMember]] = ("", [])
         batches = (
-            (each.name, batch) for each in packages for batch in members(self._folder, each.name)
+            (each.name, batch) for each in packages for batch in members(self.folder, each.name)
         )
-        package, old = next(batches, ("", []))
-        for following, batch in batches:
-            begin = batch[0].loc
-            yield self._side_by_side(first, begin, package, old)
-            first, package, old = begin, following, batch
-        yield self._side_by_side(first, before, package, old)
+        for (package, old), (_, following) in pairwise(chain([nothing], batches, [nothing])):
+            end = following[0].loc if following else before
+            yield self.copy.rows(first, end), {each.loc: each for each in old}, package
+            first = end or ""
 
-    def _side_by_side(
-        self, first: str, before: str | None, package: str, old: Sequence[ZipMember]
-    ) -> SideBySide:
-        return self._copy.rows(first, before), {each.loc: each for each in old}, package
+    def _is_as_it_was(self, side: SideBySide) -> bool:
+        rows, known, _ = side
+        return all(self._is_same(*row, known.pop(row[0], None)) for row in rows) and not known
 
-    def _is_as_it_was(self, sides: SideBySide) -> bool:
-        rows, old, _ = sides
-        return all(self._is_same(row, old.pop(row.loc, None)) for row in rows) and not old
+    def _is_same(self, loc: str, seen: str, old: ZipMember | None) -> bool:
+        """As far as a digest says so; what has none, or is listed as changed, is read again."""
+        if old is None or old.seen == (mark := mark_of(seen)):
+            return old is not None
+        path, wanted, have = described(seen)
+        if self._is_listed(wanted) or entry_of(loc, path, wanted, have) != old.entry:
+            return False
+        old.seen = mark
+        return True
 
-    def _is_same(self, row: HeldRow, member: ZipMember | None) -> bool:
-        if member is None or row.seen == member.seen:
-            return member is not None
-        return not self._has_changed_since(row) and self._has_same_content(row, member)
-
-    def _has_changed_since(self, row: HeldRow) -> bool:
+    def _is_listed(self, wanted: SourceResource) -> bool:
         """Whether the Source has listed a change of it since, be it to the same content."""
-        position = row.described()[0].position
-        return self._changes is not None and self._changes.covers(position)
-
-    def _has_same_content(self, row: HeldRow, member: ZipMember) -> bool:
-        """As far as a digest says so; what has none is read again, to see."""
-        return '"hash":' in row.have and entry_of(row, *row.described()) == member.entry
+        return self.changes is not None and self.changes.covers(wanted.position)
 
     # Writing ------------------------------------------------------------------------------------
 
     def _write(self, part: DumpPart) -> None:
-        """The packages of one part."""
-        packages = [each for each in self._old if self._is_within(each, part)]
+        """The packages of one part; what is of one kind is written together, up to a megabyte."""
+        packages = [
+            each
+            for each in self.old
+            if part.first <= each.first and (part.before is None or each.first < part.before)
+        ]
         for rows, old, package in self._sides(part.first, part.before, packages):
-            pairs = ((row, old.pop(row.loc, None)) for row in rows)
-            for is_known, run in groupby(pairs, key=_is_known):
-                if is_known:
-                    self._keep(part, package, [member for _, member in run if member])
-                else:
-                    for row, member in run:
-                        self._put(part, package, row, member)
-            self._gone(old)
+            together: list[ZipMember] = []
+            contents: dict[str, Bytes] = {}
+            size = 0
+            for member, content in self._members(rows, old):
+                if size > SMALL_BYTES or (together and bool(contents) is (content is None)):
+                    self._put(part, together, contents or package)
+                    together, contents, size = [], {}, 0
+                together.append(member)
+                size += member.length
+                if content is not None:
+                    contents[member.loc] = content
+            self._put(part, together, contents or package)
+            if self.changes is not None:
+                for loc in old:
+                    self.changes.deleted(loc)
         self._end_package()
 
-    def _is_within(self, package: MadePackage, part: DumpPart) -> bool:
-        begins = "" if package is self._old[0] else package.first
-        return part.first <= begins and (part.before is None or begins < part.before)
+    def _members(
+        self, rows: Iterable[HeldRow], known: dict[str, ZipMember]
+    ) -> Iterator[tuple[ZipMember, Bytes | None]]:
+        """What is to be written; without a content it stays as it lies in the old package."""
+        for loc, seen in rows:
+            old = known.pop(loc, None)
+            content = None if self._is_same(loc, seen, old) else self._read(loc, seen)
+            if content is not None:
+                self._note(content, old)
+                yield content.member, content.data
+            elif old is not None:
+                yield old, None
 
-    def _keep(self, part: DumpPart, package: str, old: Sequence[ZipMember]) -> PackageWriter:
-        """These stay as they are; where there is no room for all, some go into a new package."""
-        writer = self._writer_for(part, old[:1])
-        if len(old) > 1 and self._is_full(writer, part, old):
-            half = len(old) // 2
-            self._keep(part, package, old[:half])
-            return self._keep(part, package, old[half:])
-        writer.copy(package, old)
-        self._report(len(old))
-        return writer
-
-    def _put(self, part: DumpPart, package: str, row: HeldRow, old: ZipMember | None) -> None:
-        """This one is new, or something else is known of it."""
-        if old is not None and self._has_same_content(row, old):
-            old.seen = row.seen
-            self._note_change(self._keep(part, package, [old]), row, old, old)
-            return
-        content = self._read(row)
-        if content is not None:
-            writer = self._writer_for(part, [content.member])
-            writer.add(content)
-            self._report(1)
-            self._note_change(writer, content.row, old, content.member)
-        elif old is not None:  # it stays as it was
-            self._keep(part, package, [old])
-
-    def _writer_for(self, part: DumpPart, members: Sequence[ZipMember]) -> PackageWriter:
-        """The package that they go into: a new one, if there is no room in the last."""
-        if self._writer is not None and self._is_full(self._writer, part, members):
-            self._end_package()
-        if self._writer is None:
-            self._writer = self._new(next(self._numbers))
-        return self._writer
-
-    def _is_full(self, writer: PackageWriter, part: DumpPart, members: Sequence[ZipMember]) -> bool:
-        """The last member may go beyond the size that the packages of the part should have."""
-        more = needed(members)
-        length = writer.length + (more.bytes if len(members) > 1 else 0)
-        return (
-            writer.entries + len(members) > part.entries
-            or length >= part.bytes
-            or not writer.has_room(more)
-        )
+    def _put(self, part: DumpPart, together: Sequence[ZipMember], source: Source) -> None:
+        """Into this package or, where it has no room, into the next ones."""
+        while together:
+            if self._writer is None:
+                self._writer = self.new(len(self._made) + 1)
+            some, about = together, Limits(part.bytes, part.entries)
+            while some and not self._writer.has_room(some, about):
+                some = some[: len(some) // 2]
+            if not some:
+                self._end_package()
+                continue
+            together = together[len(some) :]
+            self._writer.put(some, source)
+            self._report(len(some))
+            for each in some if self._noted else ():
+                if (note := self._noted.pop(each.loc, None)) is not None:
+                    note(self._writer.name, each)
 
     def _end_package(self) -> None:
         if self._writer is not None:
             self._made.append(self._writer.close())
             self._writer = None
 
-    def _read(self, row: HeldRow) -> Content | None:
+    def _read(self, loc: str, seen: str) -> Content | None:
         try:
-            return self._copy.read(row)
+            return self.copy.read(loc, seen)
         except NotAsFetched as error:
-            if not self._options.leaves_out:
+            if not self.options.leaves_out:
                 raise
             self.problems.append(str(error))
             return None
 
-    def _note_change(
-        self, writer: PackageWriter, row: HeldRow, old: ZipMember | None, member: ZipMember
-    ) -> None:
+    def _note(self, content: Content, old: ZipMember | None) -> None:
+        member, wanted, _ = content
         is_changed = old is None or old.entry != member.entry
-        if self._changes is not None and (is_changed or self._has_changed_since(row)):
+        if self.changes is not None and (is_changed or self._is_listed(wanted)):
             change = "created" if old is None else "updated"
-            self._changes.changed(writer.name, member, row.described()[0], change)
-
-    def _gone(self, locs: Iterable[str]) -> None:
-        if self._changes is not None:
-            for loc in locs:
-                self._changes.deleted(loc)
+            self._noted[member.loc] = partial(self.changes.changed, wanted=wanted, change=change)
 
     def _report(self, done: int) -> None:
         before, self._done = self._done, self._done + done
-        if self._progress is not None and before // REPORTED_ROWS != self._done // REPORTED_ROWS:
-            self._progress(self._done, self._total)
-
-
-def _is_known(pair: tuple[HeldRow, ZipMember | None]) -> bool:
-    row, member = pair
-    return member is not None and member.seen == row.seen
+        if self.progress is not None and before // REPORTED_ROWS != self._done // REPORTED_ROWS:
+            self.progress(self._done, self._total)
 
 
 # --- the dump ------------------------------------------------------------------------------------
@@ -280,7 +264,12 @@ def make(
         def new(number: int) -> PackageWriter:
             return PackageWriter(folder.packages, f"{run}-{number:04}", md, up, options.limits)
 
-        old = last.packages if last and last.up == up else ()
+        old = [
+            each
+            for each in (last.packages if last and last.up == up else ())
+            if is_readable(folder.packages, each)
+        ]
+        old.sort(key=lambda each: each.first)
         packing = Packing(reader, folder.packages, new, options, old, changes, progress)
         packages = packing.packages()
         if changes is not None:

@@ -3,18 +3,18 @@
 Rules that hold here: the three have their names only when they are complete and on the disk; the
 index is a shortcut, and a package without one is written anew. What is copied from another package
 is copied as it lies, many members at once. The digest is computed beside the writing, of what is in
-the file.
+the file. What the disk did not take at any time is an error of the whole.
 """
 
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, BinaryIO
+from typing import IO
 
 import msgspec
 
@@ -22,11 +22,12 @@ from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 from rsnotify_client.dumps import DIRECTORY_BYTES, MANIFEST
-from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, Content
+from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES
 from rsnotify_mirror.dumping.parts import Limits
 from rsnotify_mirror.dumping.zip_records import (
     END_BYTES,
-    Needed,
+    MOST_RECORD,
+    Bytes,
     ZipMember,
     central_record,
     end_records,
@@ -35,9 +36,13 @@ from rsnotify_mirror.dumping.zip_records import (
 )
 
 ZIP, XML, INDEX = ".zip", ".xml", ".index"
+FORMAT = 2  # of an index: the check of one in an older format fails
 AT_ONCE = 500  # members in a piece of an index, at least
 HASHED_BYTES = 16 * 1024 * 1024  # by the thread at a time
+MANIFEST_BYTES = MAX_BYTES - len(close_root("urlset"))
 ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES  # all that follows the last member
+Source = str | Mapping[str, Bytes] | None
+"""Where members are: in a package, or their contents by address; a deleted resource has none."""
 _decoder = msgspec.msgpack.Decoder(list[ZipMember])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -64,84 +69,54 @@ class PackageWriter:
         self._md = md
         self._limits = limits
         self._digest = hashlib.sha256()
-        self._offset = self._written = self._hashed = 0
-        self._manifest_bytes = self._central_bytes = self._index_crc = 0
+        self._offset = self._hashed = 0
+        self._index_crc = FORMAT
         self._first: str | None = None
         self._batch: list[ZipMember] = []
-        self._run: tuple[str, int, int] | None = None  # to be copied: package, from there, to there
         self._zip, self._manifest, self._index = (
             (folder / f".{name}{end}").open("w+b", PIECE_BYTES) for end in (ZIP, XML, INDEX)
         )
         self._central = TemporaryFile(buffering=PIECE_BYTES, dir=folder)  # noqa: SIM115 - to the end
         self._hashing = ThreadPoolExecutor(1)  # beside the writing: both leave the interpreter
+        self._hashes: list[Future[None]] = []
         self._up = Link("up", up)
-        self._add_entries(open_root("urlset", [self._up], md))
+        self._manifest.write(open_root("urlset", [self._up], md))
 
-    @property
-    def length(self) -> int:
-        """Of what is in it so far."""
-        return self._offset + self._central_bytes + self._manifest_bytes
+    def has_room(self, members: Sequence[ZipMember], about: Limits) -> bool:
+        """Whether these keep it within its limits, and all but the last within what it should have.
 
-    def has_room(self, needed: Needed) -> bool:
-        """Whether so much keeps the package within its limits; the first alone always does."""
-        entries = self.entries + self.deleted + needed.entries
-        manifest = self._manifest_bytes + needed.manifest + 20
-        central = self._central_bytes + needed.directory
+        The first one alone always does.
+        """
+        entries = self.entries + self.deleted + len(members)
+        manifest, central = self._manifest.tell(), self._central.tell()
+        before = self._offset + manifest + central
+        manifest += sum([len(each.entry) for each in members])
+        central += sum([MOST_RECORD + len(each.name) for each in members])
+        length = self._offset + sum([each.size for each in members]) + manifest + central
         return entries == 1 or (
-            entries <= self._limits.entries
-            and self._offset + needed.data + manifest + central + ENDS <= self._limits.bytes
-            and manifest <= MAX_BYTES
+            entries <= about.entries
+            and (before if len(members) == 1 else length) < about.bytes
+            and length + ENDS <= self._limits.bytes
+            and manifest <= MANIFEST_BYTES
             and central <= DIRECTORY_BYTES
         )
 
-    def add(self, content: Content) -> None:
-        """A resource of the copy."""
-        member = content.member
-        member.offset = self._offset
-        self._write(local_header(member))
-        if content.data is not None:
-            self._write(content.data)
-        if content.file is not None:
-            with content.file as file:
-                self._add_file(file, member)
-        self._list([member])
-
-    def copy(self, package: str, members: Sequence[ZipMember]) -> None:
-        """Members of another package, as they lie there; they are moved to here."""
-        for member in members:
-            size, begin = member.size, member.offset
-            end = begin + size
-            if self._run is not None and self._run[0] == package and self._run[2] == begin:
-                self._run = package, self._run[1], end
-            else:
-                self._end_run()
-                self._run = package, begin, end
-            member.offset = self._offset
-            self._offset += size
-        self._list(members)
-
-    def add_deleted(self, loc: str, entry: bytes) -> None:
-        """Add the entry of a deleted resource, which has no content."""
-        self._first = loc if self._first is None else self._first
-        self.deleted += 1
-        self._add_entries(entry)
-
-    def _list(self, members: Sequence[ZipMember]) -> None:
+    def put(self, members: Sequence[ZipMember], source: Source) -> None:
+        """Add these, one after another."""
         self._first = members[0].loc if self._first is None else self._first
-        self.entries += len(members)
-        self._add_entries(b"".join([each.entry for each in members]))
-        self._add_records(b"".join(map(central_record, members)))
-        self._batch += members
+        if source is None:
+            self.deleted += len(members)
+        else:
+            if isinstance(source, str):
+                self._copy(members, source)
+            else:
+                self._add(members, source)
+            self.entries += len(members)
+            self._central.write(b"".join(map(central_record, members)))
+            self._batch += members
+        self._manifest.write(b"".join([each.entry for each in members]))
         if len(self._batch) >= AT_ONCE:
             self._end_batch()
-
-    def _add_entries(self, entries: bytes) -> None:
-        self._manifest_bytes += len(entries)
-        self._manifest.write(entries)
-
-    def _add_records(self, records: bytes) -> None:
-        self._central_bytes += len(records)
-        self._central.write(records)
 
     def _end_batch(self) -> None:
         packed = _encoder.encode(self._batch)
@@ -153,82 +128,86 @@ class PackageWriter:
     # The ZIP ------------------------------------------------------------------------------------
 
     def _write(self, piece: bytes) -> None:
-        self._end_run()
-        self._offset += len(piece)
         self._zip.write(piece)
-        self._hash_on(len(piece))
+        before, self._offset = self._offset, self._offset + len(piece)
+        if before // HASHED_BYTES != self._offset // HASHED_BYTES:
+            self._hash_on()
 
-    def _end_run(self) -> None:
-        """Copy now what is to be copied; it is counted already."""
-        if self._run is None:
-            return
-        (package, begin, end), self._run = self._run, None
-        with (self._folder / f"{package}{ZIP}").open("rb", buffering=0) as file:
-            file.seek(begin)
-            while begin < end:
-                if not (piece := file.read(min(end - begin, PIECE_BYTES))):
-                    raise EOFError("a package is shorter than it was")
-                begin += len(piece)
-                self._zip.write(piece)
-                self._hash_on(len(piece))
+    def _add(self, members: Sequence[ZipMember], contents: Mapping[str, Bytes]) -> None:
+        for member in members:
+            content, member.offset = contents[member.loc], self._offset
+            if isinstance(content, bytes):
+                self._write(local_header(member) + content)
+            else:
+                with content:
+                    self._add_file(content.fileno(), member)
 
-    def _add_file(self, file: BinaryIO, member: ZipMember) -> None:
+    def _add_file(self, file: int, member: ZipMember) -> None:
         """What was verified before; nobody may have written into it since."""
-        crc, left = 0, member.length
-        while left and (piece := file.read(min(left, PIECE_BYTES))):
+        self._write(local_header(member))
+        crc = 0
+        for piece in _pieces(file, 0, member.length):
             self._write(piece)
             crc = zlib.crc32(piece, crc)
-            left -= len(piece)
-        if left or crc != member.crc or file.read(1):
+        if crc != member.crc or os.pread(file, 1, member.length):
             raise EOFError("a file was written into while it was read")
 
-    def _hash_on(self, count: int) -> None:
-        before, self._written = self._written, self._written + count
-        if before // HASHED_BYTES != self._written // HASHED_BYTES:
-            self._zip.flush()
-            self._hashing.submit(self._hash, self._written)
+    def _copy(self, members: Sequence[ZipMember], package: str) -> None:
+        """As they lie there; they are moved to here."""
+        with open(f"{self._folder}/{package}{ZIP}", "rb", buffering=0) as file:
+            begin = end = members[0].offset
+            for member in members:
+                if member.offset != end:
+                    self._write_from(file, begin, end)
+                    begin = end = member.offset
+                end += member.size
+                member.offset += self._offset - begin
+            self._write_from(file, begin, end)
+
+    def _write_from(self, file: IO[bytes], begin: int, end: int) -> None:
+        for piece in _pieces(file.fileno(), begin, end):
+            self._write(piece)
+
+    def _hash_on(self) -> None:
+        self._zip.flush()
+        self._hashes.append(self._hashing.submit(self._hash, self._offset))
 
     def _hash(self, end: int) -> None:
-        """In its thread: what is written, up to there, and to the disk with it.
-
-        What fails is tried again at the end.
-        """
-        while self._hashed < end:
-            piece = os.pread(self._zip.fileno(), min(end - self._hashed, PIECE_BYTES), self._hashed)
-            if not piece:
-                raise EOFError("a package is shorter than what was written")
+        """In its thread: what is written, up to there, and to the disk with it."""
+        for piece in _pieces(self._zip.fileno(), self._hashed, end):
             self._digest.update(piece)
-            self._hashed += len(piece)
+        self._hashed = end
         os.fsync(self._zip.fileno())
 
     # Its end ------------------------------------------------------------------------------------
 
     def close(self, until: str | None = None) -> MadePackage:
         """Complete it, and give it its name; `until` is as long as the text that it replaces."""
-        self._add_entries(close_root("urlset"))
-        self._end_batch()
+        self._manifest.write(close_root("urlset"))
+        length = self._manifest.tell()
         if until is not None:
             self._md = msgspec.structs.replace(self._md, until=until)
             self._manifest.seek(0)
             self._manifest.write(open_root("urlset", [self._up], self._md))
-        crc = _crc(self._manifest)
-        member = ZipMember("", b"", MANIFEST.encode(), self._manifest_bytes, crc, stamp_of(None))
+        self._end_batch()
+        for file in (self._manifest, self._index):
+            file.flush()
+        crc = _crc(self._manifest, 0)
+        member = ZipMember("", b"", MANIFEST.encode(), length, crc, stamp_of(None))
         member.offset = self._offset
         self._write(local_header(member))
-        for piece in _pieces(self._manifest):
-            self._write(piece)
-        self._add_records(central_record(member))
-        begin = self._offset
-        for piece in _pieces(self._central):
-            self._write(piece)
-        self._write(end_records(self.entries + 1, self._central_bytes, begin))
-        self._zip.flush()
-        hashed = self._hashing.submit(self._hash, self._offset)
+        self._write_from(self._manifest, 0, length)
+        self._central.write(central_record(member))
+        self._central.flush()
+        begin, size = self._offset, self._central.tell()
+        self._write_from(self._central, 0, size)
+        self._write(end_records(self.entries + 1, size, begin))
+        self._hash_on()
         self._central.close()
         for file in (self._index, self._manifest):
-            file.flush()
             os.fsync(file.fileno())
-        hashed.result()
+        for each in self._hashes:
+            each.result()
         self._hashing.shutdown()
         for file, end in ((self._index, INDEX), (self._manifest, XML), (self._zip, ZIP)):
             file.close()
@@ -248,15 +227,16 @@ class PackageWriter:
             (self._folder / f".{self.name}{end}").unlink(missing_ok=True)
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    file.seek(0)
-    while piece := file.read(PIECE_BYTES):
+def _pieces(file: int, begin: int, end: int) -> Iterator[bytes]:
+    while begin < end:
+        if not (piece := os.pread(file, min(end - begin, PIECE_BYTES), begin)):
+            raise EOFError("a file is shorter than it was")
+        begin += len(piece)
         yield piece
 
 
-def _crc(file: IO[bytes]) -> int:
-    crc = 0
-    for piece in _pieces(file):
+def _crc(file: IO[bytes], crc: int) -> int:
+    for piece in _pieces(file.fileno(), 0, os.fstat(file.fileno()).st_size):
         crc = zlib.crc32(piece, crc)
     return crc
 
@@ -274,7 +254,7 @@ def is_readable(folder: Path, made: MadePackage) -> bool:
     try:
         length = (folder / f"{made.name}{ZIP}").stat().st_size
         with (folder / f"{made.name}{INDEX}").open("rb") as index:
-            crc = _crc(index)
+            crc = _crc(index, FORMAT)
     except OSError:
         return False
     return (length, crc) == (made.length, made.index_crc)

@@ -6,10 +6,9 @@ UTF-8.
 """
 
 import struct
-from collections.abc import Sequence
 from functools import lru_cache
 from time import gmtime
-from typing import NamedTuple
+from typing import BinaryIO
 
 import msgspec
 
@@ -19,13 +18,16 @@ UNIX = 3 << 8
 UTF_8 = 0x0800
 REGULAR_FILE = 0o100644 << 16
 _EXTRA = struct.Struct("<2H2Q")
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<10s4I2H")
+_CENTRAL = struct.Struct("<12s4I2H6x2I")
 MOST_RECORD = _CENTRAL.size + 28  # without the name
 _END_64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR_64 = struct.Struct("<4sIQI")
 _END = struct.Struct("<4s4H2IH")
 END_BYTES = _END_64.size + _LOCATOR_64.size + _END.size
+
+Bytes = bytes | BinaryIO
+"""What a member holds: a long one is not read into memory."""
 
 
 class ZipMember(msgspec.Struct, array_like=True, gc=False):
@@ -37,7 +39,7 @@ class ZipMember(msgspec.Struct, array_like=True, gc=False):
     length: int
     crc: int
     stamp: int  # MS-DOS date and time
-    seen: str = ""  # what the mirror knew of it
+    seen: bytes = b""  # the digest of what the mirror knew of it
     offset: int = 0
 
     @property
@@ -47,51 +49,31 @@ class ZipMember(msgspec.Struct, array_like=True, gc=False):
         return _LOCAL.size + len(self.name) + extra + self.length
 
 
-class Needed(NamedTuple):
-    """What takes room in a package: bytes of data with their headers, in directory, in manifest."""
-
-    entries: int
-    data: int
-    directory: int
-    manifest: int
-
-    @property
-    def bytes(self) -> int:
-        return self.data + self.directory + self.manifest
-
-
-def needed(members: Sequence[ZipMember]) -> Needed:
-    """So much at most."""
-    data = sum([each.size for each in members])
-    names = sum([len(each.name) for each in members])
-    manifest = sum([len(each.entry) for each in members])
-    return Needed(len(members), data, MOST_RECORD * len(members) + names, manifest)
+_BEGIN = {each: struct.pack("<4H", UNIX | each, each, UTF_8, 0) for each in (PLAIN, ZIP64)}
+_LOCALS = {each: b"PK\x03\x04" + begin[2:] for each, begin in _BEGIN.items()}
+_CENTRALS = {each: b"PK\x01\x02" + begin for each, begin in _BEGIN.items()}
 
 
 def local_header(member: ZipMember) -> bytes:
     """What stands before the content."""
-    length, stamp = member.length, member.stamp
-    extra = _EXTRA.pack(1, 16, length, length) if length >= LIMIT_32 else b""
-    size = min(length, LIMIT_32)
-    head = _LOCAL.pack(
-        *(b"PK\x03\x04", ZIP64 if extra else PLAIN, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
-        *(member.crc, size, size, len(member.name), len(extra)),
-    )
-    return head + member.name + extra
+    name, length = member.name, member.length
+    version, extra, size = PLAIN, b"", length
+    if length >= LIMIT_32:
+        version, extra, size = ZIP64, _EXTRA.pack(1, 16, length, length), LIMIT_32
+    values = _LOCALS[version], member.stamp, member.crc, size, size, len(name), len(extra)
+    return _LOCAL.pack(*values) + name + extra
 
 
 def central_record(member: ZipMember) -> bytes:
     """The member's record in the directory at the end."""
-    name, stamp, length, offset = member.name, member.stamp, member.length, member.offset
+    name, length, offset = member.name, member.length, member.offset
     version, extra = PLAIN, b""
     if length >= LIMIT_32 or offset >= LIMIT_32:
         longs = [length] * (2 * (length >= LIMIT_32)) + [offset] * (offset >= LIMIT_32)
         version, extra = ZIP64, struct.pack(f"<2H{len(longs)}Q", 1, 8 * len(longs), *longs)
         length, offset = min(length, LIMIT_32), min(offset, LIMIT_32)
-    head = _CENTRAL.pack(
-        *(b"PK\x01\x02", UNIX | version, version, UTF_8, 0, stamp & LIMIT_16, stamp >> 16),
-        *(member.crc, length, length, len(name), len(extra), 0, 0, 0, REGULAR_FILE, offset),
-    )
+    begin, ends = _CENTRALS[version], (len(extra), REGULAR_FILE, offset)
+    head = _CENTRAL.pack(begin, member.stamp, member.crc, length, length, len(name), *ends)
     return head + name + extra
 
 
