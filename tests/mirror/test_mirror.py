@@ -38,6 +38,7 @@ from tests.support.packing import bomb
 from tests.support.running import RunningHub, until
 from tests.support.sources import CAPABILITIES, Source, digest, rendered, sitemap_index
 
+SECOND = "Fri, 20 Nov 2026 12:00:00 GMT"
 LARGE = b"0123456789abcdef" * (SMALL_BYTES // 16 + 1_000)
 
 
@@ -198,6 +199,46 @@ async def test_a_part_is_continued_only_where_it_ended_and_to_the_end(
     assert asked[0] is None
     assert asked[1].startswith("bytes=")
     assert asked[2] is None
+
+
+@pytest.mark.parametrize("etag", [{}, {"ETag": '"by second and length"'}], ids=["date", "etag"])
+async def test_a_file_that_changed_in_the_second_in_which_it_was_sent_is_not_taken_for_the_same(
+    source: Source, copy: Path, etag: dict[str, str]
+) -> None:
+    """As nginx says it: both validators are of the second."""
+    moment = {"Date": SECOND, "Last-Modified": SECOND} | etag
+
+    async def answers(request: web.Request) -> web.Response:
+        if request.headers.keys() & {"If-None-Match", "If-Modified-Since"}:
+            return web.Response(status=304, headers=moment)
+        return web.Response(body=source.resources["/a.txt"], headers=moment)
+
+    source.handlers["/a.txt"] = answers
+    for content in (b"first", b"later"):
+        source.change("a.txt", content, hash=None, length=None)
+        assert (await once(source, copy)).is_whole
+        assert files(copy)["a.txt"] == content
+
+
+async def test_a_part_of_a_file_that_may_have_changed_since_is_not_continued(
+    source: Source, copy: Path
+) -> None:
+    source.change("large", LARGE, hash=None, length=None)
+    asked: list[str | None] = []
+
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        asked.append(request.headers.get("Range"))
+        said = {"Date": SECOND, "Last-Modified": SECOND, "Content-Length": str(len(LARGE))}
+        answer = web.StreamResponse(headers=said)
+        await answer.prepare(request)
+        await answer.write(LARGE if len(asked) > 1 else LARGE[: len(LARGE) // 2])
+        if len(asked) == 1:
+            request.transport.close()
+        return answer
+
+    source.handlers["/large"] = breaks
+    assert (await once(source, copy)).is_whole
+    assert asked == [None, None]
 
 
 async def test_deleted_files_are_kept_aside_each_under_its_name(

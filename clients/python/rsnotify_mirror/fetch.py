@@ -248,7 +248,7 @@ class Fetcher:
             return {"Range": f"bytes={length}-", "If-Range": validator}
         if row.have is None or row.path is None or digests(row.wanted.hash):
             return {}
-        if self._disk.status(row.path) is None:
+        if self._disk.status(row.path) is None or _may_change_unseen(row.have):
             return {}
         return Tag(row.have.etag, row.have.modified).condition
 
@@ -302,8 +302,7 @@ def _begin(
             is_open = is_long_gzip(wanted, answer)
             return answer if is_open else _unpacked(url, wanted, answer)
         _check_encoding(url, wanted, answer)
-        is_small = answer.length is not None and answer.length <= SMALL_BYTES
-        is_open = answer.status == 206 or not is_small
+        is_open = answer.status == 206 or answer.length is None or answer.length > SMALL_BYTES
         return answer if is_open else _small(url, wanted, read(answer, answer.length or 0), answer)
     finally:
         if not is_open:
@@ -448,10 +447,8 @@ def _verify(
 
 
 def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
-    headers = answer.headers
-    modified = headers.get("last-modified")
-    asked = _date(headers.get("date"))
-    return Have(wanted.lastmod, length, wanted.hash, headers.get("etag"), modified, asked)
+    tag, asked = Tag.of(answer.headers), _date(answer.headers.get("date"))
+    return Have(wanted.lastmod, length, wanted.hash, tag.etag, tag.modified, asked)
 
 
 @lru_cache(maxsize=100)
@@ -468,7 +465,13 @@ def _resumable(answer: Answer) -> Have | None:
     tag = Tag.of(answer.headers)
     if tag.etag and not tag.etag.startswith("W/"):
         return Have(etag=tag.etag)
-    return Have(modified=tag.modified) if tag.modified else None
+    found = Have(modified=tag.modified, asked=_date(answer.headers.get("date")))
+    return found if tag.modified and not _may_change_unseen(found) else None
+
+
+def _may_change_unseen(have: Have) -> bool:
+    """A file that was sent in the second of its date may have changed later in that second."""
+    return have.asked is not None and (_date(have.modified) or 0) >= have.asked
 
 
 class Receiving(NamedTuple):
