@@ -1,9 +1,9 @@
 """From any address that a person might have to what a Source offers.
 
-Rules that hold here: a document is known by what it says of itself, not by its name; the ways to
-find one are tried in the order of the specification: links, then the well-known URI, then
-robots.txt. A document, or a set of a hub, that is not there leads nowhere: what its site has
-besides is another set. What is found is decided by pure functions; `discover` only fetches.
+Rules that hold here: a document is recognised by its content, not by its name; the ways to find one
+are tried in the order of the specification: links, then the well-known URI, then robots.txt. A
+missing document, or set of a hub, leads nowhere: whatever else its site offers is another set. Pure
+functions decide what was found; `discover` only fetches.
 """
 
 import logging
@@ -144,7 +144,7 @@ def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:
 
 
 def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
-    """What a ResourceSync document says of where it belongs."""
+    """Where a ResourceSync document belongs, by its own links."""
     capability = head.md.capability
     if capability == "capabilitylist" and head.root == "urlset":
         return DiscoveryStep(found=offered(url, entries))
@@ -210,7 +210,7 @@ async def _last_step(web: Web, url: str, steps: int = STEPS) -> DiscoveryStep:
 async def discover_sets(web: Web, url: str) -> list[str]:
     """The Capability Lists of all sets that the Source at this address offers.
 
-    One that cannot be read is among them; what is wrong with it, its reader learns.
+    One that cannot be read is among them; whoever reads it learns what is wrong.
     """
     seen, waiting, found = set[str](), [url], dict[str, None]()
     while waiting:
@@ -259,12 +259,12 @@ def _check_right(web: Web, url: str, page: FetchedPage) -> None:
 
 
 def _is_of_hub(page: FetchedPage) -> bool:
-    """A hub always says why there is nothing; hardly anybody else does it in this form."""
+    """Whether a hub answered: it gives its reason in a form that hardly anybody else uses."""
     return page.headers.get("content-type", "").startswith(PROBLEM)
 
 
 def _beside_document(url: str, page: FetchedPage) -> DiscoveryStep:
-    """What came instead of a document, a login page perhaps, leads where it says itself."""
+    """Follow the links of what came instead of a document, perhaps a login page."""
     if page.status != 200:
         raise refused(url, page.status, detail_of(page.body), page.challenge)
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
@@ -293,7 +293,7 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
 
 
 def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[Entry]] | None:
-    """The page as a ResourceSync document; what is none is None, or said."""
+    """The page as a ResourceSync document; None, or an error, if it is none."""
     stream, entries = DocumentStream(), list[Entry]()
     try:
         for piece in islice(Unpacker().feed(page.body), BEGINNING_PIECES):
@@ -305,7 +305,7 @@ def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[E
                 why = f"is no ResourceSync document: {error}; look whether it is right"
                 raise Refused(f"{page.url} {why}") from None
             return None
-        entries = []  # a long list, of which the beginning says enough
+        entries = []  # a long list: its beginning says enough
     return stream.head, entries
 
 
@@ -348,7 +348,7 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
 
 
 async def socket_of_topic(web: Web, topic: str) -> str | None:
-    """The WebSocket beside a topic of which a Capability List names none, by the topic's hub."""
+    """Ask the hub of a topic for the WebSocket beside it, if a Capability List names none."""
     try:
         found = await _named_by_hub(web, await web.page(topic))
     except (Rejected, TryAgain):

@@ -2,8 +2,9 @@
 
 Rules that hold here: a batch is fixed, with its key, before it is tried for the first time, and
 stays so until the hub has answered it; the changes of one channel keep their order. In memory, a
-caller waits for room, or is refused, as was chosen; a forked process begins with an empty queue,
-for what waits is its parent's to send. What the sender can do is not done by those who put.
+caller waits for room, or is refused, as the publisher's options say; a forked process begins with
+an empty queue, because its parent sends what waits. A call of `put` does no work that the sender
+can do.
 """
 
 import os
@@ -56,7 +57,7 @@ class ChangeStore(Protocol):
         """The next batch, the same one again until it is removed."""
 
     def remove(self, batch: Batch, ids: Collection[int]) -> int:
-        """Remove these changes, and loosen the others of the batch; how many were still there."""
+        """Remove these changes, and free the others of the batch; return how many were there."""
 
     def ends(self) -> tuple[int, int] | None:
         """The ids of the oldest change that waits and of the newest; None if none waits."""
@@ -69,7 +70,7 @@ class ChangeStore(Protocol):
 
 
 class OutboxError(Exception):
-    """The outbox cannot take or give changes; what was asked of it has not happened."""
+    """The outbox cannot take or give changes; the call had no effect."""
 
 
 def check_name(set_name: str) -> None:
@@ -117,7 +118,7 @@ WhenFull = Literal["wait", "raise"]
 
 
 class QueueFull(Exception):
-    """The change was not taken: as many as may be are waiting for the hub."""
+    """The change was not taken: the queue has as many as it may hold."""
 
 
 class MemoryQueue:
@@ -142,7 +143,7 @@ class MemoryQueue:
     def put(
         self, channel: ChannelName, change: bytes, cannot_wait: Callable[[], bool] = lambda: False
     ) -> None:
-        """Only where it is full, `cannot_wait` is asked, and again while somebody waits."""
+        """Take a change; if the queue is full, ask `cannot_wait`, and again while waiting."""
         if self._in_line + len(self._arrived) < self._size - MARGIN:
             self._arrived.append((channel, change))
             return

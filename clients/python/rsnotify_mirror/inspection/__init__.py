@@ -1,1 +1,1 @@
-"""A whole Source held against the specifications: its documents, channels and resources."""
+"""A whole Source checked against the specifications: its documents, channels and resources."""

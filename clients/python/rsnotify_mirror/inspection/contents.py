@@ -1,7 +1,7 @@
 """What the lists and manifests of a Source say of its resources, compared with each other.
 
 Rules that hold here: entries are kept in an unnamed SQLite file, never in memory; a snapshot is
-held against changes only where they were read without a gap, and what changed while the snapshot
+compared with changes only where they were read without a gap, and what changed while the snapshot
 was taken may be in it or not.
 """
 
@@ -124,7 +124,7 @@ class Contents:
         self._stated.executemany("INSERT INTO stated VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def differ(self, one: str, other: str) -> str | None:
-        """A resource of which two copies of a manifest do not say the same."""
+        """A resource that two copies of a manifest describe differently."""
         for pair in ((one, other), (other, one)):
             ids = dict(zip(("one", "other"), map(self._id, pair), strict=True))
             if (found := self._stated.execute(_UNLIKE + "LIMIT 1", ids).fetchone()) is not None:

@@ -98,7 +98,7 @@ class Documents:
         self._waiting.append(_Place(NamedDocument(url, capability, "begin"), namer, 0))
 
     async def walk(self) -> None:
-        """Read all that can be reached, what is nearest first."""
+        """Read all that can be reached, the nearest first."""
         while self._waiting:
             place = self._waiting.popleft()
             if place.named.url in self.checked:
@@ -205,7 +205,7 @@ class Documents:
         self.read[url] = document
 
     def _compare(self, place: _Place) -> None:
-        """A document that was read already is held against one more that names it."""
+        """Compare a document that was read already with one more that names it."""
         document = self.read.get(place.named.url)
         if document is not None and place.namer:
             self._relate(place.named.url, relations.unlike(place.named, document, place.namer))
@@ -425,7 +425,7 @@ class Packages:
         return found
 
     def _manifest(self, named: NamedPackage, file: BinaryIO, package: Package) -> list[Violation]:
-        """The one inside, held against its copy; without a copy it stands for it."""
+        """Judge the manifest in the package; compare it with its copy outside, if there is one."""
         body = _manifest_of(file)
         if body is None:
             return []  # `Package` says so

@@ -87,7 +87,7 @@ class LinkedResource(NamedTuple):
 
 
 def chosen(lists: Sequence[Sequence[Sample]], count: int) -> list[Sample]:
-    """So many resources at most, from the beginning to the end of each list."""
+    """Some resources, up to a number, from the beginning to the end of each list."""
     lists = [found for found in lists if found]
     if not lists or count == 0:
         return []
@@ -97,7 +97,7 @@ def chosen(lists: Sequence[Sequence[Sample]], count: int) -> list[Sample]:
 
 
 def sampled(document: Document, count: int) -> list[Sample]:
-    """So many resources of a document."""
+    """Some resources of a document, up to a number."""
     if document.root != "urlset" or capability_of(document) not in ("resourcelist", "changelist"):
         return []
     at = position_of(document.md.at if document.md else None) or Position(0)
@@ -106,7 +106,7 @@ def sampled(document: Document, count: int) -> list[Sample]:
 
 
 def linked_from(url: str, document: Document, count: int) -> list[LinkedResource]:
-    """So many descriptions and duplicates that a document links to, its own first."""
+    """Some descriptions and duplicates that a document links to, its own first."""
     newest = {entry.loc: entry for entry in document.entries if entry.links or entry.md}
     there = (each for each in newest.values() if each.md is None or each.md.change != "deleted")
     links = chain(
@@ -123,7 +123,7 @@ def linked_from(url: str, document: Document, count: int) -> list[LinkedResource
 
 
 def linked(documents: Iterable[Sequence[LinkedResource]], count: int) -> list[LinkedResource]:
-    """So many links of all documents, each once."""
+    """Some links of all documents, each once."""
     found = {link.href: link for links in documents for link in links}
     return list(found.values())[:count]
 
