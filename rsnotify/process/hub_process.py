@@ -4,24 +4,26 @@ The server and all loops end together: if a loop dies, the process ends, instead
 answers but does nothing.
 """
 
+import asyncio
 import gc
 import logging
 import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from time import monotonic
 from typing import NamedTuple
 
 import uvloop
 
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, RedisRefuses, TryAgain
 from rsnotify.http.bounds import check_open_files
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.process.admin_token import admin_token
 from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
-from rsnotify.process.engine import wait_until_usable
+from rsnotify.process.engine import AGAIN_SECONDS, PATIENCE_SECONDS, wait_until_usable
 from rsnotify.process.freed_memory import share_one_arena
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
@@ -136,7 +138,7 @@ async def _run_hub(
     base_url = settings.public_url or url_of(bound)
     composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
     try:
-        await composition.open(sets)
+        await _open(composition, sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
         server = WebServer(
             web_config(
@@ -152,6 +154,19 @@ async def _run_hub(
         await composition.run(server.serve(sockets=[bound]))
     finally:
         await composition.close()
+
+
+async def _open(composition: Composition, sets: Sequence[str]) -> None:
+    """Read the journals; where Redis does not answer, again, as long as it may take to appear."""
+    until = monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return await composition.open(sets)
+        except TryAgain as error:
+            if isinstance(error, RedisRefuses) or monotonic() > until:
+                raise
+            log.warning("cannot start yet, trying again: %s", error.detail)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 def only_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

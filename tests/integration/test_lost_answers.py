@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from tests.support.faults import (
     too_few_replicas,
 )
 from tests.support.hubs import submission
-from tests.support.running import until
+from tests.support.running import RunningHub, until
 
 CHANNEL = ChannelName("a", "change")
 
@@ -232,3 +233,14 @@ async def test_a_refusal_means_try_again_wherever_it_comes_from(
         (answer,) = await among.execute(raise_on_error=False)
     assert isinstance(answer, TryAgain)
     assert await client.set("a", "b")
+
+
+async def test_a_start_whose_question_is_not_answered_asks_it_again(
+    own_redis: OwnRedis, way: SlowWay, tmp_path: Path
+) -> None:
+    hub = RunningHub(tmp_path / "data", "--redis", way.url)
+    way.lose_next_answer(keys.SETS, times=2)  # the client itself repeats it once
+    async with hub:
+        assert way.lost == 2
+        assert "cannot start yet, trying again" in hub.log.read_text()
+        await hub.publish("http://example.com/1")

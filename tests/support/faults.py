@@ -250,7 +250,7 @@ class SlowWay:
         self.lost = 0  # answers, so far
         self._open = asyncio.Event()
         self._open.set()
-        self._to_lose: bytes | None = None
+        self._to_lose: list[bytes] = []
         self._ways: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -275,9 +275,9 @@ class SlowWay:
         for way in self._ways:
             way.cancel()
 
-    def lose_next_answer(self, command: str) -> None:
+    def lose_next_answer(self, command: str, *, times: int = 1) -> None:
         """Redis does what the next request with this word in it asks; its connection ends then."""
-        self._to_lose = command.encode()
+        self._to_lose = [command.encode()] * times
 
     def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
         way = asyncio.create_task(self._serve(reader, writer))
@@ -313,8 +313,8 @@ class SlowWay:
         self, reader: StreamReader, redis: StreamWriter, losing: asyncio.Event
     ) -> None:
         while data := await reader.read(CHUNK_BYTES):
-            if self._to_lose is not None and self._to_lose in data:
-                self._to_lose = None
+            if self._to_lose and self._to_lose[-1] in data:
+                self._to_lose.pop()
                 losing.set()
             redis.write(data)
             await redis.drain()
