@@ -315,9 +315,9 @@ class Stores:
         self.subscriptions = Subscriptions(
             self._client,
             pending_per_host=settings.pending_per_host,
-            pending_per_address=settings.pending_per_asker,
+            pending_per_address=settings.pending_per_address,
             per_host=settings.subscriptions_per_host,
-            per_address=settings.subscriptions_per_asker,
+            per_address=settings.subscriptions_per_address,
         )
 
     def bell(self, name: str = keys.BELL) -> Bell:

@@ -115,7 +115,7 @@ class SubscriptionCounts:
         if not await self._count(of_address, id_, self._per_address, PENDING_SECONDS):
             if known != _KNOWN:
                 self._over.append((of_host, id_))
-            raise _too_many(f"your address has {self._per_address}", "ASKER")
+            raise _too_many(f"your address has {self._per_address}", "ADDRESS")
         return known != _KNOWN
 
     async def confirm(self, id_: str, subscription: Subscription, seconds: int) -> None:

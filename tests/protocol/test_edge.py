@@ -34,7 +34,7 @@ async def hub(tmp_path_factory):
     """One for all: it is asked for nothing that others would see."""
     data = tmp_path_factory.mktemp("edge") / "data"
     proxies = "127.0.0.1"
-    async with RunningHub(data, trusted_proxies=proxies, pending_per_asker="1") as running:
+    async with RunningHub(data, trusted_proxies=proxies, pending_per_address="1") as running:
         await running.ask("PUT", "/api/sets/secrets", json={"private": True})
         yield running
 

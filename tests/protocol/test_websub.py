@@ -181,7 +181,7 @@ async def hangs(asked, writer) -> None:
 async def test_pending_verifications_are_capped_per_callback_host_and_client_address(
     tmp_path,
 ) -> None:
-    settings = {"pending_per_host": "3", "pending_per_asker": "5", "callback_private": "allow"}
+    settings = {"pending_per_host": "3", "pending_per_address": "5", "callback_private": "allow"}
     async with (
         RunningHub(tmp_path / "data", **settings) as hub,
         Receiver(get=hangs) as one,
@@ -202,7 +202,7 @@ async def test_pending_verifications_are_capped_per_callback_host_and_client_add
     ("limits", "who"),
     [
         ({"subscriptions_per_host": "3"}, "HOST"),
-        ({"subscriptions_per_asker": "3"}, "ASKER"),
+        ({"subscriptions_per_address": "3"}, "ADDRESS"),
     ],
 )
 async def test_a_host_and_a_client_address_have_so_many_subscriptions_and_no_more(
@@ -252,7 +252,7 @@ async def test_whoever_is_at_the_limit_takes_nothing_from_others(tmp_path) -> No
     """One callback that answers and one client behind a proxy, beside strangers at their limit."""
     settings = {
         "callback_private": "allow",
-        "subscriptions_per_asker": "40",
+        "subscriptions_per_address": "40",
         "trusted_proxies": "127.0.0.1",
     }
     async with (
