@@ -140,8 +140,7 @@ class CopyReader:
     def rows(self, first: str, before: str | None) -> Iterator[HeldRow]:
         """What is held, by address."""
         query = f"{_ROWS} WHERE {_BETWEEN} ORDER BY loc"
-        values = first, AFTER_ALL if before is None else before
-        return self._state.database.execute(query, values)
+        return self._state.database.execute(query, (first, before or AFTER_ALL))
 
     def extent(self, first: str, before: str | None) -> tuple[int, int]:
         """How many resources are held, and how long they are together."""
@@ -149,8 +148,8 @@ class CopyReader:
             "SELECT count(*), total(json_extract(have, '$.length')) FROM resource"  # noqa: S608
             f" WHERE {_BETWEEN}"
         )
-        values = first, AFTER_ALL if before is None else before
-        count, total = self._state.database.execute(query, values).fetchone()
+        found = self._state.database.execute(query, (first, before or AFTER_ALL))
+        count, total = found.fetchone()
         return count, int(total)
 
     def knows_changes_from(self, kept: float) -> Position:

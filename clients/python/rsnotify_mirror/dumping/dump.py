@@ -264,11 +264,8 @@ def make(
         def new(number: int) -> PackageWriter:
             return PackageWriter(folder.packages, f"{run}-{number:04}", md, up, options.limits)
 
-        old = [
-            each
-            for each in (last.packages if last and last.up == up else ())
-            if is_readable(folder.packages, each)
-        ]
+        known = last.packages if last and last.up == up else ()
+        old = [each for each in known if is_readable(folder.packages, each)]
         old.sort(key=lambda each: each.first)
         packing = Packing(reader, folder.packages, new, options, old, changes, progress)
         packages = packing.packages()

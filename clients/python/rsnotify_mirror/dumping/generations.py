@@ -84,7 +84,9 @@ class DumpFolder:
         folder.mkdir()
         record = {RECORD: msgspec.json.format(msgspec.json.encode(generation), indent=0)}
         for name, content in {**documents, **record}.items():
-            _write(folder / name, content)
+            (folder / name).write_bytes(content)
+            _sync(folder / name)
+        _sync(folder)
         os.rename(folder, self._generations / generation.name)
         _sync(self.packages)
         _sync(self._generations)
@@ -114,15 +116,9 @@ class DumpFolder:
                 (self.packages / name).unlink()
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    """A file, or the names in a folder."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
