@@ -201,12 +201,10 @@ async def test_a_part_is_continued_only_where_it_ended_and_to_the_end(
     assert asked[2] is None
 
 
-@pytest.mark.parametrize("etag", [{}, {"ETag": '"by second and length"'}], ids=["date", "etag"])
-async def test_a_file_that_changed_in_the_second_in_which_it_was_sent_is_not_taken_for_the_same(
-    source: Source, copy: Path, etag: dict[str, str]
-) -> None:
-    """As nginx says it: both validators are of the second."""
-    moment = {"Date": SECOND, "Last-Modified": SECOND} | etag
+@pytest.fixture(params=[{}, {"ETag": '"by second and length"'}], ids=["date", "etag"])
+def _within_a_second(source: Source, request: pytest.FixtureRequest) -> None:
+    """All of a.txt is sent and changed within one, and its validators say no more; as of nginx."""
+    moment = {"Date": SECOND, "Last-Modified": SECOND} | request.param
 
     async def answers(request: web.Request) -> web.Response:
         if request.headers.keys() & {"If-None-Match", "If-Modified-Since"}:
@@ -214,6 +212,12 @@ async def test_a_file_that_changed_in_the_second_in_which_it_was_sent_is_not_tak
         return web.Response(body=source.resources["/a.txt"], headers=moment)
 
     source.handlers["/a.txt"] = answers
+
+
+@pytest.mark.usefixtures("_within_a_second")
+async def test_a_file_that_changed_in_the_second_in_which_it_was_sent_is_not_taken_for_the_same(
+    source: Source, copy: Path
+) -> None:
     for content in (b"first", b"later"):
         source.change("a.txt", content, hash=None, length=None)
         assert (await once(source, copy)).is_whole
@@ -893,6 +897,18 @@ async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: 
     assert await repair(url, copy, found)
     assert (await audit(url, copy)).is_in_sync
     assert files(copy)["a.txt"] == b"first a"
+
+
+@pytest.mark.usefixtures("_within_a_second")
+async def test_an_audit_finds_a_file_that_changed_in_the_second_in_which_it_was_sent(
+    source: Source, copy: Path
+) -> None:
+    url, md = source.url + CAPABILITIES, Md(capability="resourcelist", at=str(source.at))
+    document = Document("urlset", md, (Link("up", url),), (Entry(source.loc("a.txt")),))
+    source.documents["/resourcelist.xml"] = render_document(document)
+    assert (await once(source, copy)).is_whole
+    source.resources["/a.txt"] = b"later a"
+    assert [each.kind for each in (await audit(url, copy)).findings] == ["hash"]
 
 
 async def test_another_mirror_in_a_copy_is_named_and_no_repair_removes_it(

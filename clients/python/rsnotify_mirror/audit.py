@@ -25,8 +25,9 @@ from rsnotify_client.discovery import discover
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.network import Network
 from rsnotify_client.resource import SourceResource, checker, digests
-from rsnotify_client.web import Tag, Unchanged, Web, check_status
+from rsnotify_client.web import Unchanged, Web, check_status
 from rsnotify_mirror.disk import Disk
+from rsnotify_mirror.fetch import condition_of
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import OURS, Map, key_of
 from rsnotify_mirror.plan import Have, Options, Selection, compared
@@ -186,9 +187,7 @@ async def _ask_one(
     have, now = row.have or Have(), hashlib.sha256()
     try:
         with disk.open_file(row.path) as file:
-            async with web.ask(
-                wanted.loc, headers=Tag(have.etag, have.modified).condition
-            ) as answer:
+            async with web.ask(wanted.loc, headers=condition_of(have)) as answer:
                 check_status(wanted.loc, answer)
                 async for piece in answer.pieces():
                     now.update(piece)

@@ -248,9 +248,7 @@ class Fetcher:
             return {"Range": f"bytes={length}-", "If-Range": validator}
         if row.have is None or row.path is None or digests(row.wanted.hash):
             return {}
-        if self._disk.status(row.path) is None or _may_change_unseen(row.have):
-            return {}
-        return Tag(row.have.etag, row.have.modified).condition
+        return {} if self._disk.status(row.path) is None else condition_of(row.have)
 
     async def _into_part(self, url: str, row: StateRow, answer: Answer) -> Fetched:
         checking = checker(row.wanted.hash)
@@ -467,6 +465,11 @@ def _resumable(answer: Answer) -> Have | None:
         return Have(etag=tag.etag)
     found = Have(modified=tag.modified, asked=_date(answer.headers.get("date")))
     return found if tag.modified and not _may_change_unseen(found) else None
+
+
+def condition_of(have: Have) -> dict[str, str]:
+    """The headers by which a server says that it has the same file as the copy."""
+    return {} if _may_change_unseen(have) else Tag(have.etag, have.modified).condition
 
 
 def _may_change_unseen(have: Have) -> bool:
