@@ -392,14 +392,23 @@ DAMAGES = {
 async def test_a_package_whose_index_is_damaged_is_written_anew(
     source: Source, copied: Path, tmp_path: Path, damage: str
 ) -> None:
+    """What was deleted from it is not known, so no Change Dump claims to have it."""
     out = tmp_path / "out"
     dump(copied, out)
     (index,) = out.glob("packages/*.index")
     DAMAGES[damage](index)
     source.change("a", b"anew")
     await mirrored(source, copied)
-    dump(copied, out)
+    made, (problem,) = dump(copied, out)
     assert state_of(zips(out)) == of_source(source)
+    assert made
+    assert made.changes is None
+    assert problem.startswith("the Change Dump since ")
+    source.change("a", b"once more")
+    await mirrored(source, copied)
+    made, problems = dump(copied, out)
+    assert made
+    assert (made.changes is None, problems) == (False, ())
 
 
 async def test_where_it_cannot_be_read_what_is_published_nothing_is_removed(

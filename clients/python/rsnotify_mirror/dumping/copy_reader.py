@@ -58,7 +58,7 @@ def mark_of(seen: str) -> bytes:
 
 def described(seen: str) -> tuple[str, SourceResource, Have]:
     """Its path, what the Source says of it, and what the copy has."""
-    path, wanted, have = seen.split("\n")
+    path, wanted, have = seen.rsplit("\n", 2)
     return path, _wanted.decode(wanted), _have.decode(have)
 
 

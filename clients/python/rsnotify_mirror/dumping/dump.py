@@ -255,18 +255,23 @@ def make(
         if before is not None and at <= Position.parse(before.at):
             return Dumped(None, tuple(failed))
         folder.sweep(folder.kept)  # what a killed run left
+        known = last.packages if last and last.up == up else ()
+        old = [each for each in known if is_readable(folder.packages, each)]
+        old.sort(key=lambda each: each.first)
         changes = None
         if options.makes_change_dumps and before is not None:
-            changes = Changes(Position.parse(before.at), at)
+            if len(old) == len(known):
+                changes = Changes(Position.parse(before.at), at)
+            else:
+                failed.append(
+                    f"the Change Dump since {before.at}: the index of a package is damaged"
+                )
         run, change_packages = _name(folder), None
         md = Md(capability="resourcedump-manifest", at=str(at))
 
         def new(number: int) -> PackageWriter:
             return PackageWriter(folder.packages, f"{run}-{number:04}", md, up, options.limits)
 
-        known = last.packages if last and last.up == up else ()
-        old = [each for each in known if is_readable(folder.packages, each)]
-        old.sort(key=lambda each: each.first)
         packing = Packing(reader, folder.packages, new, options, old, changes, progress)
         packages = packing.packages()
         if changes is not None:
