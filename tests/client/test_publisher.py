@@ -4,7 +4,6 @@ import asyncio
 import gc
 import inspect
 import math
-import os
 import signal
 import sqlite3
 import ssl
@@ -50,6 +49,7 @@ from tests.client.hubs import (
     python,
     scripted_hub,
 )
+from tests.support.children import in_child
 
 
 @pytest.fixture(autouse=True)
@@ -690,18 +690,6 @@ def test_a_token_with_a_line_break_is_refused_and_not_shown() -> None:
 
 
 # Processes -------------------------------------------------------------------------------------
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """Fork, as an application server does; the child's exit status."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")

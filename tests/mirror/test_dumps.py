@@ -39,6 +39,7 @@ from rsnotify_mirror.dumping.zip_records import (
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
+from tests.support.children import in_child
 from tests.support.needs import need
 from tests.support.sources import CAPABILITIES, Source
 from tests.unit.test_examples import schema
@@ -628,16 +629,18 @@ async def test_killed_at_any_call_of_the_system_a_dump_is_whole_and_the_next_run
     out, options = tmp_path / "out", OPTIONS._replace(limits=Limits(9_000, 20))
     dump(copied, out, options)
     before, chance, killed = of_source(source), Random(3), 0
+
+    def act() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, chance.random() * 0.03 + 0.0001)
+        dump(copied, out, options)
+
     for _ in range(12):
         source.change(f"f{chance.randrange(3)}/r{chance.randrange(30)}.txt", chance.randbytes(99))
         await mirrored(source, copied)
-        child = os.fork()
-        if child == 0:
-            signal.setitimer(signal.ITIMER_REAL, chance.random() * 0.03 + 0.0001)
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            dump(copied, out, options)
-            os._exit(0)
-        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])  # noqa: ASYNC222
+        status = in_child(act)
+        assert status in (0, -signal.SIGALRM)
+        killed += status < 0
         assert state_of(zips(out)) in (before, of_source(source))
         dump(copied, out, options)
         before = of_source(source)
@@ -656,12 +659,11 @@ async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
         if Path(there).name == "current":
             os._exit(9)
 
-    child = os.fork()
-    if child == 0:
+    def act() -> None:
         os.rename = die  # type: ignore[assignment]
         dump(copied, out)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9  # noqa: ASYNC222
+
+    assert in_child(act) == 9
     assert dump(copied, out).generation is None
     assert state_of(zips(out)) == of_source(source)
 
@@ -691,22 +693,20 @@ async def test_interrupted_as_soon_as_it_is_published_a_dump_stays(
 async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
     source: Source, copied: Path, tmp_path: Path
 ) -> None:
-    out, killed = tmp_path / "out", False
+    out = tmp_path / "out"
 
     def die(folder: Path) -> None:
         (folder / ".generation.json").unlink()
         os._exit(9)
 
+    def act() -> None:
+        shutil.rmtree = die  # type: ignore[assignment]
+        dump(copied, out)
+
     for number in range(KEEP + 1):
         source.change("f0/r0.txt", b"%d" % number)
         await mirrored(source, copied)
-        child = os.fork()
-        if child == 0:
-            shutil.rmtree = die  # type: ignore[assignment]
-            dump(copied, out)
-            os._exit(0)
-        killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9  # noqa: ASYNC222
-    assert killed, "no old dump was removed"
+        assert in_child(act) == (9 if number == KEEP else 0)  # only the last removes one
     source.change("f0/r1.txt", b"newer")
     await mirrored(source, copied)
     dump(copied, out)

@@ -26,6 +26,7 @@ from rsnotify_mirror.dumping.dump import DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.parts import Limits
 from tests.soak.mirror_killed import Running, once
+from tests.support.children import begun, in_child
 from tests.support.sources import CAPABILITIES, Source, rendered
 
 SECONDS = 300.0
@@ -78,27 +79,13 @@ class Story(NamedTuple):
         assert asyncio.run(once(self.url + OF_DUMPS, self.folder / "destination"))
 
 
-def begun(act: Callable[[], None], *, says: bool = False) -> int:
-    """In a process of its own: its number."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        act()
-    except BaseException as error:
-        if says:
-            print(f"{type(error).__name__}: {error}", flush=True)
-        os._exit(1)
-    os._exit(0)
-
-
 def to_its_end(act: Callable[[], None]) -> None:
-    assert os.waitpid(begun(act, says=True), 0)[1] == 0
+    assert in_child(act) == 0
 
 
 def at_once(acts: list[Callable[[], None]], chance: random.Random) -> int:
     """Each in a process of its own, beside the others; how many were killed before their end."""
-    running = [(begun(act), chance.random() * LONGEST_SECONDS) for act in acts]
+    running = [(begun(act, says=False), chance.random() * LONGEST_SECONDS) for act in acts]
     began, kills = time.monotonic(), 0
     for child, seconds in sorted(running, key=lambda each: each[1]):
         time.sleep(max(0.0, began + seconds - time.monotonic()))

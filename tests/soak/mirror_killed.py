@@ -14,6 +14,7 @@ from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import OURS
+from tests.support.children import begun
 from tests.support.sources import CAPABILITIES, Source
 
 KILLS = 100
@@ -59,10 +60,7 @@ async def once(url: str, copy: Path) -> bool:
 
 def killed(url: str, copy: Path, seconds: float) -> bool:
     """Run it in a process and kill that; whether it was still running."""
-    child = os.fork()
-    if child == 0:
-        asyncio.run(once(url, copy))
-        os._exit(0)
+    child = begun(lambda: asyncio.run(once(url, copy)))
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
