@@ -25,8 +25,9 @@ from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.dumps import Package
 from rsnotify_mirror.dumping.changes import make_window
 from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
-from rsnotify_mirror.dumping.dump import KEEP, Dumped, DumpOptions, make
+from rsnotify_mirror.dumping.dump import KEEP, STATED_BYTES, Dumped, DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
+from rsnotify_mirror.dumping.package_writer import members
 from rsnotify_mirror.dumping.parts import DumpPart as Part
 from rsnotify_mirror.dumping.parts import Limits, Range, planned
 from rsnotify_mirror.dumping.zip_records import (
@@ -230,6 +231,23 @@ async def test_packages_are_within_their_limits(copied: Path, tmp_path: Path) ->
     shutil.rmtree(tmp_path / "out")
     dump(copied, tmp_path / "out", OPTIONS._replace(limits=Limits(10**9, 33)))
     assert [len(unpacked(each)) for each in zips(tmp_path / "out")] == [34]
+
+
+async def test_however_short_they_are_few_are_in_memory_at_a_time(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither now nor by the next dump, which reads a piece of the index at a time."""
+    monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 10 * STATED_BYTES)
+    monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.AT_ONCE", 1)
+    source.resources.clear()
+    for number in range(40):
+        source.add(f"r{number}.txt", b"")
+    source.list_resources()
+    await mirrored(source, tmp_path / "copy")
+    made = dump(tmp_path / "copy", tmp_path / "out").generation
+    assert made
+    found = members(tmp_path / "out/packages", made.packages[0].name)
+    assert [len(each) for each in found] == [11, 11, 11, 7]
 
 
 async def test_baseline_and_change_dump_are_the_source(

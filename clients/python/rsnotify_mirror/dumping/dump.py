@@ -151,7 +151,7 @@ class Packing(msgspec.Struct):
     # Writing ------------------------------------------------------------------------------------
 
     def _write(self, part: DumpPart) -> None:
-        """The packages of one part; what is of one kind is written together, up to a megabyte."""
+        """The packages of one part; what is of one kind is written together, about a megabyte."""
         packages = [
             each
             for each in self.old
@@ -166,7 +166,7 @@ class Packing(msgspec.Struct):
                     self._put(part, together, contents or package)
                     together, contents, size = [], {}, 0
                 together.append(member)
-                size += member.length
+                size += STATED_BYTES + member.length
                 if content is not None:
                     contents[member.loc] = content
             self._put(part, together, contents or package)

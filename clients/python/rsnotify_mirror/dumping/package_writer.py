@@ -242,7 +242,7 @@ def _crc(file: IO[bytes], crc: int) -> int:
 
 
 def members(folder: Path, name: str) -> Iterator[list[ZipMember]]:
-    """What a package has, in its order, some hundreds at a time."""
+    """What a package has, in its order, a piece of the index at a time."""
     with (folder / f"{name}{INDEX}").open("rb") as index:
         while head := index.read(4):
             if batch := _decoder.decode(index.read(int.from_bytes(head, "little"))):
