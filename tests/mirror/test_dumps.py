@@ -250,6 +250,20 @@ async def test_however_short_they_are_few_are_in_memory_at_a_time(
     assert [len(each) for each in found] == [11, 11, 11, 7]
 
 
+async def test_a_directory_is_never_longer_than_what_a_destination_reads(
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a package names its manifest, too."""
+    for most in range(500, 600, 9):
+        monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.DIRECTORY_BYTES", most)
+        out = tmp_path / f"{most}"
+        dump(copied, out)
+        for package in out.glob("packages/*.zip"):
+            with zipfile.ZipFile(package) as file:
+                directory = package.stat().st_size - file.start_dir - len(end_records(1, 1, 1))
+                assert directory <= most
+
+
 async def test_baseline_and_change_dump_are_the_source(
     source: Source, copied: Path, tmp_path: Path
 ) -> None:

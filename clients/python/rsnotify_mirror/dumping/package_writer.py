@@ -98,7 +98,7 @@ class PackageWriter:
             and (before if len(members) == 1 else length) < about.bytes
             and length + ENDS <= self._limits.bytes
             and manifest <= MANIFEST_BYTES
-            and central <= DIRECTORY_BYTES
+            and central + ENDS <= DIRECTORY_BYTES
         )
 
     def put(self, members: Sequence[ZipMember], source: Source) -> None:
