@@ -24,7 +24,7 @@ from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
 from rsnotify_client.dumps import Package
 from rsnotify_mirror.dumping.changes import make_window
-from rsnotify_mirror.dumping.copy_reader import NotAsFetched, NotWhole
+from rsnotify_mirror.dumping.copy_reader import Content, CopyReader, NotAsFetched, NotWhole
 from rsnotify_mirror.dumping.dump import KEEP, STATED_BYTES, Dumped, DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.package_writer import members
@@ -583,6 +583,29 @@ async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
         assert make(copied, folder, OPTIONS, progress).problems == ()
     source_now.resources["/f2/r8.txt"] = b"new"
     assert state_of(zips(out)) == of_source(source)
+
+
+@pytest.mark.parametrize("written", [b"1", b"0" * 900, b"0" * 999 + b"1", b"0" * 1_100])
+async def test_a_long_file_that_somebody_writes_into_while_it_is_read_is_no_dump(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bytes
+) -> None:
+    copy, out, read = tmp_path / "copy", tmp_path / "out", CopyReader.read
+    source.add("long", b"0" * 1_000)
+    source.list_resources()
+    await mirrored(source, copy)
+    (path,) = copy.glob("*/long")
+
+    def write_after(reader: CopyReader, loc: str, seen: str) -> Content | None:
+        content = read(reader, loc, seen)
+        if loc.endswith("/long"):
+            path.write_bytes(written)
+        return content
+
+    monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.SMALL_BYTES", 500)
+    monkeypatch.setattr(CopyReader, "read", write_after)
+    with pytest.raises(NotAsFetched, match="/long: its file was written into"):
+        dump(copy, out)
+    assert not list(out.glob("packages/*"))
 
 
 async def test_a_copy_that_is_not_whole_is_no_dump(source: Source, tmp_path: Path) -> None:

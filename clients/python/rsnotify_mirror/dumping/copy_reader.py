@@ -207,7 +207,6 @@ class CopyReader:
             have, crc = _checked(have, chain((data,), rest))
             content: Bytes = data
             if is_long:
-                os.lseek(descriptor, 0, os.SEEK_SET)
                 content = os.fdopen(os.dup(descriptor), "rb", buffering=0)
         finally:
             os.close(descriptor)

@@ -22,7 +22,7 @@ from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Md, close_root, open_root
 from rsnotify_client.dumps import DIRECTORY_BYTES, MANIFEST
-from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES
+from rsnotify_mirror.dumping.copy_reader import PIECE_BYTES, NotAsFetched
 from rsnotify_mirror.dumping.parts import Limits
 from rsnotify_mirror.dumping.zip_records import (
     END_BYTES,
@@ -146,11 +146,12 @@ class PackageWriter:
         """What was verified before; nobody may have written into it since."""
         self._write(local_header(member))
         crc = 0
-        for piece in _pieces(file, 0, member.length):
-            self._write(piece)
-            crc = zlib.crc32(piece, crc)
+        with suppress(EOFError):
+            for piece in _pieces(file, 0, member.length):
+                self._write(piece)
+                crc = zlib.crc32(piece, crc)
         if crc != member.crc or os.pread(file, 1, member.length):
-            raise EOFError("a file was written into while it was read")
+            raise NotAsFetched(f"{member.loc}: its file was written into while it was read")
 
     def _copy(self, members: Sequence[ZipMember], package: str) -> None:
         """As they lie there; they are moved to here."""
