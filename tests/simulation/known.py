@@ -85,8 +85,8 @@ FAULTS = {
     # A reader that caught up is placed at the head without what came meanwhile.
     "head_too_early": Fault(
         "full_sockets",
-        "        found = feed.tail.next_after(follower.cursor) if written < SEND_BYTES else None\n",
-        "        found = None\n        follower.cursor = feed.tail.head\n",
+        "        found = feed.tail.next_after(reader.cursor) if written < SEND_BYTES else None\n",
+        "        found = None\n        reader.cursor = feed.tail.head\n",
     ),
     # What a process has made of changes that Redis lost is served on.
     "stale_list": Fault(
