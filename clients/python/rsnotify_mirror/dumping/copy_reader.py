@@ -24,7 +24,7 @@ from rsnotify.resourcesync.xml_writer import escape, render_link
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import SourceResource, checker
 from rsnotify_mirror.disk import Disk
-from rsnotify_mirror.dumping.zip_records import Bytes, ZipMember, stamp_of
+from rsnotify_mirror.dumping.zip_records import BytesOrFile, ZipMember, stamp_of
 from rsnotify_mirror.paths import digest
 from rsnotify_mirror.plan import Have, kept_links
 from rsnotify_mirror.state import State
@@ -67,7 +67,7 @@ class Content(NamedTuple):
 
     member: ZipMember
     wanted: SourceResource
-    data: Bytes
+    data: BytesOrFile
 
 
 class NotAsFetched(Rejected):
@@ -205,7 +205,7 @@ class CopyReader:
             is_long = len(data) == SMALL_BYTES
             rest = iter(partial(os.read, descriptor, PIECE_BYTES), b"") if is_long else ()
             have, crc = _checked(have, chain((data,), rest))
-            content: Bytes = data
+            content: BytesOrFile = data
             if is_long:
                 content = os.fdopen(os.dup(descriptor), "rb", buffering=0)
         finally:

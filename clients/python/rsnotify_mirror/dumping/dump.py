@@ -36,14 +36,14 @@ from rsnotify_mirror.dumping.copy_reader import (
 from rsnotify_mirror.dumping.dump_documents import Generation, documents_of, stretches_of
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.package_writer import (
+    ContentsAt,
     MadePackage,
     PackageWriter,
-    Source,
     is_readable,
     members,
 )
 from rsnotify_mirror.dumping.parts import DumpPart, Limits, Range, planned
-from rsnotify_mirror.dumping.zip_records import Bytes, ZipMember
+from rsnotify_mirror.dumping.zip_records import BytesOrFile, ZipMember
 
 STATED_BYTES = 500  # about so many are said of a resource in headers and manifest
 REPORTED_ROWS = 250
@@ -159,7 +159,7 @@ class Packing(msgspec.Struct):
         ]
         for rows, old, package in self._sides(part.first, part.before, packages):
             together: list[ZipMember] = []
-            contents: dict[str, Bytes] = {}
+            contents: dict[str, BytesOrFile] = {}
             size = 0
             for member, content in self._members(rows, old):
                 if size > SMALL_BYTES or (together and bool(contents) is (content is None)):
@@ -177,7 +177,7 @@ class Packing(msgspec.Struct):
 
     def _members(
         self, rows: Iterable[HeldRow], known: dict[str, ZipMember]
-    ) -> Iterator[tuple[ZipMember, Bytes | None]]:
+    ) -> Iterator[tuple[ZipMember, BytesOrFile | None]]:
         """What is to be written; without a content it stays as it lies in the old package."""
         for loc, seen in rows:
             old = known.pop(loc, None)
@@ -188,7 +188,7 @@ class Packing(msgspec.Struct):
             elif old is not None:
                 yield old, None
 
-    def _put(self, part: DumpPart, together: Sequence[ZipMember], source: Source) -> None:
+    def _put(self, part: DumpPart, together: Sequence[ZipMember], contents: ContentsAt) -> None:
         """Into this package or, where it has no room, into the next ones."""
         while together:
             if self._writer is None:
@@ -200,7 +200,7 @@ class Packing(msgspec.Struct):
                 self._end_package()
                 continue
             together = together[len(some) :]
-            self._writer.put(some, source)
+            self._writer.put(some, contents)
             self._report(len(some))
             for each in some if self._noted else ():
                 if (note := self._noted.pop(each.loc, None)) is not None:

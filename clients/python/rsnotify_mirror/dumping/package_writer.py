@@ -27,7 +27,7 @@ from rsnotify_mirror.dumping.parts import Limits
 from rsnotify_mirror.dumping.zip_records import (
     END_BYTES,
     MOST_RECORD,
-    Bytes,
+    BytesOrFile,
     ZipMember,
     central_record,
     end_records,
@@ -41,8 +41,8 @@ AT_ONCE = 500  # members in a piece of an index, at least
 HASHED_BYTES = 16 * 1024 * 1024  # by the thread at a time
 MANIFEST_BYTES = MAX_BYTES - len(close_root("urlset"))
 ENDS = 2 * (100 + len(MANIFEST)) + END_BYTES  # all that follows the last member
-Source = str | Mapping[str, Bytes] | None
-"""Where members are: in a package, or their contents by address; a deleted resource has none."""
+ContentsAt = str | Mapping[str, BytesOrFile] | None
+"""Where the contents of members are: in this package, or here by address; or they have none."""
 _decoder = msgspec.msgpack.Decoder(list[ZipMember])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -101,16 +101,16 @@ class PackageWriter:
             and central + ENDS <= DIRECTORY_BYTES
         )
 
-    def put(self, members: Sequence[ZipMember], source: Source) -> None:
+    def put(self, members: Sequence[ZipMember], contents: ContentsAt) -> None:
         """Add these, one after another."""
         self._first = members[0].loc if self._first is None else self._first
-        if source is None:
+        if contents is None:
             self.deleted += len(members)
         else:
-            if isinstance(source, str):
-                self._copy(members, source)
+            if isinstance(contents, str):
+                self._copy(members, contents)
             else:
-                self._add(members, source)
+                self._add(members, contents)
             self.entries += len(members)
             self._central.write(b"".join(map(central_record, members)))
             self._batch += members
@@ -133,7 +133,7 @@ class PackageWriter:
         if before // HASHED_BYTES != self._offset // HASHED_BYTES:
             self._hash_on()
 
-    def _add(self, members: Sequence[ZipMember], contents: Mapping[str, Bytes]) -> None:
+    def _add(self, members: Sequence[ZipMember], contents: Mapping[str, BytesOrFile]) -> None:
         for member in members:
             content, member.offset = contents[member.loc], self._offset
             if isinstance(content, bytes):

@@ -26,7 +26,7 @@ _LOCATOR_64 = struct.Struct("<4sIQI")
 _END = struct.Struct("<4s4H2IH")
 END_BYTES = _END_64.size + _LOCATOR_64.size + _END.size
 
-Bytes = bytes | BinaryIO
+BytesOrFile = bytes | BinaryIO
 """What a member holds: a long one is not read into memory."""
 
 
