@@ -25,7 +25,7 @@ def say(line: str | bytes, *, err: bool = False) -> None:
     try:
         typer.echo(line, err=err)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)  # for what is left
         raise typer.Exit(1) from None
 
 
