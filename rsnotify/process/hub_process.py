@@ -138,7 +138,7 @@ async def _run_hub(
     base_url = settings.public_url or url_of(bound)
     composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
     try:
-        await _open(composition, sets)
+        await open_patiently(composition, sets)
         drain = partial(composition.channels.drain, settings.drain_seconds)
         server = WebServer(
             web_config(
@@ -156,7 +156,7 @@ async def _run_hub(
         await composition.close()
 
 
-async def _open(composition: Composition, sets: Sequence[str]) -> None:
+async def open_patiently(composition: Composition, sets: Sequence[str]) -> None:
     """Read the journals; where Redis does not answer, again, as long as it may take to appear."""
     until = monotonic() + PATIENCE_SECONDS
     while True:

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from rsnotify.errors import TryAgain, Unanswered
+from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
 from rsnotify.journal import appends as module
 from rsnotify.journal import keys
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
+from rsnotify.process import hub_process
+from rsnotify.process.composition import Composition
+from rsnotify.process.settings import Settings
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.faults import (
@@ -26,7 +29,7 @@ from tests.support.faults import (
     too_few_replicas,
 )
 from tests.support.hubs import submission
-from tests.support.running import RunningHub, until
+from tests.support.running import TOKEN, RunningHub, until
 
 CHANNEL = ChannelName("a", "change")
 
@@ -244,3 +247,23 @@ async def test_a_start_whose_question_is_not_answered_asks_it_again(
         assert way.lost == 2
         assert "cannot start yet, trying again" in hub.log.read_text()
         await hub.publish("http://example.com/1")
+
+
+async def test_a_start_whose_question_is_never_answered_ends(
+    way: SlowWay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_process, "PATIENCE_SECONDS", 0.1)
+    composition = Composition(Settings(), way.url, TOKEN, "http://hub.example")
+    way.freeze()
+    with pytest.raises(TryAgain):
+        await hub_process.open_patiently(composition, [])
+    await composition.close()
+
+
+async def test_a_start_that_redis_refuses_ends_at_once(own_redis: OwnRedis, way: SlowWay) -> None:
+    await own_redis.client.config_set("requirepass", "x")
+    composition = Composition(Settings(), way.url, TOKEN, "http://hub.example")
+    async with asyncio.timeout(hub_process.PATIENCE_SECONDS / 2):
+        with pytest.raises(RedisRefuses):
+            await hub_process.open_patiently(composition, [])
+    await composition.close()
