@@ -4,7 +4,6 @@ import asyncio
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -16,7 +15,7 @@ from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_bridge.memory import BridgeStore
 from rsnotify_client import Publisher
 from tests.bridge.bridging import Bridging
-from tests.client.hubs import HubProcess, eventually
+from tests.client.hubs import eventually
 from tests.support.running import TOKEN
 from tests.support.sources import CAPABILITIES, Source, rendered, sitemap_index
 
@@ -29,9 +28,7 @@ def sitemap(source: Source, names: str, lastmod: str | None = None) -> bytes:
     return MAP.format(entries).encode()
 
 
-async def test_the_whole_state_is_loaded_silently_and_then_changes_are_published(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_the_whole_state_is_loaded_silently_and_then_changes_are_published(source, bridging):
     address = source.url + CAPABILITIES
     first = await bridging.once(address)
     assert (first.error, first.is_loaded, bridging.told()) == (None, True, [])
@@ -51,16 +48,14 @@ async def test_the_whole_state_is_loaded_silently_and_then_changes_are_published
     assert [(link.rel, link.href) for link in found.links] == [("via", address)]
 
 
-async def test_changes_since_an_old_list_are_in_the_first_state(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_changes_since_an_old_list_are_in_the_first_state(source, bridging):
     source.change("a.txt", None)
     source.change("new.txt", b"x")
     await bridging.once(source.url + CAPABILITIES)
     assert (bridging.told(), bridging.count()) == ([], 3)
 
 
-async def test_sitemaps_are_compared(source: Source, bridging: Bridging) -> None:
+async def test_sitemaps_are_compared(source, bridging):
     source.documents["/map.xml"] = sitemap(source, "abcdefghijklm")
     await bridging.once(source.loc("map.xml"))
     source.documents["/map.xml"] = sitemap(source, "abcdefghijkln")
@@ -69,7 +64,7 @@ async def test_sitemaps_are_compared(source: Source, bridging: Bridging) -> None
     assert bridging.told() == [("created", "n"), ("deleted", "m")]
 
 
-async def test_a_lastmod_that_is_another_is_an_update(source: Source, bridging: Bridging) -> None:
+async def test_a_lastmod_that_is_another_is_an_update(source, bridging):
     source.documents["/map.xml"] = sitemap(source, "ab", "2026-11-01")
     await bridging.once(source.loc("map.xml"))
     source.documents["/map.xml"] = sitemap(source, "ab", "2026-11-02")
@@ -77,9 +72,7 @@ async def test_a_lastmod_that_is_another_is_an_update(source: Source, bridging: 
     assert bridging.told() == [("updated", "a"), ("updated", "b")]
 
 
-async def test_an_unchanged_part_of_an_index_is_not_read_again(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_an_unchanged_part_of_an_index_is_not_read_again(source, bridging):
     asked: list[str | None] = []
 
     async def part(request: web.Request) -> web.Response:
@@ -98,9 +91,7 @@ async def test_an_unchanged_part_of_an_index_is_not_read_again(
     assert (bridging.told(), bridging.count()) == ([("deleted", "p")], 15)
 
 
-async def test_a_list_that_is_suddenly_empty_deletes_nothing_until_that_is_said(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_list_that_is_suddenly_empty_deletes_nothing_until_that_is_said(source, bridging):
     source.documents["/map.xml"] = sitemap(source, "abc")
     await bridging.once(source.loc("map.xml"))
     source.documents["/map.xml"] = sitemap(source, "")
@@ -114,9 +105,7 @@ async def test_a_list_that_is_suddenly_empty_deletes_nothing_until_that_is_said(
     assert sorted(bridging.told()) == [("deleted", "a"), ("deleted", "b"), ("deleted", "c")]
 
 
-async def test_a_list_that_comes_back_is_not_held_any_more(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_list_that_comes_back_is_not_held_any_more(source, bridging):
     source.documents["/map.xml"] = sitemap(source, "abc")
     await bridging.once(source.loc("map.xml"))
     source.documents["/map.xml"] = sitemap(source, "")
@@ -126,9 +115,7 @@ async def test_a_list_that_comes_back_is_not_held_any_more(
     assert (facts.held, bridging.told()) == (None, [("created", "d")])
 
 
-async def test_too_many_deletions_in_a_change_list_are_held_back(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_too_many_deletions_in_a_change_list_are_held_back(source, bridging):
     await bridging.once(source.url + CAPABILITIES)
     for name in "abc":
         source.change(f"{name}.txt", None)
@@ -137,9 +124,7 @@ async def test_too_many_deletions_in_a_change_list_are_held_back(
     assert bridging.told() == []
 
 
-async def test_deletions_that_a_source_takes_back_as_it_was_are_not_held_any_more(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_deletions_that_a_source_takes_back_as_it_was_are_not_held_any_more(source, bridging):
     """Each as it was known before, so that nothing is news, and nothing is left to release."""
     await bridging.once(source.url + CAPABILITIES)
     before = dict(source.resources)
@@ -155,9 +140,7 @@ async def test_deletions_that_a_source_takes_back_as_it_was_are_not_held_any_mor
         assert (facts.held is not None, bridging.told(), bridging.count()) == (is_held, [], 3)
 
 
-async def test_a_gap_in_the_change_lists_is_closed_by_a_comparison(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_gap_in_the_change_lists_is_closed_by_a_comparison(source, bridging):
     await bridging.once(source.url + CAPABILITIES)
     source.change("a.txt", b"lost in the gap")
     source.now += 5_000_000
@@ -172,9 +155,7 @@ async def test_a_gap_in_the_change_lists_is_closed_by_a_comparison(
     assert bridging.told()[-1] == ("updated", "b.txt")
 
 
-async def test_a_change_list_deletes_what_a_list_that_was_empty_has_had_held_back(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_change_list_deletes_what_a_list_that_was_empty_has_had_held_back(source, bridging):
     await bridging.once(source.url + CAPABILITIES)
     resources = dict(source.resources)
     source.now += 5_000_000
@@ -189,9 +170,7 @@ async def test_a_change_list_deletes_what_a_list_that_was_empty_has_had_held_bac
     assert bridging.told() == [("deleted", "b.txt")]
 
 
-async def test_a_channel_is_followed_as_it_changes(
-    real_hub: HubProcess, bridging: Bridging
-) -> None:
+async def test_a_channel_is_followed_as_it_changes(real_hub, bridging):
     real_hub.add_set("upstream")
     with Publisher(real_hub.url, TOKEN) as publisher:
         publisher.publish("upstream", [change("created", "http://a.example/1")])
@@ -210,8 +189,8 @@ async def test_a_channel_is_followed_as_it_changes(
 
 
 async def test_what_is_loaded_silently_is_found_by_comparing_while_a_channel_is_followed(
-    real_hub: HubProcess, bridging: Bridging
-) -> None:
+    real_hub, bridging
+):
     real_hub.add_set("loaded")
     options = {"compare": 1.0}
     async with bridging.running(f"{real_hub.url}/loaded", **options) as bridges:
@@ -229,9 +208,7 @@ async def test_what_is_loaded_silently_is_found_by_comparing_while_a_channel_is_
     assert bridging.told() == [("created", "1"), ("created", "2")]
 
 
-async def test_two_hubs_that_bridge_each_other_do_not_echo(
-    real_hub: HubProcess, bridging: Bridging, tmp_path: Path
-) -> None:
+async def test_two_hubs_that_bridge_each_other_do_not_echo(real_hub, bridging, tmp_path):
     here, there = bridging.set_name, "the-other-one"
     real_hub.add_set(there)
     back = Bridging(real_hub, there, tmp_path / "back.db")
@@ -245,9 +222,7 @@ async def test_two_hubs_that_bridge_each_other_do_not_echo(
     assert sorted(back.told()) == [("created", "here"), ("created", "there")]
 
 
-async def test_a_resource_of_two_sources_keeps_the_newest(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_resource_of_two_sources_keeps_the_newest(source, bridging):
     source.documents["/one.xml"] = sitemap(source, "ab", "2026-11-01")
     source.documents["/two.xml"] = sitemap(source, "b", "2026-11-05")
     addresses = source.loc("one.xml"), source.loc("two.xml")
@@ -280,9 +255,7 @@ async def until(fact: object, seconds: float = 20) -> None:
     await asyncio.to_thread(eventually, fact, seconds)
 
 
-async def test_a_first_load_deletes_nothing_that_others_put_into_the_set(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_first_load_deletes_nothing_that_others_put_into_the_set(source, bridging):
     """Nor does a bridge that lost its state: it cannot know what is its own."""
     with Publisher(bridging.hub.url, TOKEN) as publisher:
         publisher.publish(bridging.set_name, [change("created", "http://elsewhere.example/1")])
@@ -298,9 +271,7 @@ async def test_a_first_load_deletes_nothing_that_others_put_into_the_set(
     assert (facts.error, facts.held, facts.is_loaded, bridging.count()) == (None, None, True, 16)
 
 
-async def test_a_bridge_that_lost_its_state_goes_on_where_nothing_is_gone(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_bridge_that_lost_its_state_goes_on_where_nothing_is_gone(source, bridging):
     source.documents["/map.xml"] = sitemap(source, "ab")
     await bridging.once(source.loc("map.xml"))
     bridging.state.unlink()
@@ -309,9 +280,7 @@ async def test_a_bridge_that_lost_its_state_goes_on_where_nothing_is_gone(
     assert (facts.held, bridging.told(), bridging.count()) == (None, [("created", "c")], 3)
 
 
-async def test_a_clock_that_is_hours_off_is_said_and_loses_nothing(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_clock_that_is_hours_off_is_said_and_loses_nothing(source, bridging):
     async def handler(_: web.Request) -> web.Response:
         date = format_datetime(datetime.now(UTC) - timedelta(hours=5), usegmt=True)
         return web.Response(body=sitemap(source, names), headers={"Date": date})
@@ -329,9 +298,7 @@ async def test_a_clock_that_is_hours_off_is_said_and_loses_nothing(
     assert facts.clock is None
 
 
-async def test_a_topic_without_channel_and_lists_is_polled(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_topic_without_channel_and_lists_is_polled(source, bridging):
     def notify(name: str, since: int, until: int) -> None:
         source.documents["/topic"] = rendered(
             "change-notification",
@@ -355,9 +322,7 @@ async def test_a_topic_without_channel_and_lists_is_polled(
     assert bridging.told() == [("created", "b"), ("created", "d")]
 
 
-async def test_the_token_of_a_source_is_read_from_its_own_file(
-    source: Source, bridging: Bridging, tmp_path: Path
-) -> None:
+async def test_the_token_of_a_source_is_read_from_its_own_file(source, bridging, tmp_path):
     async def handler(request: web.Request) -> web.Response:
         if request.headers.get("Authorization") != "Bearer the-token-of-the-source":
             return web.Response(status=401)
@@ -374,9 +339,7 @@ async def test_the_token_of_a_source_is_read_from_its_own_file(
         await bridging.once(source.loc("map.xml"), **{"token-file": str(tmp_path / "none")})
 
 
-async def test_what_no_hub_takes_is_said_and_is_no_success(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_what_no_hub_takes_is_said_and_is_no_success(source, bridging):
     def listed(*locs: str) -> bytes:
         return MAP.format("".join(f"<url><loc>{loc}</loc></url>" for loc in locs)).encode()
 

@@ -12,11 +12,9 @@ import pytest
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_bridge.options import MAX_BRIDGES, read_bridges
-from tests.client.hubs import HubProcess
 from tests.client.test_commands import read_until
 from tests.support.repositories import Repository
 from tests.support.running import TOKEN, clean_environment
-from tests.support.sources import Source
 
 PAGE = (Path(__file__).parents[2] / "docs/bridge.md").read_text()
 TUTORIAL = PAGE.partition("## Push for a repository")[2].partition("\n## ")[0]
@@ -36,8 +34,8 @@ async def shell(line: str, folder: Path, url: str, token: str = TOKEN) -> tuple[
 
 
 async def test_the_tutorial_gives_push_to_a_repository_that_has_only_oai_pmh(
-    real_hub: HubProcess, source: Source, tmp_path: Path
-) -> None:
+    real_hub, source, tmp_path
+):
     repository = Repository(source.loc("oai"))
     source.handlers["/oai"] = repository.handler
     for number in range(12):
@@ -61,9 +59,7 @@ async def test_the_tutorial_gives_push_to_a_repository_that_has_only_oai_pmh(
     assert real_hub.told("theses") == [("updated", "5")]
 
 
-async def test_what_is_held_back_is_shown_and_let_through(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
-) -> None:
+async def test_what_is_held_back_is_shown_and_let_through(real_hub, set_name, source, tmp_path):
     source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
     once = f"rsnotify bridge {source.loc('map.xml')} {set_name} --once"
     assert (await shell(once, tmp_path, real_hub.url))[0] == 0
@@ -84,8 +80,8 @@ async def test_what_is_held_back_is_shown_and_let_through(
 
 
 async def test_a_bridge_that_fails_does_not_hold_up_the_others(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
-) -> None:
+    real_hub, set_name, source, tmp_path
+):
     source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
     (tmp_path / "bridges.toml").write_text(
         f'[[bridge]]\nfrom = "{source.loc("nothing.xml")}"\nset = "dataset1"\n'
@@ -99,8 +95,8 @@ async def test_a_bridge_that_fails_does_not_hold_up_the_others(
 
 
 async def test_on_a_terminal_a_bridge_shows_what_it_knows_until_it_is_interrupted(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
-) -> None:
+    real_hub, set_name, source, tmp_path
+):
     source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
     ours, theirs = pty.openpty()
     bridge = await asyncio.create_subprocess_exec(
@@ -138,9 +134,7 @@ async def test_on_a_terminal_a_bridge_shows_what_it_knows_until_it_is_interrupte
         ('[[bridge]]\nfrom = "oai:http://a/"\nset = "a"\nloc = "{x}"', "bridge 1: --loc: {x}"),
     ],
 )
-def test_what_is_wrong_in_a_file_of_bridges_is_said(
-    tmp_path: Path, text: str, problem: str
-) -> None:
+def test_what_is_wrong_in_a_file_of_bridges_is_said(tmp_path, text, problem):
     (tmp_path / "bridges.toml").write_text(text)
     with pytest.raises(InvalidSettings) as refused:
         read_bridges(tmp_path / "bridges.toml")
@@ -148,7 +142,7 @@ def test_what_is_wrong_in_a_file_of_bridges_is_said(
 
 
 @pytest.mark.parametrize("count", [0, 1, MAX_BRIDGES, MAX_BRIDGES + 1])
-def test_a_file_has_one_to_ten_thousand_bridges(tmp_path: Path, count: int) -> None:
+def test_a_file_has_one_to_ten_thousand_bridges(tmp_path, count):
     tables = (f'[[bridge]]\nfrom = "http://a.example/{each}"\nset = "a"\n' for each in range(count))
     (tmp_path / "bridges.toml").write_text("".join(tables) or "bridge = []")
     if 1 <= count <= MAX_BRIDGES:

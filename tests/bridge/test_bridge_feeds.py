@@ -7,7 +7,6 @@ import pytest
 from aiohttp import web
 from feedgen.feed import FeedGenerator
 
-from tests.bridge.bridging import Bridging
 from tests.support.sources import Source
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
@@ -32,7 +31,7 @@ def feed(source: Source, *entries: tuple[str, int], is_rss: bool = False) -> byt
 
 
 @pytest.mark.parametrize("is_rss", [False, True])
-async def test_a_feed_is_followed(source: Source, bridging: Bridging, is_rss: bool) -> None:
+async def test_a_feed_is_followed(source, bridging, is_rss):
     bridging.hub.add_set(bridging.set_name + str(is_rss).lower())
     bridging.set_name += str(is_rss).lower()
     source.documents["/feed"] = feed(source, ("b", 1), ("a", 0), is_rss=is_rss)
@@ -44,9 +43,7 @@ async def test_a_feed_is_followed(source: Source, bridging: Bridging, is_rss: bo
     assert bridging.told() == [("created", "c"), ("updated", "a")]
 
 
-async def test_what_leaves_a_feed_is_not_gone_and_what_may_be_missing_is_said(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_what_leaves_a_feed_is_not_gone_and_what_may_be_missing_is_said(source, bridging):
     source.documents["/feed"] = feed(source, ("b", 1), ("a", 0))
     await bridging.once(source.loc("feed"))
     source.documents["/feed"] = feed(source, ("d", 4), ("c", 3))
@@ -55,7 +52,7 @@ async def test_what_leaves_a_feed_is_not_gone_and_what_may_be_missing_is_said(
     assert "does not reach back" in (facts.skipped or "")
 
 
-async def test_tombstones_delete(source: Source, bridging: Bridging) -> None:
+async def test_tombstones_delete(source, bridging):
     source.documents["/feed"] = feed(source, ("b", 1), ("a", 0))
     await bridging.once(source.loc("feed"))
     tombstone = (
@@ -68,9 +65,7 @@ async def test_tombstones_delete(source: Source, bridging: Bridging) -> None:
     assert bridging.told() == [("deleted", "b")]
 
 
-async def test_what_leaves_a_feed_that_is_complete_is_gone(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_what_leaves_a_feed_that_is_complete_is_gone(source, bridging):
     def complete(*entries: tuple[str, int]) -> bytes:
         mark = b'<fh:complete xmlns:fh="http://purl.org/syndication/history/1.0"/><entry>'
         return feed(source, *entries).replace(b"<entry>", mark, 1)
@@ -82,9 +77,7 @@ async def test_what_leaves_a_feed_that_is_complete_is_gone(
     assert (facts.error, bridging.told()) == (None, [("deleted", "b")])
 
 
-async def test_an_entry_of_the_next_century_hides_none_after_it(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_an_entry_of_the_next_century_hides_none_after_it(source, bridging):
     one, two = f"{source.loc('one')}", f"{source.loc('two')}"
     pages = {
         "/one": activities(source, ("Create", "a", 40_000)),
@@ -98,7 +91,7 @@ async def test_an_entry_of_the_next_century_hides_none_after_it(
     assert bridging.told() == [("created", "b")]
 
 
-async def test_entries_that_name_nothing_are_said(source: Source, bridging: Bridging) -> None:
+async def test_entries_that_name_nothing_are_said(source, bridging):
     source.documents["/feed"] = (
         b"<rss><channel><item><title>x</title></item><item><link>"
         + source.loc("a").encode()
@@ -120,9 +113,7 @@ def activities(source: Source, *found: tuple[str, str, int], **links: str) -> by
     return json.dumps(page | named).encode()
 
 
-async def test_activities_are_read_back_to_what_is_known(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_activities_are_read_back_to_what_is_known(source, bridging):
     asked: list[str] = []
 
     async def handler(request: web.Request) -> web.Response:

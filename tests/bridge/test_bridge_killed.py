@@ -4,7 +4,6 @@ import asyncio
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, suppress
-from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -20,7 +19,6 @@ from rsnotify_bridge.sources import Piece
 from rsnotify_bridge.target import HubTarget
 from rsnotify_client.network import Network
 from tests.bridge.bridging import Bridging
-from tests.client.hubs import HubProcess
 from tests.soak.bridge import soak
 from tests.support.amount import amount
 from tests.support.running import TOKEN
@@ -29,13 +27,11 @@ from tests.support.sources import CAPABILITIES, Source
 EACH = amount(9, much=1)  # of the statements, before which a process is killed
 
 
-async def test_a_bridge_that_is_killed_misses_nothing_and_publishes_nothing_twice(
-    tmp_path: Path,
-) -> None:
+async def test_a_bridge_that_is_killed_misses_nothing_and_publishes_nothing_twice(tmp_path):
     assert await soak(tmp_path, 8, seed=4) > 0
 
 
-async def test_a_load_that_is_cut_is_closed_by_the_thread_that_read_it(tmp_path: Path) -> None:
+async def test_a_load_that_is_cut_is_closed_by_the_thread_that_read_it(tmp_path):
     """What SQLite has in one thread cannot be closed by another: Python would print that."""
 
     async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,9 +110,7 @@ async def look(bridging: Bridging, source: str, statements: int) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["map", "lists"])
-async def test_killed_between_any_two_statements_it_goes_on_where_it_was(
-    real_hub: HubProcess, tmp_path: Path, kind: str
-) -> None:
+async def test_killed_between_any_two_statements_it_goes_on_where_it_was(real_hub, tmp_path, kind):
     number, was_killed = 0, True
     while was_killed:
         async with Source() as source:
@@ -157,9 +151,7 @@ class FullDisk(DyingConnection):
         self._left = left
 
 
-async def test_a_disk_that_was_full_at_any_write_has_lost_nothing(
-    real_hub: HubProcess, tmp_path: Path
-) -> None:
+async def test_a_disk_that_was_full_at_any_write_has_lost_nothing(real_hub, tmp_path):
     """The process goes on with what it has in memory."""
     number, has_failed = 0, True
     while has_failed:

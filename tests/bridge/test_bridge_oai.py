@@ -2,14 +2,12 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from rsnotify_bridge import oaipmh, sources
 from rsnotify_bridge.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
-from tests.bridge.bridging import Bridging
 from tests.support.repositories import Record, Repository
 from tests.support.sources import Source
 
@@ -31,9 +29,7 @@ def address(repository: Repository) -> str:
     return f"oai:{repository.url}?metadataPrefix=oai_dc"
 
 
-async def test_a_repository_is_harvested_once_and_then_followed(
-    repository: Repository, bridging: Bridging
-) -> None:
+async def test_a_repository_is_harvested_once_and_then_followed(repository, bridging):
     facts = await bridging.once(address(repository), **BY_ELEMENT)
     assert (facts.error, facts.skipped, bridging.told(), bridging.count()) == (None, None, [], 35)
     repository.put(3, "new words")
@@ -48,9 +44,7 @@ async def test_a_repository_is_harvested_once_and_then_followed(
     assert (via.rel, "verb=GetRecord&identifier=oai:repo.example:3&" in via.href) == ("via", True)
 
 
-async def test_a_record_is_its_own_resource_where_nothing_else_is_said(
-    repository: Repository, bridging: Bridging
-) -> None:
+async def test_a_record_is_its_own_resource_where_nothing_else_is_said(repository, bridging):
     await bridging.once(address(repository))
     repository.put(1)
     await bridging.once(address(repository))
@@ -60,8 +54,8 @@ async def test_a_record_is_its_own_resource_where_nothing_else_is_said(
 
 
 async def test_a_function_of_ones_own_names_the_resource(
-    repository: Repository, bridging: Bridging, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    repository, bridging, tmp_path, monkeypatch
+):
     """As an installed package offers it, by an entry point."""
     package = tmp_path / "package"
     (package / "of_mine-1.dist-info").mkdir(parents=True)
@@ -82,9 +76,7 @@ async def test_a_function_of_ones_own_names_the_resource(
     assert repository.loc(5) + "/mine" in bridging.resources()
 
 
-async def test_stamps_by_a_clock_that_is_hours_behind_lose_nothing(
-    bridging: Bridging, source: Source
-) -> None:
+async def test_stamps_by_a_clock_that_is_hours_behind_lose_nothing(bridging, source):
     """The repository's answers are dated by another clock than its records."""
 
     async def handler(request: web.Request) -> web.Response:
@@ -108,8 +100,8 @@ async def test_stamps_by_a_clock_that_is_hours_behind_lose_nothing(
 
 
 async def test_what_was_stored_a_minute_after_its_stamp_is_found_and_later_by_harvesting_all(
-    repository: Repository, bridging: Bridging
-) -> None:
+    repository, bridging
+):
     await bridging.once(address(repository), **BY_TEMPLATE)
     newest = max(each.stamp for each in repository.records.values())
     for number, seconds in ((60, OVERLAP_SECONDS), (61, OVERLAP_SECONDS + 1)):
@@ -123,8 +115,8 @@ async def test_what_was_stored_a_minute_after_its_stamp_is_found_and_later_by_ha
 
 
 async def test_deletions_that_a_repository_forgets_are_found_by_harvesting_all(
-    repository: Repository, bridging: Bridging
-) -> None:
+    repository, bridging
+):
     repository.deleted = "no"
     await bridging.once(address(repository), **BY_TEMPLATE)
     repository.delete(7)
@@ -135,9 +127,7 @@ async def test_deletions_that_a_repository_forgets_are_found_by_harvesting_all(
     assert (bridging.told(), facts.error) == ([("deleted", "7")], None)
 
 
-async def test_a_record_that_pages_skipped_is_not_taken_for_gone(
-    repository: Repository, bridging: Bridging, source: Source
-) -> None:
+async def test_a_record_that_pages_skipped_is_not_taken_for_gone(repository, bridging, source):
     async def handler(request: web.Request) -> web.Response:
         answer = await repository.handler(request)
         if skips and request.query.get("resumptionToken"):
@@ -154,17 +144,15 @@ async def test_a_record_that_pages_skipped_is_not_taken_for_gone(
     assert (facts.error, bridging.told()) == (None, [])
 
 
-async def test_a_harvest_whose_token_expires_begins_again(
-    repository: Repository, bridging: Bridging
-) -> None:
+async def test_a_harvest_whose_token_expires_begins_again(repository, bridging):
     repository.expire_after = 2
     facts = await bridging.once(address(repository), **BY_TEMPLATE)
     assert (facts.error, bridging.count(), repository.expired) == (None, 35, 1)
 
 
 async def test_a_repository_is_waited_for_as_long_as_it_asks_but_not_for_more_than_minutes(
-    repository: Repository, bridging: Bridging, source: Source
-) -> None:
+    repository, bridging, source
+):
     """What asks for longer is asked again at the next look: its token would not live so long."""
 
     async def handler(request: web.Request) -> web.Response:
@@ -181,9 +169,7 @@ async def test_a_repository_is_waited_for_as_long_as_it_asks_but_not_for_more_th
     assert (facts.error, bridging.count()) == (None, 35)
 
 
-async def test_tokens_that_go_in_a_circle_end_the_harvest(
-    repository: Repository, bridging: Bridging, source: Source
-) -> None:
+async def test_tokens_that_go_in_a_circle_end_the_harvest(repository, bridging, source):
     page = PAGE.format(RECORD.format("oai:a:1") + "<resumptionToken>again</resumptionToken>")
     asked = serve(source, page)
     facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
@@ -192,9 +178,7 @@ async def test_tokens_that_go_in_a_circle_end_the_harvest(
 
 
 @pytest.mark.parametrize("again", [oaipmh.STALE_PAGES - 1, oaipmh.STALE_PAGES])
-async def test_fresh_tokens_that_bring_no_new_record_end_the_harvest(
-    bridging: Bridging, source: Source, again: int
-) -> None:
+async def test_fresh_tokens_that_bring_no_new_record_end_the_harvest(bridging, source, again):
     """The same two pages by turns, each time with another token, so often until the list ends."""
 
     async def handler(request: web.Request) -> web.Response:
@@ -215,8 +199,8 @@ async def test_fresh_tokens_that_bring_no_new_record_end_the_harvest(
 
 @pytest.mark.parametrize("attributes", ['completeListSize="{}"', 'cursor="{}"'])
 async def test_a_list_that_announced_more_than_came_is_said_until_it_is_read_whole(
-    bridging: Bridging, source: Source, attributes: str
-) -> None:
+    bridging, source, attributes
+):
     def announce(count: int) -> None:
         token = f"<resumptionToken {attributes.format(count)}/>"
         serve(source, PAGE.format("".join(map(RECORD.format, "abc")) + token))
@@ -239,8 +223,8 @@ async def test_a_list_that_announced_more_than_came_is_said_until_it_is_read_who
 
 
 async def test_what_a_list_left_out_that_announced_more_is_not_gone(
-    repository: Repository, bridging: Bridging, source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    repository, bridging, source, monkeypatch
+):
     """Those that are too many to be asked for; the others are."""
 
     async def handler(request: web.Request) -> web.Response:
@@ -265,9 +249,7 @@ async def test_what_a_list_left_out_that_announced_more_is_not_gone(
         assert (facts.error, len(bridging.told())) == (None, gone)
 
 
-async def test_a_token_to_which_nothing_matches_any_more_is_said(
-    repository: Repository, bridging: Bridging, source: Source
-) -> None:
+async def test_a_token_to_which_nothing_matches_any_more_is_said(repository, bridging, source):
     async def handler(request: web.Request) -> web.Response:
         if "resumptionToken" in request.query:
             text = BAD_ARGUMENT.replace("badArgument", "noRecordsMatch")
@@ -279,7 +261,7 @@ async def test_a_token_to_which_nothing_matches_any_more_is_said(
     assert facts.skipped == "the list ended after 10 records, though it announced 11"
 
 
-async def test_the_text_of_the_wild_is_read(bridging: Bridging, source: Source) -> None:
+async def test_the_text_of_the_wild_is_read(bridging, source):
     records = "".join(RECORD.format(f"oai:a:{number}") for number in range(3))
     page = PAGE.format(records).replace("TITLE", "caf\xe9 &nbsp;\x01&#x2; R&D")
     serve(source, page, encoding="latin-1")
@@ -287,9 +269,7 @@ async def test_the_text_of_the_wild_is_read(bridging: Bridging, source: Source) 
     assert (facts.error, facts.skipped, bridging.count()) == (None, None, 3)
 
 
-async def test_a_repository_without_seconds_is_asked_for_days(
-    repository: Repository, bridging: Bridging, source: Source
-) -> None:
+async def test_a_repository_without_seconds_is_asked_for_days(repository, bridging, source):
     asked: list[str | None] = []
 
     async def handler(request: web.Request) -> web.Response:

@@ -1,7 +1,6 @@
 """Sources that others write, bridged: after each round the set is what the Source has."""
 
 import hashlib
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -63,18 +62,18 @@ def is_news_each_time(bridging: Bridging) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_sources_that_others_write(kind: type[Kind], seed: int, bridging: Bridging) -> None:
+async def test_sources_that_others_write(kind, seed, bridging):
     async with Source() as source:
         await is_bridged(kind(source, world_of(f"{kind}{seed}")), bridging)
 
 
 @pytest.mark.parametrize("lists", LISTS, ids="+".join)
-async def test_combinations_of_lists(lists: tuple[str, ...], bridging: Bridging) -> None:
+async def test_combinations_of_lists(lists, bridging):
     async with Source() as source:
         await is_bridged(FourLists(source, world_of(f"{lists}"), lists), bridging)
 
 
-async def test_a_source_that_resync_builds(tmp_path: Path, bridging: Bridging) -> None:
+async def test_a_source_that_resync_builds(tmp_path, bridging):
     (tmp_path / "source").mkdir()
     build = installed().with_name("resync-build")
     async with Source() as source:
@@ -82,9 +81,7 @@ async def test_a_source_that_resync_builds(tmp_path: Path, bridging: Bridging) -
         await is_bridged(kind, bridging)
 
 
-async def test_of_a_long_sitemap_one_in_a_thousand_changes(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_of_a_long_sitemap_one_in_a_thousand_changes(source, bridging):
     days = dict.fromkeys(range(ENTRIES), 1)
     few = ENTRIES // 1_000
     for number in range(4):

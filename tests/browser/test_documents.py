@@ -9,7 +9,7 @@ from playwright.async_api import Browser, Page, expect
 
 from tests.browser.conftest import REFUSED
 from tests.browser.test_page import HOSTILE, no_violations
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import TOKEN
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -27,9 +27,7 @@ async def window(chromium: Browser) -> AsyncIterator[Page]:
     assert [text for text in told if not text.startswith(REFUSED)] == []
 
 
-async def test_from_the_source_description_links_lead_to_each_change(
-    window: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_from_the_source_description_links_lead_to_each_change(window, page_hub, set_name):
     await page_hub.publish("http://example.com/res1", set_name=set_name)
     await window.goto(f"{page_hub.url}/.well-known/resourcesync")
     await expect(window.locator("h1")).to_have_text("Source Description")
@@ -51,9 +49,7 @@ async def test_from_the_source_description_links_lead_to_each_change(
     assert "format=xml" in window.url
 
 
-async def test_what_more_there_is_of_an_entry_has_room(
-    window: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_what_more_there_is_of_an_entry_has_room(window, page_hub, set_name):
     change = {"loc": "http://example.com/a", "change": "updated", "length": 5, "type": "text/plain"}
     change["hash"] = f"md5:{'0' * 32}"
     status, _ = await page_hub.ask("POST", f"/api/sets/{set_name}/changes", json=change)
@@ -64,9 +60,7 @@ async def test_what_more_there_is_of_an_entry_has_room(
     assert box["width"] > 100
 
 
-async def test_a_list_shows_its_first_thousand_entries_and_says_so(
-    window: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_list_shows_its_first_thousand_entries_and_says_so(window, page_hub, set_name):
     await page_hub.publish(
         *(f"http://example.com/{each}" for each in range(1_001)), set_name=set_name
     )
@@ -75,9 +69,7 @@ async def test_a_list_shows_its_first_thousand_entries_and_says_so(
     await expect(window.locator("tbody tr")).to_have_count(1_000)
 
 
-async def test_what_a_source_wrote_is_only_ever_text(
-    window: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_what_a_source_wrote_is_only_ever_text(window, page_hub, set_name):
     links = [{"rel": "describedby", "href": "javascript:alert(1)"}]
     change = {"loc": "javascript:alert(2)", "change": "updated", "links": links}
     status, _ = await page_hub.ask("POST", f"/api/sets/{set_name}/changes", json=change)
@@ -93,9 +85,7 @@ async def test_what_a_source_wrote_is_only_ever_text(
     assert await window.locator("main img, main script").count() == 0
 
 
-async def test_a_private_document_is_read_with_the_token_of_the_tab(
-    window: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_private_document_is_read_with_the_token_of_the_tab(window, page_hub, set_name):
     await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": True})
     address = f"{page_hub.url}/{set_name}/capabilitylist.xml"
     answer = await window.goto(address)
@@ -109,9 +99,7 @@ async def test_a_private_document_is_read_with_the_token_of_the_tab(
     assert TOKEN not in await window.content()
 
 
-async def test_a_missing_address_and_the_api_are_pages_in_the_same_frame(
-    window: Page, page_hub: RunningHub
-) -> None:
+async def test_a_missing_address_and_the_api_are_pages_in_the_same_frame(window, page_hub):
     answer = await window.goto(f"{page_hub.url}/a/b/c")
     assert answer is not None
     assert answer.status == 404

@@ -80,7 +80,7 @@ async def readers(hub: RunningHub, set_name: str) -> int:
     return sum(status["sets"][0]["channels"][0]["readers"].values())
 
 
-async def test_these_are_all_that_the_page_has(page: Page) -> None:
+async def test_these_are_all_that_the_page_has(page):
     shown = [
         (await each.locator("xpath=../../summary").text_content(), await each.text_content())
         for each in await page.locator("#snippets .label").all()
@@ -91,14 +91,8 @@ async def test_these_are_all_that_the_page_has(page: Page) -> None:
 @pytest.mark.parametrize("is_private", [False, True], ids=["public", "private"])
 @pytest.mark.parametrize(("language", "what"), FOLLOW)
 async def test_what_follows_shows_the_next_change(
-    chromium: Browser,
-    page_hub: RunningHub,
-    set_name: str,
-    tmp_path: Path,
-    language: str,
-    what: str,
-    is_private: bool,
-) -> None:
+    chromium, page_hub, set_name, tmp_path, language, what, is_private
+):
     await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": is_private})
     _, token = await page_hub.ask(
         "POST", "/api/tokens", json={"sets": [set_name], "rights": ["read"]}
@@ -136,9 +130,7 @@ async def opened_with(chromium: Browser, hub: RunningHub, set_name: str) -> Asyn
 
 
 @pytest.mark.parametrize(("language", "what"), PUBLISH)
-async def test_what_publishes_publishes(
-    page: Page, tmp_path: Path, language: str, what: str
-) -> None:
+async def test_what_publishes_publishes(page, tmp_path, language, what):
     text = await snippet(page, language, what)
     async with run(language, text, tmp_path) as program:
         shown = await program.stdout.read()
@@ -146,7 +138,7 @@ async def test_what_publishes_publishes(
     await expect(page.locator("#latest td.loc")).to_have_text(await page.input_value("#loc"))
 
 
-async def test_a_copy_is_kept(page: Page, tmp_path: Path) -> None:
+async def test_a_copy_is_kept(page, tmp_path):
     """Of what the page publishes, as it stands there."""
     await use_token(page)
     await page.click("#publish button")
@@ -161,9 +153,7 @@ async def test_a_copy_is_kept(page: Page, tmp_path: Path) -> None:
         await until(is_copied)
 
 
-async def test_a_callback_is_subscribed(
-    page: Page, page_hub: RunningHub, set_name: str, tmp_path: Path
-) -> None:
+async def test_a_callback_is_subscribed(page, page_hub, set_name, tmp_path):
     async with Receiver(get=confirms) as receiver:
         text = await snippet(page, "WebSub", "subscribe; CALLBACK is your address")
         async with run("WebSub", text, tmp_path, CALLBACK=receiver.callback) as program:
@@ -177,8 +167,8 @@ async def test_a_callback_is_subscribed(
 
 
 async def test_a_page_of_another_origin_follows_with_the_module_of_the_hub(
-    chromium: Browser, page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+    chromium, page, page_hub, set_name
+):
     text = await snippet(page, "JavaScript", "follow, in a web page")
     html = answers("200 OK", b"<!doctype html><title>x</title>", Content_Type="text/html")
     async with Receiver(get=html) as elsewhere, await chromium.new_page() as other:

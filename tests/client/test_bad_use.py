@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify_client import FileCursor, Outbox, Position, Publisher, channel_url
-from tests.client.hubs import HubProcess, eventually, granting, no_hub, python
+from tests.client.hubs import eventually, granting, no_hub, python
 from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
 
@@ -36,9 +36,7 @@ def run(*words: str | bytes, **environ: str) -> str:
         ("publish", "a", "--key", b"\xff", "http://example.com/a"),
     ],
 )
-def test_an_argument_that_is_not_utf_8_is_shown(
-    real_hub: HubProcess, words: tuple[str | bytes, ...]
-) -> None:
+def test_an_argument_that_is_not_utf_8_is_shown(real_hub, words):
     assert "is not UTF-8" in run(*words, "--url", real_hub.url, RSNOTIFY_TOKEN="a")
 
 
@@ -46,23 +44,21 @@ def test_an_argument_that_is_not_utf_8_is_shown(
     ("key", "problem"),
     [("a\nb", "cannot be sent: a header has a line break"), ("€", "is 1 to 255 visible ASCII")],
 )
-def test_a_key_that_no_header_can_carry_is_refused_at_once(
-    real_hub: HubProcess, set_name: str, key: str, problem: str
-) -> None:
+def test_a_key_that_no_header_can_carry_is_refused_at_once(real_hub, set_name, key, problem):
     words = ("-m", "rsnotify", "publish", set_name, "--key", key, "http://example.com/a")
     _, errors = python(*words, "--url", real_hub.url, RSNOTIFY_TOKEN=TOKEN).communicate(timeout=200)
     (line,) = errors.splitlines()
     assert problem in line
 
 
-def test_a_closed_stdin_is_told() -> None:
+def test_a_closed_stdin_is_told():
     code = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     words = ("-c", code, "-m", "rsnotify", "publish", "a", "--file", "-")
     _, errors = python(*words).communicate(timeout=200)
     assert errors == "error: --file -: stdin is closed: redirect something into it\n"
 
 
-def test_a_hub_that_is_started_without_stderr_serves(tmp_path: Path) -> None:
+def test_a_hub_that_is_started_without_stderr_serves(tmp_path):
     code = "import os, sys; os.close(2); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     words = ("-m", "rsnotify", "serve", "--port", "0", "--data", str(tmp_path / "data"))
     hub = python("-c", code, *words)
@@ -73,13 +69,13 @@ def test_a_hub_that_is_started_without_stderr_serves(tmp_path: Path) -> None:
     assert hub.returncode == 0
 
 
-def test_a_table_for_nobody_is_no_error(real_hub: HubProcess) -> None:
+def test_a_table_for_nobody_is_no_error(real_hub):
     code = "import os, sys; os.close(1); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     listing = python("-c", code, "-m", "rsnotify", "sets", "list", "--url", real_hub.url)
     assert (listing.communicate(timeout=60)[1], listing.returncode) == ("", 0)
 
 
-def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
+def test_an_interrupt_while_modules_are_imported_is_no_traceback():
     code = (
         "import sys, rsnotify.__main__ as command\n"
         "class Interrupt:\n"
@@ -92,7 +88,7 @@ def test_an_interrupt_while_modules_are_imported_is_no_traceback() -> None:
     assert (interrupted.communicate(timeout=60)[1], interrupted.returncode) == ("", 130)
 
 
-def test_an_output_that_takes_no_more_is_told_in_one_line() -> None:
+def test_an_output_that_takes_no_more_is_told_in_one_line():
     command = [sys.executable, "-m", "rsnotify", "relay", "--print-sql"]
     with open("/dev/full", "w") as full:
         ended = subprocess.run(
@@ -105,7 +101,7 @@ def test_an_output_that_takes_no_more_is_told_in_one_line() -> None:
     assert (ended.returncode, ended.stderr) == (1, "error: No space left on device\n")
 
 
-def test_a_cursor_file_of_another_set_is_refused(real_hub: HubProcess, tmp_path: Path) -> None:
+def test_a_cursor_file_of_another_set_is_refused(real_hub, tmp_path):
     cursor = tmp_path / "cursor"
     store = FileCursor(cursor)
     store.keep_for(channel_url(real_hub.url, "dataset1"))
@@ -122,18 +118,14 @@ def relay(path: Path, *words: str, **environ: str) -> str:
     return run("relay", "--database", f"sqlite:///{path}", *words, **environ)
 
 
-def test_a_relay_whose_token_is_refused_says_so_at_its_start(
-    real_hub: HubProcess, tmp_path: Path
-) -> None:
+def test_a_relay_whose_token_is_refused_says_so_at_its_start(real_hub, tmp_path):
     said = relay(tmp_path / "a.db", RSNOTIFY_URL=real_hub.url, RSNOTIFY_TOKEN="wrong")
     assert said == "the token is unknown or has been revoked (it is the one in RSNOTIFY_TOKEN)"
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
 @pytest.mark.parametrize("made", ["a file", "inside a file", "a loop"])
-def test_a_mirror_in_what_is_no_directory_is_refused(
-    tmp_path: Path, made: str, is_kept: bool
-) -> None:
+def test_a_mirror_in_what_is_no_directory_is_refused(tmp_path, made, is_kept):
     path = tmp_path / "a"
     if made == "a loop":
         path.symlink_to(path)
@@ -146,22 +138,20 @@ def test_a_mirror_in_what_is_no_directory_is_refused(
     assert said == f"{start} it is no directory"
 
 
-def test_an_address_with_a_path_too_many_is_told_without_it(
-    real_hub: HubProcess, tmp_path: Path
-) -> None:
+def test_an_address_with_a_path_too_many_is_told_without_it(real_hub, tmp_path):
     at = {"RSNOTIFY_URL": f"{real_hub.url}/api", "RSNOTIFY_TOKEN": TOKEN}
     mend = "; give the hub's address without /api"
     assert relay(tmp_path / "a.db", **at).endswith(f"/api has nothing at /api/api/sets{mend}")
     assert run("publish", "dataset1", "http://example.com/a", **at).endswith(mend)
 
 
-def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path: Path) -> None:
+def test_a_relay_to_what_is_no_hub_says_so_at_its_start(tmp_path):
     with no_hub() as url:
         said = relay(tmp_path / "a.db", "--url", url, RSNOTIFY_TOKEN="a")
     assert said == f"{url} answered 404 Not Found; is this the hub's address?"
 
 
-def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:
+def test_a_relay_begins_while_the_hub_is_away(tmp_path):
     path = tmp_path / "a.db"
     words = ("--database", f"sqlite:///{path}", "--create-table", "--url", "http://127.0.0.1:9")
     process = python("-m", "rsnotify", "relay", *words, RSNOTIFY_TOKEN="a")
@@ -172,9 +162,7 @@ def test_a_relay_begins_while_the_hub_is_away(tmp_path: Path) -> None:
     assert errors.startswith("the hub http://127.0.0.1:9 does not answer (connection refused)")
 
 
-def test_a_demo_leaves_a_set_with_other_resources_as_it_is(
-    real_hub: HubProcess, set_name: str
-) -> None:
+def test_a_demo_leaves_a_set_with_other_resources_as_it_is(real_hub, set_name):
     with Publisher(real_hub.url, TOKEN) as publisher:
         publisher.created(set_name, "http://example.com/thesis/res000001.pdf")
     at = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
@@ -186,7 +174,7 @@ def test_a_demo_leaves_a_set_with_other_resources_as_it_is(
     assert real_hub.told(set_name) == [("created", "res000001.pdf")]
 
 
-def test_a_demo_takes_the_place_of_an_earlier_one(real_hub: HubProcess, set_name: str) -> None:
+def test_a_demo_takes_the_place_of_an_earlier_one(real_hub, set_name):
     at = {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN}
     words = ("--set", set_name, "--port", "0", "--rate", "0", "--resources", "2")
     for run_number in (1, 2):
@@ -220,7 +208,7 @@ ASKED = (
 
 
 @pytest.mark.parametrize("content", ["{}", '["a"]', "[{}]", "5", '{"name": null}'])
-def test_what_another_api_grants_is_taken_for_no_hubs_answer(content: str) -> None:
+def test_what_another_api_grants_is_taken_for_no_hubs_answer(content):
     with granting(content.encode()) as url:
         at = {"RSNOTIFY_URL": url, "RSNOTIFY_TOKEN": TOKEN}
         commands = [each.split() for each in ASKED]

@@ -19,7 +19,7 @@ import pytest
 
 from tests.support.forward_proxy import ForwardProxy, forward_proxy, pump
 from tests.support.receivers import Receiver
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, clean_environment
 from tests.support.sources import CAPABILITIES, Source
 
 INSIDE = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c"]
@@ -116,7 +116,7 @@ async def inside(
     return process.returncode or 0, said
 
 
-async def test_nothing_is_reached_without_the_proxy_and_commands_say_so(tmp_path: Path) -> None:
+async def test_nothing_is_reached_without_the_proxy_and_commands_say_so(tmp_path):
     with gate_for(tmp_path / "gate") as gate:
         async with Source() as source:
             words = ("mirror", source.url + CAPABILITIES, str(tmp_path / "copy"), "--once")
@@ -125,7 +125,7 @@ async def test_nothing_is_reached_without_the_proxy_and_commands_say_so(tmp_path
     assert "cannot be reached" in said
 
 
-async def test_a_source_is_mirrored_audited_and_validated(tmp_path: Path) -> None:
+async def test_a_source_is_mirrored_audited_and_validated(tmp_path):
     bridge, copy = tmp_path / "gate", str(tmp_path / "copy")
     with gate_for(bridge, "source.example"):
         async with Source() as source:
@@ -141,7 +141,7 @@ async def test_a_source_is_mirrored_audited_and_validated(tmp_path: Path) -> Non
     assert "IN SYNC" in audited[1]
 
 
-async def test_changes_are_published_and_followed(tmp_path: Path, hub: RunningHub) -> None:
+async def test_changes_are_published_and_followed(tmp_path, hub):
     bridge, loc = tmp_path / "gate", "http://example.com/1"
     with gate_for(bridge, "hub.example") as gate:
         of_hub = {"RSNOTIFY_URL": f"http://hub.example:{hub.port}", "RSNOTIFY_TOKEN": TOKEN}
@@ -176,7 +176,7 @@ hub.wait()
 """
 
 
-async def test_a_hub_calls_its_callbacks(tmp_path: Path) -> None:
+async def test_a_hub_calls_its_callbacks(tmp_path):
     end, bridge = tmp_path / "end", tmp_path / "gate"
     with gate_for(bridge, "callback.example") as gate:
         async with Receiver() as receiver:

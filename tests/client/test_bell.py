@@ -5,7 +5,7 @@ from threading import Thread
 from rsnotify_client.sender import ThreadBell
 
 
-def test_a_bell_that_rang_before_is_heard_once_however_often_it_rang() -> None:
+def test_a_bell_that_rang_before_is_heard_once_however_often_it_rang():
     bell = ThreadBell()
     bell.ring()
     bell.ring()
@@ -13,11 +13,11 @@ def test_a_bell_that_rang_before_is_heard_once_however_often_it_rang() -> None:
     assert not bell.wait(0)
 
 
-def test_a_bell_that_nobody_rang_is_silent() -> None:
+def test_a_bell_that_nobody_rang_is_silent():
     assert not ThreadBell().wait(0.001)
 
 
-def test_whoever_waits_is_woken() -> None:
+def test_whoever_waits_is_woken():
     bell, heard = ThreadBell(), []
     waiting = Thread(target=lambda: heard.append(bell.wait(60)))
     waiting.start()
@@ -26,7 +26,7 @@ def test_whoever_waits_is_woken() -> None:
     assert heard == [True]
 
 
-def test_many_threads_may_ring_at_the_same_time() -> None:
+def test_many_threads_may_ring_at_the_same_time():
     bell = ThreadBell()
     ringing = [Thread(target=lambda: [bell.ring() for _ in range(1_000)]) for _ in range(8)]
     for each in ringing:

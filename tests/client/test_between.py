@@ -53,7 +53,7 @@ def lists(tmp_path: Path) -> Lists:
     return Lists(tmp_path)
 
 
-def test_what_is_new_changed_or_gone_is_told_and_nothing_else(lists: Lists) -> None:
+def test_what_is_new_changed_or_gone_is_told_and_nothing_else(lists):
     assert lists.between(
         url("gone") + url("same", "2026-11-20") + url("changed", "2026-11-20"),
         url("new") + url("changed", "2026-11-21") + url("same", "2026-11-20"),
@@ -75,13 +75,11 @@ def test_what_is_new_changed_or_gone_is_told_and_nothing_else(lists: Lists) -> N
         ),
     ],
 )
-def test_the_hash_decides_else_the_time_and_the_length(
-    lists: Lists, old: str, new: str, has_changed: bool
-) -> None:
+def test_the_hash_decides_else_the_time_and_the_length(lists, old, new, has_changed):
     assert lists.between(old, new) == ([("updated", "a")] if has_changed else [])
 
 
-def test_a_created_resource_is_told_with_all_that_the_list_says(lists: Lists) -> None:
+def test_a_created_resource_is_told_with_all_that_the_list_says(lists):
     link = '<rs:ln rel="duplicate" href="http://mirror.com/a" pri="1" x:y="z"/>'
     md = f'hash="{MD5.format(1)}" length="8876" type="text/html"'
     lists.between(url("b"), url("b"))
@@ -92,7 +90,7 @@ def test_a_created_resource_is_told_with_all_that_the_list_says(lists: Lists) ->
     assert created.lastmod == "2026-11-20"
 
 
-def test_an_address_that_stands_twice_counts_once(lists: Lists) -> None:
+def test_an_address_that_stands_twice_counts_once(lists):
     assert lists.between(url("a") * 2, url("a") * 2 + url("b") * 2) == [("created", "b")]
 
 
@@ -107,9 +105,7 @@ def test_an_address_that_stands_twice_counts_once(lists: Lists) -> None:
         ("", "new.xml: not well-formed"),
     ],
 )
-def test_a_list_that_is_broken_or_suddenly_empty_deletes_nothing(
-    lists: Lists, content: str | bytes, message: str
-) -> None:
+def test_a_list_that_is_broken_or_suddenly_empty_deletes_nothing(lists, content, message):
     lists.between(url("a") + url("b"), url("a"))
     lists.new.write_bytes(content if isinstance(content, bytes) else content.encode())
     changes = changes_between(lists.old, lists.new)
@@ -121,8 +117,8 @@ def test_a_list_that_is_broken_or_suddenly_empty_deletes_nothing(
     ("gone", "max_delete"), [(1, 10), (2, 10), (0, 0), (1, 0), (10, 99), (10, 100)]
 )
 def test_a_list_that_may_be_cut_short_deletes_nothing_unless_it_is_said_to_be_meant(
-    lists: Lists, gone: int, max_delete: float
-) -> None:
+    lists, gone, max_delete
+):
     """Of ten; an address that stands twice counts once, and what is new does not count."""
     lists.old.write_text(HEAD.format("urlset", "".join(map(url, "aabcdefghij"))))
     lists.new.write_text(HEAD.format("urlset", "".join(map(url, "abcdefghij"[gone:])) + url("k")))
@@ -137,7 +133,7 @@ def test_a_list_that_may_be_cut_short_deletes_nothing_unless_it_is_said_to_be_me
         assert told(lists.old, lists.new, allowed)
 
 
-def test_a_list_has_an_end(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_has_an_end(lists, monkeypatch):
     lists.between(url("a"), url("a"))
     size = lists.new.stat().st_size
     monkeypatch.setattr(between, "DOCUMENT_BYTES", size)
@@ -147,7 +143,7 @@ def test_a_list_has_an_end(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> Non
         lists.changes()
 
 
-def test_a_file_that_is_not_there_is_named(lists: Lists) -> None:
+def test_a_file_that_is_not_there_is_named(lists):
     with pytest.raises(Rejected, match=r"cannot read .*old.xml: no such file or directory"):
         lists.changes()
 
@@ -172,18 +168,18 @@ def nights(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_parts_of_an_index_on_disk_lie_beside_it(nights: Path) -> None:
+def test_the_parts_of_an_index_on_disk_lie_beside_it(nights):
     changes = told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
     assert changes == [("deleted", "a"), ("created", "d")]
 
 
-def test_a_part_that_is_not_there_is_an_error_and_no_delete(nights: Path) -> None:
+def test_a_part_that_is_not_there_is_an_error_and_no_delete(nights):
     (nights / "new/1.xml").unlink()
     with pytest.raises(Rejected, match="keep a list with its parts"):
         told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
 
 
-def test_an_index_under_an_index_is_refused(nights: Path) -> None:
+def test_an_index_under_an_index_is_refused(nights):
     (nights / "new/1.xml").write_text(index("http://example.com/maps/3.xml"))
     with pytest.raises(Rejected, match="is an index under an index"):
         told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
@@ -205,7 +201,7 @@ def served(nights: Path) -> Iterator[str]:
     thread.join()
 
 
-def test_lists_are_fetched_and_so_are_the_parts_of_an_index(nights: Path, served: str) -> None:
+def test_lists_are_fetched_and_so_are_the_parts_of_an_index(nights, served):
     for night in ("old", "new"):
         parts = (f"{served}/{night}/1.xml", "2.xml.gz")
         (nights / night / "sitemap.xml").write_text(index(*parts))
@@ -213,7 +209,7 @@ def test_lists_are_fetched_and_so_are_the_parts_of_an_index(nights: Path, served
     assert changes == [("deleted", "a"), ("created", "d")]
 
 
-def test_an_address_with_nothing_behind_it_is_named(nights: Path, served: str) -> None:
+def test_an_address_with_nothing_behind_it_is_named(nights, served):
     with pytest.raises(Rejected, match=r"cannot read http.*/none.xml"):
         told(nights / "old/sitemap.xml", f"{served}/none.xml")
     gc.collect()  # a socket that was left open is an error now

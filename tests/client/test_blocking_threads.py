@@ -20,14 +20,14 @@ class Made:
         self.is_closed.set()
 
 
-async def test_whoever_waits_gets_what_was_made() -> None:
+async def test_whoever_waits_gets_what_was_made():
     made, threads = Made(), BlockingThreads(1)
     assert await threads.run(lambda: made) is made
     assert made.closed == 0
     threads.close()
 
 
-async def test_it_is_closed_although_nothing_runs_in_the_loop_any_more() -> None:
+async def test_it_is_closed_although_nothing_runs_in_the_loop_any_more():
     made, threads, may_end = Made(), BlockingThreads(1), Event()
 
     def make() -> Made:
@@ -46,7 +46,7 @@ async def test_it_is_closed_although_nothing_runs_in_the_loop_any_more() -> None
     threads.close()
 
 
-async def test_it_is_closed_if_it_comes_at_the_moment_of_the_cancellation() -> None:
+async def test_it_is_closed_if_it_comes_at_the_moment_of_the_cancellation():
     made, threads, next_began = Made(), BlockingThreads(1), Event()
     task = asyncio.create_task(threads.run(lambda: made))
     following = asyncio.create_task(threads.run(next_began.set))
@@ -60,7 +60,7 @@ async def test_it_is_closed_if_it_comes_at_the_moment_of_the_cancellation() -> N
     threads.close()
 
 
-async def test_an_error_at_the_moment_of_the_cancellation_is_nobodys() -> None:
+async def test_an_error_at_the_moment_of_the_cancellation_is_nobodys():
     threads, next_began = BlockingThreads(1), Event()
     task = asyncio.create_task(threads.run(int, "no number"))
     following = asyncio.create_task(threads.run(next_began.set))

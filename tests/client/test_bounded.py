@@ -85,7 +85,7 @@ def answered(sent: bytes) -> Iterator[Answer]:
         (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", b"a"),
     ],
 )
-def test_a_body_ends_where_its_framing_says(sent: bytes, body: bytes) -> None:
+def test_a_body_ends_where_its_framing_says(sent, body):
     with answered(sent) as answer:
         assert (answer.read(100), answer.read(1), answer.is_read) == (body, b"", True)
 
@@ -111,7 +111,7 @@ def test_a_body_ends_where_its_framing_says(sent: bytes, body: bytes) -> None:
         b"SSH-2.0-OpenSSH\r\n\r\n",
     ],
 )
-def test_what_is_no_whole_answer_is_refused(sent: bytes) -> None:
+def test_what_is_no_whole_answer_is_refused(sent):
     with pytest.raises(BadAnswer), answered(sent) as answer:
         answer.read(100)
 
@@ -138,7 +138,7 @@ def test_what_is_no_whole_answer_is_refused(sent: bytes) -> None:
         (b"HTTP/1.1 103 E\r\n\r\n" * (INTERIM_ANSWERS + 1) + OK + b"\r\n", False),
     ],
 )
-def test_what_a_peer_may_say_before_the_body_is_bounded(sent: bytes, fits: bool) -> None:
+def test_what_a_peer_may_say_before_the_body_is_bounded(sent, fits):
     if fits:
         with answered(sent) as answer:
             assert answer.status == 200
@@ -147,7 +147,7 @@ def test_what_a_peer_may_say_before_the_body_is_bounded(sent: bytes, fits: bool)
             pass
 
 
-def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew() -> None:
+def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew():
     sent = OK + b"Content-Length: 1\r\n\r\na"
     with closing(Transport()) as transport, peer(sent, sent, b"", sent) as (url, asked):
         for _ in range(3):
@@ -159,18 +159,18 @@ def test_a_connection_serves_again_and_one_that_was_closed_is_made_anew() -> Non
 
 
 @pytest.mark.parametrize("url", ["ftp://a/", "http://", "http://a:b/", "http://a:99999/"])
-def test_what_is_no_address_is_a_value_error(url: str) -> None:
+def test_what_is_no_address_is_a_value_error(url):
     with pytest.raises(ValueError):  # noqa: PT011 - of several origins
         target_of(url)
 
 
-def test_no_address_can_add_a_line_to_a_request() -> None:
+def test_no_address_can_add_a_line_to_a_request():
     assert target_of("http://a.example/x\r\nEvil: 1?y z\n").path == "/xEvil:%201?y%20z"
     assert target_of("http://[::1]:81/../a") == ("http", "::1", 81, "/a")
 
 
 @pytest.mark.parametrize("redirects", [REDIRECTS, REDIRECTS + 1])
-def test_a_request_is_redirected_so_often_and_no_more(redirects: int) -> None:
+def test_a_request_is_redirected_so_often_and_no_more(redirects):
     moved = b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n"
     found = OK + b"Content-Length: 0\r\n\r\n"
     with peer(*[moved] * redirects, *[found] * (redirects == REDIRECTS)) as (url, asked):
@@ -244,14 +244,12 @@ def taken(url: str, read_seconds: float = 5.0) -> int:
         ),
     ],
 )
-def test_a_peer_that_never_ends_is_given_up(
-    sent: Callable[[], Iterator[bytes]], words: str
-) -> None:
+def test_a_peer_that_never_ends_is_given_up(sent, words):
     with hostile(sent) as url, pytest.raises(BadAnswer, match=words):
         taken(url)
 
 
-def test_many_chunks_of_a_byte_are_a_body() -> None:
+def test_many_chunks_of_a_byte_are_a_body():
     count = 20_000
     with hostile(lambda: iter([CHUNKED, b"1\r\na\r\n" * count, b"0\r\n\r\n"])) as url:
         assert taken(url) == count
@@ -265,7 +263,7 @@ def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("slow_clock")
 @pytest.mark.parametrize("begun", [b"", OK, OK + b"A: b\r\nB", b"HTTP/1.1 103 E\r\n\r\n"])
-def test_a_head_that_comes_byte_by_byte_has_one_deadline(begun: bytes) -> None:
+def test_a_head_that_comes_byte_by_byte_has_one_deadline(begun):
     slow = chain([begun], repeat(b"a"))
     words = "the head of the answer took more than 60 s"
     with hostile(lambda: slow, 0.01) as url, pytest.raises(TooSlow, match=words):
@@ -277,21 +275,21 @@ def test_a_head_that_comes_byte_by_byte_has_one_deadline(begun: bytes) -> None:
     "begun", [UNTIL_CLOSED, OK + b"Content-Length: 9999\r\n\r\n", CHUNKED + b"270f\r\n"]
 )
 @pytest.mark.parametrize(("seconds", "least"), [(60, 16384), (61, 16384), (41, 11196)])
-def test_a_body_that_comes_too_slowly_is_given_up(begun: bytes, seconds: int, least: int) -> None:
+def test_a_body_that_comes_too_slowly_is_given_up(begun, seconds, least):
     slow = chain([begun], repeat(b"a"))
     words = f"fewer than {least} bytes came in {min(seconds, 60)} s"
     with hostile(lambda: slow, 0.01) as url, pytest.raises(TooSlow, match=words):
         taken(url, read_seconds=seconds)
 
 
-def test_a_body_that_comes_slowly_but_fast_enough_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_comes_slowly_but_fast_enough_is_read(monkeypatch):
     monkeypatch.setattr(bounded, "SLOWEST_SECONDS", 0.05)
     monkeypatch.setattr(bounded, "SLOWEST_BYTES", 2)
     with hostile(lambda: chain([UNTIL_CLOSED], [b"a" * 8] * 30), 0.01) as url:
         assert taken(url) == 240
 
 
-def test_the_whole_of_an_answer_can_have_a_deadline() -> None:
+def test_the_whole_of_an_answer_can_have_a_deadline():
     with (
         hostile(lambda: chain([UNTIL_CLOSED], repeat(b"a" * 65_536))) as url,
         closing(Transport()) as transport,
@@ -302,7 +300,7 @@ def test_the_whole_of_an_answer_can_have_a_deadline() -> None:
             answer.read(2**30)
 
 
-def test_a_stream_of_events_may_be_as_slow_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_of_events_may_be_as_slow_as_it_likes(monkeypatch):
     monkeypatch.setattr(bounded, "SLOWEST_SECONDS", 0.01)
     with (
         hostile(lambda: chain([UNTIL_CLOSED], [b"a"] * 5), 0.02) as url,
@@ -330,7 +328,7 @@ def many_at_once() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("end", ["is closed", "never ends"])
-def test_of_one_server_no_more_answers_are_open_than_may_be(end: str) -> None:
+def test_of_one_server_no_more_answers_are_open_than_may_be(end):
     happened: list[str] = []
     with (
         many_at_once() as url,
@@ -361,7 +359,7 @@ def test_of_one_server_no_more_answers_are_open_than_may_be(end: str) -> None:
         fourth.result().close()
 
 
-def test_the_garbage_collector_may_close_an_answer_in_the_middle_of_anything() -> None:
+def test_the_garbage_collector_may_close_an_answer_in_the_middle_of_anything():
     most = 40
     with many_at_once() as url:
         transport = Transport(per_server=most)
@@ -394,7 +392,7 @@ def test_the_garbage_collector_may_close_an_answer_in_the_middle_of_anything() -
         transport.close()
 
 
-def test_a_request_that_waits_for_its_place_ends_with_the_client() -> None:
+def test_a_request_that_waits_for_its_place_ends_with_the_client():
     with (
         many_at_once() as url,
         ThreadPoolExecutor(1) as threads,
@@ -408,7 +406,7 @@ def test_a_request_that_waits_for_its_place_ends_with_the_client() -> None:
         open_one.close()
 
 
-def test_a_request_that_fails_gives_its_place_up() -> None:
+def test_a_request_that_fails_gives_its_place_up():
     with closing(socket.create_server(("127.0.0.1", 0))) as nobody:
         url = f"http://127.0.0.1:{nobody.getsockname()[1]}/"
     with closing(Transport(per_server=1)) as transport:
@@ -417,7 +415,7 @@ def test_a_request_that_fails_gives_its_place_up() -> None:
                 transport.ask("GET", url, {})
 
 
-def test_a_peer_that_says_nothing_is_given_up() -> None:
+def test_a_peer_that_says_nothing_is_given_up():
     silence = threading.Event()
     with hostile(lambda: (b"" for _ in [silence.wait(20)])) as url:
         with pytest.raises(TimeoutError):
@@ -425,7 +423,7 @@ def test_a_peer_that_says_nothing_is_given_up() -> None:
         silence.set()
 
 
-def test_who_waits_for_an_answer_is_woken_by_another_thread() -> None:
+def test_who_waits_for_an_answer_is_woken_by_another_thread():
     silence, was_silent = threading.Event(), list[bool]()
 
     def pieces() -> Iterator[bytes]:
@@ -446,14 +444,14 @@ def test_who_waits_for_an_answer_is_woken_by_another_thread() -> None:
     assert was_silent == [True]
 
 
-def test_the_seam_is_that_of_the_urllib3_that_was_tried() -> None:
+def test_the_seam_is_that_of_the_urllib3_that_was_tried():
     assert urllib3.connection.HTTPConnection.response_class is bounded.HTTPResponse
     with answered(OK + b"Content-Length: 1\r\n\r\na") as answer:
         assert isinstance(answer.http, bounded.BoundedResponse)
         assert answer.http.fp is answer.http.reader
 
 
-def test_what_came_before_a_peer_fell_silent_is_not_lost() -> None:
+def test_what_came_before_a_peer_fell_silent_is_not_lost():
     silence = threading.Event()
 
     def pieces() -> Iterator[bytes]:

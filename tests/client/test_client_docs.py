@@ -12,7 +12,6 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
@@ -94,9 +93,7 @@ class Reader:
         self.names["connection"].commit()
 
 
-def test_every_example_runs(
-    real_hub: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_example_runs(real_hub, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RSNOTIFY_TOKEN", TOKEN)
     for name in ("yesterday", "today"):
@@ -120,8 +117,8 @@ def test_every_example_runs(
 
 
 async def test_the_example_that_follows_several_sets_prints_their_changes(
-    real_hub: HubProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    real_hub, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     real_hub.add_set("dataset2")
     printed: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
@@ -140,7 +137,7 @@ async def test_the_example_that_follows_several_sets_prints_their_changes(
     assert found == ("dataset2", "updated", "http://example.com/res1")
 
 
-def test_every_number_is_the_one_that_holds() -> None:
+def test_every_number_is_the_one_that_holds():
     for said in (
         f"{QUEUE_SIZE:,}, or `queue_size=`",
         f"locked for {LOCKED_SECONDS:g} s",
@@ -153,7 +150,7 @@ def test_every_number_is_the_one_that_holds() -> None:
     assert "looks at the table ten times a second" in PAGE
 
 
-def test_every_extra_that_is_named_exists() -> None:
+def test_every_extra_that_is_named_exists():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]

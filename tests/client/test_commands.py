@@ -12,7 +12,6 @@ import sys
 import time
 from asyncio.subprocess import PIPE, STDOUT
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -30,7 +29,7 @@ from tests.support.sources import CAPABILITIES, Source
 SERVERS = ("starlette", "uvicorn", "redis", "typer", "rich", "websockets", "uvloop")
 
 
-async def test_hub_demo_mirror_and_audit_go_together(hub: RunningHub, tmp_path: Path) -> None:
+async def test_hub_demo_mirror_and_audit_go_together(hub, tmp_path):
     demo = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rsnotify", "demo", "--port", "0", "--rate", "0"),
         *("--resources", "20"),
@@ -68,7 +67,7 @@ def _numbers(file: Path) -> dict[str, float]:
     return numbers
 
 
-async def test_a_repair_names_what_was_wrong(hub: RunningHub, tmp_path: Path) -> None:
+async def test_a_repair_names_what_was_wrong(hub, tmp_path):
     copy, log, numbers = tmp_path / "copy", tmp_path / "audit.log", tmp_path / "audit.prom"
     async with Source() as source:
         _, address, _ = words = await words_to_mirror_one(source, hub, copy)
@@ -95,9 +94,7 @@ async def words_to_mirror_one(source: Source, hub: RunningHub, copy: Path) -> tu
     return ("mirror", f"{hub.url}/dataset1/capabilitylist.xml", str(copy))
 
 
-async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_file(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_file(hub, tmp_path):
     async with Source() as source:
         words = await words_to_mirror_one(source, hub, tmp_path / "copy")
         mirror = await asyncio.create_subprocess_exec(
@@ -139,13 +136,13 @@ async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_f
     ],
 )
 def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_selected(
-    capsys: pytest.CaptureFixture[str], told: dict[str, Any], line: str
-) -> None:
+    capsys, told, line
+):
     reporter(Shown())(Event("baseline", to_do=2, **told))
     assert capsys.readouterr().out == f"{line}\n"
 
 
-async def test_json_of_another_server_is_not_taken_for_the_words_of_a_hub() -> None:
+async def test_json_of_another_server_is_not_taken_for_the_words_of_a_hub():
     async def not_found(_: web.Request) -> web.Response:
         return web.json_response({"detail": "Not Found"}, status=404)
 
@@ -156,15 +153,13 @@ async def test_json_of_another_server_is_not_taken_for_the_words_of_a_hub() -> N
     assert (ended.status, ended.err) == (2, f"error: {words}\n")
 
 
-def test_one_resource_is_told_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_resource_is_told_as_one(capsys):
     reporter(Shown())(Event("baseline", to_do=1, resources=1))
     assert capsys.readouterr().out == "the Resource List has 1 resource; 1 to fetch or remove\n"
 
 
 @pytest.mark.parametrize("shown", [Shown(), Shown(json=True), Shown(quiet=True)])
-def test_a_selection_that_chooses_nothing_is_warned_of(
-    capsys: pytest.CaptureFixture[str], shown: Shown
-) -> None:
+def test_a_selection_that_chooses_nothing_is_warned_of(capsys, shown):
     reporter(shown)(Event("baseline", to_do=0, resources=0, listed=3, selection="--select page"))
     assert capsys.readouterr().err == (
         "--select page selects none of 3 resources: "
@@ -172,7 +167,7 @@ def test_a_selection_that_chooses_nothing_is_warned_of(
     )
 
 
-async def test_json_of_another_server_is_not_taken_for_why_a_hub_is_not_ready() -> None:
+async def test_json_of_another_server_is_not_taken_for_why_a_hub_is_not_ready():
     async def not_found(_: web.Request) -> web.Response:
         return web.json_response({"detail": "Not Found"}, status=404)
 
@@ -182,9 +177,7 @@ async def test_json_of_another_server_is_not_taken_for_why_a_hub_is_not_ready() 
     assert (ended.status, ended.err) == (1, f"{source.url} answers 404, and is no hub\n")
 
 
-def test_a_single_run_names_the_first_failure_of_each_host_at_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_single_run_names_the_first_failure_of_each_host_at_once(capsys):
     report = reporter(Shown(once=True))
     for loc in ("http://a/1", "http://a/2", "http://b/1", "http://b/2"):
         problem = f"{loc} cannot be reached: connection refused"
@@ -197,7 +190,7 @@ def test_a_single_run_names_the_first_failure_of_each_host_at_once(
     )
 
 
-async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path: Path) -> None:
+async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path):
     async with Source() as source:
         for name in ("a.txt", "b.txt", "c.pdf"):
             source.add(name, b"content")
@@ -216,7 +209,7 @@ async def test_an_audit_tells_of_the_copys_selection_and_of_its_sample(tmp_path:
     assert sampled[-1] == "IN SYNC as far as the sample of 1 shows"
 
 
-async def test_a_mirror_says_once_that_it_follows(hub: RunningHub, tmp_path: Path) -> None:
+async def test_a_mirror_says_once_that_it_follows(hub, tmp_path):
     async with Source() as source:
         words = await words_to_mirror_one(source, hub, tmp_path / "copy")
         mirror = await asyncio.create_subprocess_exec(
@@ -256,9 +249,7 @@ CERTIFICATE = (
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
-async def test_a_source_with_tls_is_copied_if_its_certificate_verifies(
-    tmp_path: Path, is_trusted: bool
-) -> None:
+async def test_a_source_with_tls_is_copied_if_its_certificate_verifies(tmp_path, is_trusted):
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(CERTIFICATE)
     trusted = {"SSL_CERT_FILE": str(CERTIFICATE)} if is_trusted else {}
@@ -275,7 +266,7 @@ async def test_a_source_with_tls_is_copied_if_its_certificate_verifies(
         assert line.startswith(f"error: {source.url.removeprefix('https://')} is not spoken to: ")
 
 
-async def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path: Path) -> None:
+async def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path):
     goes_on = asyncio.Event()
     async with Source() as source:
         for name in "abc":
@@ -314,7 +305,7 @@ def read_until(terminal: int, words: str) -> str:
     return shown
 
 
-def test_the_line_of_each_command_in_the_help_is_how_its_own_help_begins() -> None:
+def test_the_line_of_each_command_in_the_help_is_how_its_own_help_begins():
     for name, (_, line) in COMMANDS.items():
         help_ = " ".join((get_command(app).commands[name].help or "").split())  # type: ignore[attr-defined]
         assert line.split()[0] == help_.split()[0], name
@@ -326,17 +317,17 @@ def imported(what: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_the_client_is_imported_without_what_is_not_asked_for() -> None:
+def test_the_client_is_imported_without_what_is_not_asked_for():
     assert not {"aiohttp", "lxml", "msgspec", "asyncio", *SERVERS} & imported(
         "import rsnotify_client"
     )
 
 
-def test_a_mirror_is_imported_without_what_only_channels_need() -> None:
+def test_a_mirror_is_imported_without_what_only_channels_need():
     assert "aiohttp" not in imported("import rsnotify_mirror.mirror")
 
 
-def test_the_client_needs_no_server_and_no_command_line() -> None:
+def test_the_client_needs_no_server_and_no_command_line():
     whole = (
         "import rsnotify_client; from rsnotify_client import *; import rsnotify_mirror.audit; "
         "import rsnotify_mirror.mirror"

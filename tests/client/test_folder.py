@@ -56,9 +56,7 @@ def told(tmp_path: Path) -> list[tuple[str, str]]:
     return found
 
 
-def test_what_is_there_at_first_is_the_whole_state_and_no_change(
-    watched: Folder, tmp_path: Path
-) -> None:
+def test_what_is_there_at_first_is_the_whole_state_and_no_change(watched, tmp_path):
     assert told(tmp_path) == []
     resources = dict(watched.resources())
     assert len(resources) == 20
@@ -66,9 +64,7 @@ def test_what_is_there_at_first_is_the_whole_state_and_no_change(
     assert str(resources[f"{BASE}/7.txt"]["hash"]).startswith("sha-256:7902699be42c8a8e")
 
 
-def test_files_that_are_created_updated_and_deleted_are_published(
-    watched: Folder, files: Path, tmp_path: Path
-) -> None:
+def test_files_that_are_created_updated_and_deleted_are_published(watched, files, tmp_path):
     (files / "0.txt").unlink()
     (files / "1.txt").write_text("other")
     (files / "new").mkdir()
@@ -83,17 +79,15 @@ def test_files_that_are_created_updated_and_deleted_are_published(
     assert told(tmp_path) == []
 
 
-def test_a_file_that_is_written_with_the_same_content_is_not_published(
-    watched: Folder, files: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_is_written_with_the_same_content_is_not_published(watched, files, tmp_path):
     (files / "1.txt").write_text("1")
     os.utime(files / "2.txt", (0, 0))
     assert watched.look().found.total() == 0
 
 
 def test_a_file_of_the_same_length_and_time_but_other_content_is_published(
-    watched: Folder, files: Path, tmp_path: Path
-) -> None:
+    watched, files, tmp_path
+):
     before = (files / "1.txt").stat()
     (files / "1.txt").write_text("x")
     os.utime(files / "1.txt", ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -111,16 +105,14 @@ def test_a_file_of_the_same_length_and_time_but_other_content_is_published(
     ],
 )
 def test_a_name_becomes_an_address_that_servers_read_as_that_name(
-    watched: Folder, files: Path, tmp_path: Path, name: str, address: str
-) -> None:
+    watched, files, tmp_path, name, address
+):
     (files / name).write_text("new")
     watched.look()
     assert told(tmp_path) == [("created", address)]
 
 
-def test_links_devices_and_hidden_files_are_left_out(
-    watched: Folder, files: Path, tmp_path: Path
-) -> None:
+def test_links_devices_and_hidden_files_are_left_out(watched, files, tmp_path):
     (files / "link").symlink_to("1.txt")
     (files / "links").symlink_to(files)
     os.mkfifo(files / "pipe")
@@ -132,7 +124,7 @@ def test_links_devices_and_hidden_files_are_left_out(
     assert sorted(look.left_out) == ["link is a link", "links is a link", "pipe is no file"]
 
 
-def test_an_address_that_no_list_may_have_is_left_out(watched: Folder, files: Path) -> None:
+def test_an_address_that_no_list_may_have_is_left_out(watched, files):
     deep = files / ("%" * 200) / ("%" * 200) / ("%" * 200)
     deep.mkdir(parents=True)
     room = folder.LOC_CHARACTERS - len(f"{BASE}/") - 3 * 601
@@ -144,8 +136,8 @@ def test_an_address_that_no_list_may_have_is_left_out(watched: Folder, files: Pa
 
 
 def test_a_file_that_is_being_written_is_published_when_it_is_whole(
-    watched: Folder, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    watched, files, tmp_path, monkeypatch
+):
     monkeypatch.setattr(folder, "SETTLE_SECONDS", 3600.0)
     (files / "1.txt").write_text("half")
     assert watched.look().unsettled == ["1.txt"]
@@ -156,8 +148,8 @@ def test_a_file_that_is_being_written_is_published_when_it_is_whole(
 
 
 def test_a_file_that_changes_while_it_is_read_waits_for_the_next_look(
-    watched: Folder, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    watched, files, tmp_path, monkeypatch
+):
     digest = folder.hashlib.file_digest
 
     def written_meanwhile(*words: object) -> object:
@@ -179,8 +171,8 @@ def test_a_file_that_changes_while_it_is_read_waits_for_the_next_look(
 
 @pytest.mark.parametrize(("gone", "deleted"), [(10, 10), (11, 0), (19, 0)])
 def test_more_than_a_few_files_that_are_gone_at_once_are_held_back(
-    watched: Folder, files: Path, tmp_path: Path, gone: int, deleted: int
-) -> None:
+    watched, files, tmp_path, gone, deleted
+):
     for number in range(gone):
         (files / f"{number}.txt").unlink()
     (files / "19.txt").write_text("others are published")
@@ -188,14 +180,14 @@ def test_more_than_a_few_files_that_are_gone_at_once_are_held_back(
     assert [change for change, _ in told(tmp_path)] == ["updated"] + ["deleted"] * deleted
 
 
-def test_none_may_go_if_that_is_said(watched: Folder, files: Path) -> None:
+def test_none_may_go_if_that_is_said(watched, files):
     (files / "1.txt").unlink()
     assert watched.look(max_delete=0).held_back is not None
 
 
 def test_a_folder_that_is_suddenly_empty_deletes_nothing_until_that_is_said(
-    watched: Folder, files: Path, tmp_path: Path
-) -> None:
+    watched, files, tmp_path
+):
     shutil.rmtree(files)
     files.mkdir()
     look = watched.look()
@@ -205,7 +197,7 @@ def test_a_folder_that_is_suddenly_empty_deletes_nothing_until_that_is_said(
     assert watched.look(max_delete=100).found["deleted"] == 20
 
 
-def test_the_last_file_is_held_back_too(tmp_path: Path) -> None:
+def test_the_last_file_is_held_back_too(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "file").write_text("x")
     with closing(Folder(tmp_path / "one", BASE, "a", tmp_path / "state.db")) as only:
@@ -214,9 +206,7 @@ def test_the_last_file_is_held_back_too(tmp_path: Path) -> None:
         assert only.look().held_back is not None
 
 
-def test_a_folder_that_cannot_be_read_deletes_nothing(
-    watched: Folder, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_read_deletes_nothing(watched, files, tmp_path, monkeypatch):
     (files / "sub").mkdir()
     (files / "sub" / "file").write_text("x")
     watched.look()
@@ -234,17 +224,13 @@ def test_a_folder_that_cannot_be_read_deletes_nothing(
     assert look.unread == [f"{files}/sub: Permission denied"]
 
 
-def test_a_folder_that_is_gone_deletes_nothing(
-    watched: Folder, files: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_gone_deletes_nothing(watched, files, tmp_path):
     files.rename(tmp_path / "away")
     assert watched.look().unread == [f"{files}: No such file or directory"]
     assert told(tmp_path) == []
 
 
-def test_a_folder_that_is_renamed_is_not_held_back(
-    watched: Folder, files: Path, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_renamed_is_not_held_back(watched, files, tmp_path):
     (files / "sub").mkdir()
     for each in list(files.glob("*.txt")):
         each.rename(files / "sub" / each.name)
@@ -256,23 +242,23 @@ def test_a_folder_that_is_renamed_is_not_held_back(
 # The state ----------------------------------------------------------------------------------------
 
 
-def test_two_processes_do_not_share_a_state(watched: Folder, files: Path, tmp_path: Path) -> None:
+def test_two_processes_do_not_share_a_state(watched, files, tmp_path):
     with pytest.raises(InvalidSettings, match="in use by another publisher"):
         Folder(files, BASE, "a", tmp_path / "state.db")
 
 
 @pytest.mark.parametrize("base", ["example.com", "http://a/?x=1", "http://a/#x", "http://a/ü"])
-def test_a_base_that_can_be_none_is_refused(files: Path, tmp_path: Path, base: str) -> None:
+def test_a_base_that_can_be_none_is_refused(files, tmp_path, base):
     with pytest.raises(InvalidSettings, match="--base"):
         Folder(files, base, "a", tmp_path / "state.db")
 
 
-def test_a_state_that_cannot_be_written_is_kept_elsewhere_by_an_option(files: Path) -> None:
+def test_a_state_that_cannot_be_written_is_kept_elsewhere_by_an_option(files):
     with pytest.raises(InvalidSettings, match=r"1\.txt/b\.db: .*; --state FILE keeps"):
         Folder(files, BASE, "a", files / "1.txt/b.db")
 
 
-def test_another_hub_set_or_base_has_not_been_loaded(files: Path, tmp_path: Path) -> None:
+def test_another_hub_set_or_base_has_not_been_loaded(files, tmp_path):
     with closing(Folder(files, BASE, "a", tmp_path / "state.db")) as found:
         assert not found.is_loaded("http://hub")
         found.has_loaded("http://hub/")
@@ -300,9 +286,7 @@ def served(files: Path) -> dict[str, int | None]:
     }
 
 
-def test_a_folder_is_loaded_once_and_then_its_changes_are_published(
-    real_hub: HubProcess, set_name: str, files: Path
-) -> None:
+def test_a_folder_is_loaded_once_and_then_its_changes_are_published(real_hub, set_name, files):
     first = publish(real_hub, set_name, files)
     assert (first.exit_code, first.stdout.splitlines()[0]) == (
         0,
@@ -316,17 +300,13 @@ def test_a_folder_is_loaded_once_and_then_its_changes_are_published(
     assert resources_of(real_hub, set_name) == served(files)
 
 
-def test_the_folder_that_is_served_has_no_state(
-    real_hub: HubProcess, set_name: str, files: Path
-) -> None:
+def test_the_folder_that_is_served_has_no_state(real_hub, set_name, files):
     publish(real_hub, set_name, files)
     assert [each for each in files.iterdir() if each.name.startswith(".")] == []
     assert (files.parent / f".files.rsnotify-{set_name}.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_held_back_ends_with_status_1_and_goes_with_the_option(
-    real_hub: HubProcess, set_name: str, files: Path
-) -> None:
+def test_what_is_held_back_ends_with_status_1_and_goes_with_the_option(real_hub, set_name, files):
     publish(real_hub, set_name, files)
     for number in range(15):
         (files / f"{number}.txt").unlink()
@@ -337,16 +317,14 @@ def test_what_is_held_back_ends_with_status_1_and_goes_with_the_option(
     assert resources_of(real_hub, set_name) == served(files)
 
 
-def test_an_empty_folder_is_not_loaded(real_hub: HubProcess, set_name: str, tmp_path: Path) -> None:
+def test_an_empty_folder_is_not_loaded(real_hub, set_name, tmp_path):
     (tmp_path / "empty").mkdir()
     refused = publish(real_hub, set_name, tmp_path / "empty")
     assert refused.exit_code == 1
     assert "is it mounted?" in str(refused.exception)
 
 
-def test_a_lost_state_is_made_again_from_the_whole_folder(
-    real_hub: HubProcess, set_name: str, files: Path
-) -> None:
+def test_a_lost_state_is_made_again_from_the_whole_folder(real_hub, set_name, files):
     publish(real_hub, set_name, files)
     (files / "1.txt").unlink()
     (files.parent / f".files.rsnotify-{set_name}.db").unlink()
@@ -355,9 +333,7 @@ def test_a_lost_state_is_made_again_from_the_whole_folder(
     assert resources_of(real_hub, set_name) == served(files)
 
 
-def test_a_watched_folder_is_published_though_the_watch_is_killed(
-    real_hub: HubProcess, set_name: str, files: Path
-) -> None:
+def test_a_watched_folder_is_published_though_the_watch_is_killed(real_hub, set_name, files):
     """A random story of files, in which the command is killed and started again."""
     chance = random.Random(24)
     for _ in range(2):
@@ -399,7 +375,7 @@ def act(files: Path, chance: random.Random) -> None:
             other.write_text("x" * chance.randrange(100))
 
 
-def test_what_the_command_needs_is_said(real_hub: HubProcess, files: Path) -> None:
+def test_what_the_command_needs_is_said(real_hub, files):
     assert publish(real_hub, "a", files / "none").exit_code != 0
     for words in (["--dir", "x"], ["--watch"], ["http://a/1", "--base", BASE]):
         assert CliRunner().invoke(cli.app, ["publish", "a", *words]).exit_code == 2

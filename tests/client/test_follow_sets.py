@@ -62,9 +62,7 @@ async def begun(hub: HubProcess, cursor: Path) -> None:
         await asyncio.gather(first, return_exceptions=True)
 
 
-async def test_the_changes_of_each_set_come_with_its_name_from_its_own_cursor(
-    hub: HubProcess, tmp_path: Path
-) -> None:
+async def test_the_changes_of_each_set_come_with_its_name_from_its_own_cursor(hub, tmp_path):
     cursor = tmp_path / "cursors"
     await begun(hub, cursor)
     await asyncio.to_thread(publish, hub, ("papers", "1"), ("images", "2"), ("papers", "3"))
@@ -75,9 +73,7 @@ async def test_the_changes_of_each_set_come_with_its_name_from_its_own_cursor(
         assert await some(changes, 1) == {("images", "4")}
 
 
-async def test_what_was_not_dealt_with_comes_again_in_its_set_alone(
-    hub: HubProcess, tmp_path: Path
-) -> None:
+async def test_what_was_not_dealt_with_comes_again_in_its_set_alone(hub, tmp_path):
     cursor = tmp_path / "cursors"
     await begun(hub, cursor)
     await asyncio.to_thread(publish, hub, ("papers", "5"), ("images", "6"))
@@ -88,13 +84,13 @@ async def test_what_was_not_dealt_with_comes_again_in_its_set_alone(
         assert await some(changes, 1) == {("images", "6")}
 
 
-async def test_a_set_that_is_not_there_is_named(hub: HubProcess) -> None:
+async def test_a_set_that_is_not_there_is_named(hub):
     async with asyncio.timeout(60), aclosing(follow_sets(hub.url, ["papers", "maps"])) as changes:
         with pytest.raises(Rejected, match="maps"):
             await anext(changes)
 
 
-async def test_a_set_that_needs_a_token_is_named(hub: HubProcess) -> None:
+async def test_a_set_that_needs_a_token_is_named(hub):
     await asyncio.to_thread(hub.add_set, "secret", private=True)
     for names in (["papers", "secret"], ["secret"]):
         async with asyncio.timeout(60), aclosing(follow_sets(hub.url, names)) as changes:
@@ -102,7 +98,7 @@ async def test_a_set_that_needs_a_token_is_named(hub: HubProcess) -> None:
                 await anext(changes)
 
 
-def test_a_program_without_an_event_loop_follows_them_too(hub: HubProcess, tmp_path: Path) -> None:
+def test_a_program_without_an_event_loop_follows_them_too(hub, tmp_path):
     cursor = tmp_path / "cursors"
     asyncio.run(begun(hub, cursor))
     publish(hub, ("papers", "8"), ("images", "9"))
@@ -149,7 +145,7 @@ async def told_of(
     await socket.send_str(text.decode())
 
 
-async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_its_set() -> None:
+async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_its_set():
     async def say(number: int, socket: web.WebSocketResponse) -> None:
         if number == 1:
             await socket.close(code=4410, message=b"papers: what is kept begins later")
@@ -165,9 +161,7 @@ async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_it
         assert asked == [[f"papers@{begin}"], [f"papers@{missed.datetime}"]]
 
 
-async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(
-    attempts: list[int],
-) -> None:
+async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(attempts):
     """The Change List tells nothing new, as a cache does that is not up to date."""
 
     async def say(number: int, socket: web.WebSocketResponse) -> None:
@@ -182,9 +176,7 @@ async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_long
         assert attempts == [1, 2, 3]
 
 
-async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_lists(
-    attempts: list[int],
-) -> None:
+async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_lists(attempts):
     async def say(_: int, socket: web.WebSocketResponse) -> None:
         await told_of(source, socket, second, from_=str(first.datetime))
 
@@ -197,7 +189,7 @@ async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_list
         assert attempts == [0, 1]
 
 
-async def test_a_peer_that_does_not_say_where_it_begins_in_each_set_is_no_hub() -> None:
+async def test_a_peer_that_does_not_say_where_it_begins_in_each_set_is_no_hub():
     async with Source() as source:
 
         async def channel(request: web.Request) -> web.WebSocketResponse:

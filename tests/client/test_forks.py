@@ -61,9 +61,7 @@ def after_an_untold_fork(path: Path, program: str) -> list[bytes]:
     return list(batch.changes)
 
 
-def test_nothing_is_lost_when_a_parent_closes_that_told_of_its_fork_only_afterwards(
-    tmp_path: Path,
-) -> None:
+def test_nothing_is_lost_when_a_parent_closes_that_told_of_its_fork_only_afterwards(tmp_path):
     program = """
 has_put, may_know = os.pipe()
 is_closed, may_go_on = os.pipe()
@@ -81,9 +79,7 @@ sys.exit(os.wait()[1] != 0)
     assert after_an_untold_fork(tmp_path / "outbox", program) == [b"1", b"2", b"3"]
 
 
-def test_an_outbox_in_use_at_a_fork_that_nobody_told_of_takes_nothing_in_the_child(
-    tmp_path: Path,
-) -> None:
+def test_an_outbox_in_use_at_a_fork_that_nobody_told_of_takes_nothing_in_the_child(tmp_path):
     program = """
 amid, goes_on = threading.Event(), threading.Event()
 
@@ -168,9 +164,7 @@ def child_s_put(outbox: OutboxFile, is_forked: threading.Event) -> str:
         return answer.read().decode()
 
 
-def test_a_fork_goes_before_all_that_wait_for_the_outbox(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_goes_before_all_that_wait_for_the_outbox(tmp_path, monkeypatch):
     forks, is_forked, amid = threading.Event(), threading.Event(), threading.Event()
     with closing(OutboxFile(tmp_path / "outbox")) as outbox, ThreadPoolExecutor(4) as threads:
         lock = Watched(forks)
@@ -183,9 +177,7 @@ def test_a_fork_goes_before_all_that_wait_for_the_outbox(
         assert child_s_put(outbox, is_forked) == "taken"
 
 
-def test_an_outbox_in_use_for_too_long_at_a_fork_takes_nothing_in_the_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_outbox_in_use_for_too_long_at_a_fork_takes_nothing_in_the_child(tmp_path, monkeypatch):
     monkeypatch.setattr("rsnotify_client.outbox.LET_GO_SECONDS", 0.05)
     amid, is_forked = threading.Event(), threading.Event()
     with closing(OutboxFile(tmp_path / "outbox")) as outbox, ThreadPoolExecutor(1) as thread:
@@ -221,9 +213,7 @@ def fork() -> None:
     os.waitpid(child, 0)
 
 
-def test_whoever_fails_before_a_fork_keeps_no_other_from_being_told(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_whoever_fails_before_a_fork_keeps_no_other_from_being_told(caplog):
     faulty, *others = Member(fails=True), Member(), Member()
     fork()
     again = threading.Thread(target=fork, daemon=True)
@@ -235,14 +225,14 @@ def test_whoever_fails_before_a_fork_keeps_no_other_from_being_told(
     assert "no fork now" in caplog.text
 
 
-def test_a_child_goes_on_whoever_fails_after_its_fork() -> None:
+def test_a_child_goes_on_whoever_fails_after_its_fork():
     members = [Member(fails=True), Member(), Member()]
     if (child := os.fork()) == 0:
         os._exit(sum(each.told[-1:] == ["in the child"] for each in members))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
 
-def test_a_relay_with_connections_of_one_thread_ends_and_survives_a_fork(tmp_path: Path) -> None:
+def test_a_relay_with_connections_of_one_thread_ends_and_survives_a_fork(tmp_path):
     database = tmp_path / "app.db"
     with scripted_hub(accept) as (url, posted), closing(sqlite3.connect(database)) as connection:
         connection.executescript(Outbox.sql("sqlite"))
@@ -288,19 +278,17 @@ def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging
         yield database
 
 
-def test_a_fork_does_not_wait_for_a_database_that_does_not_answer(hanging: HangingDatabase) -> None:
+def test_a_fork_does_not_wait_for_a_database_that_does_not_answer(hanging):
     fork()
     assert hanging.asking.is_alive()
 
 
-def test_a_table_ends_without_a_database_that_does_not_answer(hanging: HangingDatabase) -> None:
+def test_a_table_ends_without_a_database_that_does_not_answer(hanging):
     hanging.table.close()
     assert hanging.asking.is_alive()
 
 
-def test_a_connection_of_another_thread_is_an_error_that_says_how_to_connect(
-    tmp_path: Path,
-) -> None:
+def test_a_connection_of_another_thread_is_an_error_that_says_how_to_connect(tmp_path):
     with scripted_hub(accept) as (url, posted), closing(sqlite3.connect(tmp_path / "db")) as own:
         own.executescript(Outbox.sql("sqlite"))
         Outbox().updated(own, "a", "1")

@@ -65,7 +65,7 @@ def told(hub: tuple[Publisher, list]) -> Iterator[Told]:
     engine.dispose()
 
 
-def test_what_a_session_commits_is_published_then_and_not_before(told: Told) -> None:
+def test_what_a_session_commits_is_published_then_and_not_before(told):
     paper = told.add("1")
     assert told.locs == []
     told.session.commit()
@@ -76,7 +76,7 @@ def test_what_a_session_commits_is_published_then_and_not_before(told: Told) -> 
     assert told.locs == ["1", "1", "2", "2"]  # the old address goes, too
 
 
-def test_what_a_session_rolls_back_is_not_published(told: Told) -> None:
+def test_what_a_session_rolls_back_is_not_published(told):
     told.add("1")
     told.session.rollback()
     told.add("2")
@@ -84,7 +84,7 @@ def test_what_a_session_rolls_back_is_not_published(told: Told) -> None:
     assert told.locs == ["2"]
 
 
-def test_a_savepoint_that_is_rolled_back_takes_its_changes_and_no_others(told: Told) -> None:
+def test_a_savepoint_that_is_rolled_back_takes_its_changes_and_no_others(told):
     told.add("before")
     with suppress(ZeroDivisionError), told.session.begin_nested():
         told.add("within")
@@ -98,7 +98,7 @@ def test_a_savepoint_that_is_rolled_back_takes_its_changes_and_no_others(told: T
     assert told.locs == ["before", "kept"]
 
 
-def test_a_committed_savepoint_goes_with_its_transaction(told: Told) -> None:
+def test_a_committed_savepoint_goes_with_its_transaction(told):
     with told.session.begin_nested():
         told.add("1")
     told.session.rollback()
@@ -106,9 +106,7 @@ def test_a_committed_savepoint_goes_with_its_transaction(told: Told) -> None:
     assert told.locs == []
 
 
-def test_a_change_that_finds_no_room_is_logged_and_its_commit_succeeds(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_change_that_finds_no_room_is_logged_and_its_commit_succeeds(caplog):
     class Note(Base):
         __tablename__ = "notes"
 
@@ -129,7 +127,7 @@ def test_a_change_that_finds_no_room_is_logged_and_its_commit_succeeds(
     engine.dispose()
 
 
-def test_flask_needs_an_address() -> None:
+def test_flask_needs_an_address():
     with pytest.raises(RuntimeError, match="set RSNOTIFY_URL"):
         RSNotify(Flask("app"))
 
@@ -159,14 +157,12 @@ WHERE = {"URL": "http://127.0.0.1:9", "TOKEN": "a"}
         (WHERE | {"ENABLED": 0}, "^RSNOTIFY_ENABLED is 0: must be True or False$"),
     ],
 )
-def test_flask_refuses_settings_with_which_changes_would_be_lost(
-    settings: dict[str, object], problem: str
-) -> None:
+def test_flask_refuses_settings_with_which_changes_would_be_lost(settings, problem):
     with pytest.raises(RuntimeError, match=problem):
         RSNotify(flask_with(**settings))
 
 
-def test_flask_can_be_switched_off() -> None:
+def test_flask_can_be_switched_off():
     app = Flask("app")
     app.config["RSNOTIFY_ENABLED"] = False
     rsnotify = RSNotify(app)
@@ -185,9 +181,7 @@ def flask_without_hub() -> Iterator[RSNotify]:
         yield rsnotify
 
 
-def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(caplog):
     with flask_without_hub() as rsnotify, caplog.at_level(logging.ERROR):
         for number in range(10_001):
             rsnotify.updated("a", str(number))
@@ -196,16 +190,14 @@ def test_a_flask_request_that_finds_no_room_logs_it_and_succeeds(
     assert "not published: Change(loc='10000'" in caplog.text
 
 
-def test_a_flask_request_after_the_end_of_the_publisher_logs_it_and_succeeds(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_flask_request_after_the_end_of_the_publisher_logs_it_and_succeeds(caplog):
     with flask_without_hub() as rsnotify, caplog.at_level(logging.ERROR):
         rsnotify.publisher.close()
         rsnotify.updated("a", "http://a/1")
     assert "not published: Change(loc='http://a/1'" in caplog.text
 
 
-def test_two_first_requests_of_django_at_once_share_a_publisher() -> None:
+def test_two_first_requests_of_django_at_once_share_a_publisher():
     program = (
         "import threading\n"
         "from django.conf import settings\n"
@@ -294,7 +286,7 @@ CHECKED = (
 )
 
 
-def test_the_check_of_django_names_all_that_is_wrong() -> None:
+def test_the_check_of_django_names_all_that_is_wrong():
     program = f"""
 for settings.RSNOTIFY in {[each for each, _ in CHECKED]!r}:
     print(json.dumps([each.msg for each in run_checks()]))
@@ -303,14 +295,14 @@ for settings.RSNOTIFY in {[each for each, _ in CHECKED]!r}:
     assert list(zip([each for each, _ in CHECKED], said, strict=True)) == list(CHECKED)
 
 
-def test_the_check_of_django_hints_at_the_mend_in_a_sentence() -> None:
+def test_the_check_of_django_hints_at_the_mend_in_a_sentence():
     program = "print(*(each.hint for each in run_checks() if 'RSNOTIFY' in each.msg), sep='\\n')"
     hint = 'Set it, or set "ENABLED": False if nothing is to be published'
     assert in_django(program, OUTBOX="database") == [hint]
 
 
 @pytest.mark.parametrize("outbox", [None, "database"])
-def test_django_can_be_switched_off(outbox: str | None) -> None:
+def test_django_can_be_switched_off(outbox):
     assert in_django(USE, ENABLED=False, OUTBOX=outbox) == ["1"]
 
 
@@ -324,7 +316,7 @@ for call in (lambda: publish_model(Paper, "http://a"), lambda: publish("http://a
 """
 
 
-def test_a_name_that_no_set_can_have_is_refused_where_it_is_written() -> None:
+def test_a_name_that_no_set_can_have_is_refused_where_it_is_written():
     told = in_django(WRONG_NAME, URL="http://127.0.0.1:9")
     assert len(told) == 2
     assert all("is not a valid name for a set" in line for line in told)
@@ -340,15 +332,13 @@ def test_a_name_that_no_set_can_have_is_refused_where_it_is_written() -> None:
         ({"URL": "http://127.0.0.1:9"}, NEEDS.format("TOKEN")),
     ],
 )
-def test_django_publishes_nothing_with_settings_that_cannot_be_meant(
-    settings: dict[str, str], problem: str
-) -> None:
+def test_django_publishes_nothing_with_settings_that_cannot_be_meant(settings, problem):
     assert in_django(TRY.format('publish("a", Change("http://a/1", "updated"))'), **settings) == [
         problem
     ]
 
 
-def test_the_start_of_django_refuses_an_outbox_that_can_be_nowhere() -> None:
+def test_the_start_of_django_refuses_an_outbox_that_can_be_nowhere():
     problem = says("OUTBOX", "is '/nope/o.db': its directory must exist")
     assert in_django(TRY.format("start()"), **WHERE, OUTBOX="/nope/o.db") == [problem]
 
@@ -363,7 +353,7 @@ except ImproperlyConfigured as error:
 
 
 @pytest.mark.parametrize("within", ["with atomic():", "if True:"])
-def test_a_commit_of_django_succeeds_whose_outbox_fails_and_says_what_is_lost(within: str) -> None:
+def test_a_commit_of_django_succeeds_whose_outbox_fails_and_says_what_is_lost(within):
     publishing = f'{within}\n    publish("a", Change("http://a/1", "updated"))\nprint("committed")'
     out, errors = run_django(publishing, WHERE | {"OUTBOX": "/nope/o.db"})
     assert out == "committed\n", errors
@@ -372,7 +362,7 @@ def test_a_commit_of_django_succeeds_whose_outbox_fails_and_says_what_is_lost(wi
     assert "Traceback" not in errors
 
 
-def test_django_says_how_to_create_the_table_that_is_missing() -> None:
+def test_django_says_how_to_create_the_table_that_is_missing():
     publishing = 'publish("a", Change("http://a/1", "updated"))'
     _, errors = run_django(publishing, {"OUTBOX": "database"})
     assert 'OperationalError: no such table: rsnotify_outbox\nAdd "rsnotify_client' in errors
@@ -387,7 +377,7 @@ def test_django_says_how_to_create_the_table_that_is_missing() -> None:
         (None, "http://a/1", NEEDS.format("BASE_URL")),
     ],
 )
-def test_the_address_of_a_django_model_may_be_whole(base: str | None, path: str, loc: str) -> None:
+def test_the_address_of_a_django_model_may_be_whole(base, path, loc):
     class_ = f"Paper.get_absolute_url = lambda self: {path!r}\n"
     saving = "post_save.send(Paper, instance=Paper(), created=True, using='default', raw=False)"
     print_it = "import rsnotify_client.integrations.django as ours\n"

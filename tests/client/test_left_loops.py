@@ -9,7 +9,6 @@ import pytest
 
 from rsnotify.resourcesync.change import Position
 from rsnotify_client import FileCursor, Publisher, SqliteCursor
-from tests.client.hubs import HubProcess
 from tests.support.running import TOKEN, clean_environment
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,9 +35,7 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(("page", "name"), [("following", "follow"), ("client", "follow_sets")])
-def test_the_loop_of_the_docs_may_be_left(
-    real_hub: HubProcess, tmp_path: Path, page: str, name: str, end: str
-) -> None:
+def test_the_loop_of_the_docs_may_be_left(real_hub, tmp_path, page, name, end):
     for set_name in ("dataset1", "dataset2"):
         real_hub.add_set(set_name)
         SqliteCursor(tmp_path / "cursors.db", set_name).save(Position(0))

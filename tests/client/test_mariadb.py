@@ -1,10 +1,9 @@
 """An outbox in MariaDB, the server itself: its table, its relays and whole stories."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.client.hubs import HubProcess
 from tests.soak import databases
 from tests.support import mariadb
 from tests.support.applications import Story
@@ -17,15 +16,13 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("proof", databases.PROOFS, ids=lambda proof: proof.__name__)
-def test_an_outbox_in_mariadb_is_published(database: str, proof: Callable[[str], None]) -> None:
+def test_an_outbox_in_mariadb_is_published(database, proof):
     databases.prepare(database)
     proof(database)
 
 
 @pytest.mark.parametrize("orm", ["sqlalchemy", pytest.param("django", marks=pytest.mark.much)])
-def test_a_hub_holds_what_is_public_in_mariadb(
-    real_hub: HubProcess, database: str, orm: str
-) -> None:
+def test_a_hub_holds_what_is_public_in_mariadb(real_hub, database, orm):
     real_hub.add_set(orm)
     ended = Story(real_hub, orm, database, seed=24).run(300)
     assert ended.outcomes["committed"] > 100

@@ -29,7 +29,6 @@ from tests.client.hubs import accept, scripted_hub
 from tests.support.forward_proxy import ForwardProxy, forward_proxy
 from tests.support.redis_tls import AUTHORITY
 from tests.support.reference import installed
-from tests.support.running import RunningHub
 from tests.support.sources import CAPABILITIES, Source
 
 NAME = "source.example"
@@ -49,9 +48,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForwardProxy]:
         yield proxy
 
 
-async def test_a_source_behind_a_proxy_is_mirrored_and_audited(
-    proxy: ForwardProxy, tmp_path: Path
-) -> None:
+async def test_a_source_behind_a_proxy_is_mirrored_and_audited(proxy, tmp_path):
     async with Source() as source:
         source.url = only_the_proxy_knows(source.url)
         source.documents[CAPABILITIES] = source.capability_list("resourcelist", "changelist")
@@ -64,7 +61,7 @@ async def test_a_source_behind_a_proxy_is_mirrored_and_audited(
     assert f"GET {source.url}/a.txt HTTP/1.1" in proxy.seen
 
 
-def test_changes_are_published_through_a_proxy(proxy: ForwardProxy) -> None:
+def test_changes_are_published_through_a_proxy(proxy):
     with scripted_hub(accept) as (url, posted), Publisher(only_the_proxy_knows(url)) as publisher:
         publisher.updated("a", "1")
         publisher.flush(10)
@@ -84,9 +81,7 @@ def tls_of_server(certificate: Path = OF_LOCALHOST) -> ssl.SSLContext:
     return context
 
 
-async def test_tls_goes_through_the_proxy_without_being_read_there(
-    proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tls_goes_through_the_proxy_without_being_read_there(proxy, monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(OF_NAME))
     async with Source(tls_of_server(OF_NAME)) as source, Web() as web:
         source.documents["/x"] = b"found"
@@ -101,16 +96,14 @@ async def test_tls_goes_through_the_proxy_without_being_read_there(
     assert tunnels == [["CONNECT", f"{NAME}:{port}"], ["CONNECT", f"other.example:{port}"]]
 
 
-async def test_an_authority_may_be_named_as_requests_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_authority_may_be_named_as_requests_does(monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(AUTHORITY))
     async with Source(tls_of_server()) as source, Web() as web:
         source.documents["/x"] = b"found"
         assert (await web.page(f"{source.url}/x")).body == b"found"
 
 
-async def test_a_proxy_that_refuses_the_password_is_named_without_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_proxy_that_refuses_the_password_is_named_without_it(monkeypatch):
     with forward_proxy(password="right") as proxy:
         network = Network.of({"ALL_PROXY": f"http://user:wr0ng@127.0.0.1:{proxy.port}"})
         async with Web(network=network) as web:
@@ -123,7 +116,7 @@ async def test_a_proxy_that_refuses_the_password_is_named_without_it(
     assert page.status == 407
 
 
-async def test_a_proxy_that_is_not_there_is_named(unused_tcp_port: int) -> None:
+async def test_a_proxy_that_is_not_there_is_named(unused_tcp_port):
     network = Network.of({"ALL_PROXY": f"http://user:secret@127.0.0.1:{unused_tcp_port}"})
     async with Web(network=network) as web:
         for scheme in ("http", "https"):
@@ -133,7 +126,7 @@ async def test_a_proxy_that_is_not_there_is_named(unused_tcp_port: int) -> None:
             assert str(failed.value) == f"{scheme}://{NAME}/ cannot be reached: {why}"
 
 
-async def test_a_socks_proxy_looks_up_the_name() -> None:
+async def test_a_socks_proxy_looks_up_the_name():
     with forward_proxy({NAME: "127.0.0.1"}) as proxy:
         async with Source() as source:
             source.documents["/x"] = b"found"
@@ -158,7 +151,7 @@ def shown(
     return Credentials(network or Network(), token, first).headers(url)
 
 
-def test_a_token_is_shown_to_its_own_origin_only() -> None:
+def test_a_token_is_shown_to_its_own_origin_only():
     assert shown(OWN, token="t") == {"Authorization": "Bearer t"}
     assert shown("https://own.example:443/b", token="t") == {"Authorization": "Bearer t"}
     for other in (
@@ -170,7 +163,7 @@ def test_a_token_is_shown_to_its_own_origin_only() -> None:
         assert shown(other, token="t") == {}
 
 
-def test_user_and_password_of_an_address_are_for_its_whole_origin() -> None:
+def test_user_and_password_of_an_address_are_for_its_whole_origin():
     first = "https://me:p%40ss@own.example/a"
     assert shown("https://own.example/b", first=first) == {"Authorization": basic("me:p@ss")}
     assert shown(OTHER, first=first) == {}
@@ -190,7 +183,7 @@ def netrc(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_netrc_counts_for_the_hosts_that_it_names_and_never_before_a_token(netrc: str) -> None:
+def test_a_netrc_counts_for_the_hosts_that_it_names_and_never_before_a_token(netrc):
     network = Network(netrc=netrc)
     assert shown(OWN, network) == {"Authorization": basic("me:of-own")}
     assert shown(OTHER, network) == {"Authorization": basic("me:of-other")}
@@ -201,16 +194,14 @@ def test_a_netrc_counts_for_the_hosts_that_it_names_and_never_before_a_token(net
     assert given == {"Authorization": basic("you:here")}
 
 
-def test_a_netrc_that_cannot_be_read_is_named_and_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_netrc_that_cannot_be_read_is_named_and_left_out(tmp_path, caplog):
     path = tmp_path / "netrc"
     path.write_text("machine own.example secret")
     assert shown(OWN, Network(netrc=str(path))) == {}
     assert f"{path} is left out" in caplog.text
 
 
-def test_a_header_is_for_the_first_origin_or_for_the_host_that_it_names() -> None:
+def test_a_header_is_for_the_first_origin_or_for_the_host_that_it_names():
     headers = (parse_header("X-Key: a b"), parse_header("other.example X-Key: c"))
     network = Network(headers=headers)
     assert shown(OWN, network) == {"X-Key": "a b"}
@@ -223,13 +214,13 @@ def test_a_header_is_for_the_first_origin_or_for_the_host_that_it_names() -> Non
 @pytest.mark.parametrize(
     "wrong", ["X-Key", "X-Key:", "X Y Key: b", "X-Key: s3cret\r\nA: b", "Host: a", "range: a"]
 )
-def test_a_header_that_cannot_be_sent_is_refused_without_its_value(wrong: str) -> None:
+def test_a_header_that_cannot_be_sent_is_refused_without_its_value(wrong):
     with pytest.raises(InvalidSettings) as refused:
         parse_header(wrong)
     assert "s3cret" not in refused.value.problems[0]
 
 
-def test_cookies_go_to_the_hosts_of_their_file(tmp_path: Path) -> None:
+def test_cookies_go_to_the_hosts_of_their_file(tmp_path):
     jar = tmp_path / "cookies.txt"
     jar.write_text(
         "# Netscape HTTP Cookie File\n"
@@ -247,7 +238,7 @@ def test_cookies_go_to_the_hosts_of_their_file(tmp_path: Path) -> None:
     assert "no file of cookies" in refused.value.problems[0]
 
 
-async def test_a_redirect_to_another_host_shows_nothing_of_the_first() -> None:
+async def test_a_redirect_to_another_host_shows_nothing_of_the_first():
     async with Source() as source, Source() as other:
         there = other.url.replace("127.0.0.1", "localhost") + "/there"
         source.answer("/moved", status=302, headers={"Location": there})
@@ -263,7 +254,7 @@ async def test_a_redirect_to_another_host_shows_nothing_of_the_first() -> None:
         assert not {"Authorization", "X-Key"} & headers.keys()
 
 
-async def test_everyone_is_told_who_asks() -> None:
+async def test_everyone_is_told_who_asks():
     network = Network.of({"RSNOTIFY_CONTACT": "mailto:it@example.org"})
     async with Source() as source, Web(network=network) as web:
         await web.page(f"{source.url}/x")
@@ -271,7 +262,7 @@ async def test_everyone_is_told_who_asks() -> None:
     assert agent == f"rsnotify/{__version__} (mailto:it@example.org)"
 
 
-def test_no_error_shows_the_password_of_an_address_but_that_of_an_example() -> None:
+def test_no_error_shows_the_password_of_an_address_but_that_of_an_example():
     advice = "give them as in https://user:password@example.org/"
     said = f"https://me:p@a.example/x?access_token=b fails; http://you@b/ too; {advice}"
     shown = f"https://a.example/x?access_token=… fails; http://b/ too; {advice}"
@@ -292,15 +283,13 @@ def test_no_error_shows_the_password_of_an_address_but_that_of_an_example() -> N
         ({"RSNOTIFY_CLIENT_KEY": "a.pem"}, "KEY is set without RSNOTIFY_CLIENT_CERTIFICATE"),
     ],
 )
-def test_a_certificate_that_cannot_be_read_or_is_misspelt_is_named(
-    environment: dict[str, str], words: str
-) -> None:
+def test_a_certificate_that_cannot_be_read_or_is_misspelt_is_named(environment, words):
     with pytest.raises(InvalidSettings) as refused:
         Network.of(environment).tls()
     assert words in refused.value.problems[0]
 
 
-async def test_a_client_certificate_is_shown_to_who_asks_for_one() -> None:
+async def test_a_client_certificate_is_shown_to_who_asks_for_one():
     demanding = tls_of_server()
     demanding.verify_mode = ssl.CERT_REQUIRED
     demanding.load_verify_locations(AUTHORITY)
@@ -325,9 +314,7 @@ async def payloads_of(web: Web, url: str, count: int = 1) -> list[bytes | str]:
 
 @pytest.mark.parametrize("scheme", ["ws", "http"])
 @pytest.mark.parametrize("way", ["http", "socks"])
-async def test_a_channel_is_followed_through_a_proxy(
-    hub: RunningHub, scheme: str, way: str
-) -> None:
+async def test_a_channel_is_followed_through_a_proxy(hub, scheme, way):
     with forward_proxy({NAME: "127.0.0.1"}, None if way == "socks" else "p:w") as proxy:
         by = proxy.socks_url if way == "socks" else f"http://user:p%3Aw@127.0.0.1:{proxy.port}"
         url = f"{scheme}://{NAME}:{hub.port}/channels/dataset1/change_notification_channel"
@@ -344,7 +331,7 @@ async def test_a_channel_is_followed_through_a_proxy(
 
 
 @pytest.mark.parametrize("scheme", ["ws", "wss", "http"])
-async def test_a_channel_says_what_is_wrong_with_the_proxy(scheme: str) -> None:
+async def test_a_channel_says_what_is_wrong_with_the_proxy(scheme):
     with forward_proxy(password="right") as proxy:
         network = Network.of({"ALL_PROXY": f"http://user:wr0ng@127.0.0.1:{proxy.port}"})
         async with Web(network=network) as web:
@@ -354,7 +341,7 @@ async def test_a_channel_says_what_is_wrong_with_the_proxy(scheme: str) -> None:
     assert "407" in str(failed.value) or "wants a user and a password" in str(failed.value)
 
 
-async def test_a_channel_that_moves_to_another_host_takes_nothing_secret_along() -> None:
+async def test_a_channel_that_moves_to_another_host_takes_nothing_secret_along():
     """As `process_redirect` of websockets, which this overrides, would not do for all headers."""
     async with Source() as source, Source() as other:
 
@@ -393,13 +380,11 @@ async def test_a_channel_that_moves_to_another_host_takes_nothing_secret_along()
         ('Digest realm="x", nonce="y"', "it asks for Digest, which"),
     ],
 )
-def test_the_advice_after_a_401_follows_what_was_asked_for(
-    challenge: str | None, words: str
-) -> None:
+def test_the_advice_after_a_401_follows_what_was_asked_for(challenge, words):
     assert words in refused(OWN, 401, challenge=challenge).detail
 
 
-async def test_lists_to_compare_are_fetched_through_a_proxy(proxy: ForwardProxy) -> None:
+async def test_lists_to_compare_are_fetched_through_a_proxy(proxy):
     async with Source() as source:
         source.add("a.txt", b"a")
         source.list_resources()
@@ -413,7 +398,7 @@ async def test_lists_to_compare_are_fetched_through_a_proxy(proxy: ForwardProxy)
 # Options of mirror and audit ----------------------------------------------------------------------
 
 
-def test_every_option_of_resync_sync_has_a_counterpart() -> None:
+def test_every_option_of_resync_sync_has_a_counterpart():
     said = subprocess.run([installed(), "--help"], capture_output=True, text=True, check=True)
     options = set(re.findall(r"(?<=\s)--[a-z-]+", said.stdout.partition("options:")[2]))
     page = (Path(__file__).parents[2] / "docs" / "resync.md").read_text()
@@ -423,7 +408,7 @@ def test_every_option_of_resync_sync_has_a_counterpart() -> None:
     assert not missing
 
 
-def test_so_many_requests_a_second_and_no_more() -> None:
+def test_so_many_requests_a_second_and_no_more():
     now = 100.0
     pace = Pace(4, lambda: now)
     assert [pace.turn() for _ in range(3)] == [0.0, 0.25, 0.5]
@@ -441,7 +426,7 @@ async def rsnotify(*words: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path) -> None:
+async def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
     copy = tmp_path / "copy"
     async with Source() as source:
         source.add("a.txt", b"a")
@@ -468,7 +453,7 @@ async def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path
         assert status == 1
 
 
-async def test_headers_and_cookies_are_sent_and_each_request_is_logged(tmp_path: Path) -> None:
+async def test_headers_and_cookies_are_sent_and_each_request_is_logged(tmp_path):
     log, jar, copy = (tmp_path / name for name in ("log", "cookies.txt", "copy"))
     jar.write_text("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\ta\tb\n")
     async with Source() as source:
@@ -489,7 +474,7 @@ async def test_headers_and_cookies_are_sent_and_each_request_is_logged(tmp_path:
     assert "answered 200" in shown
 
 
-async def test_a_wrong_header_ends_a_command_with_what_is_right(tmp_path: Path) -> None:
+async def test_a_wrong_header_ends_a_command_with_what_is_right(tmp_path):
     words = ["mirror", "http://a.example/", str(tmp_path / "copy"), "--header", "X"]
     status, _, said = await rsnotify(*words)
     assert status == 2

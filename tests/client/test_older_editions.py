@@ -1,7 +1,6 @@
 """Sources as they were before 1.0, and topics at a Source's own address: followed and mirrored."""
 
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
 from tests.client.test_follow import read
 from tests.mirror.test_mirror import files, once
-from tests.support.running import RunningHub
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
 
 DAY = "2012-10-31T{:02}:00:00Z".format
@@ -63,14 +61,14 @@ def old_source(source: Source) -> Source:
     return source
 
 
-async def test_a_draft_of_2013_is_mirrored_and_audited(old_source: Source, tmp_path: Path) -> None:
+async def test_a_draft_of_2013_is_mirrored_and_audited(old_source, tmp_path):
     ran = await once(old_source, tmp_path)
     assert ran.is_whole, ran.problems()
     assert files(tmp_path) == {"a": b"newest", "b": b"as listed", "c": b"created"}
     assert (await audit(old_source.url + CAPABILITIES, tmp_path)).is_in_sync
 
 
-async def test_a_draft_of_2013_is_followed_in_the_order_of_its_changes(old_source: Source) -> None:
+async def test_a_draft_of_2013_is_followed_in_the_order_of_its_changes(old_source):
     for address in (CAPABILITIES, "/changelist.xml"):
         found = await read(old_source.url + address, 4, after=DAY(2))
         assert [name for _, name in found] == ["a", "c", "a", "d"]
@@ -78,7 +76,7 @@ async def test_a_draft_of_2013_is_followed_in_the_order_of_its_changes(old_sourc
 
 
 @pytest.mark.parametrize("sets", [1, 2])
-async def test_an_index_of_capability_lists_leads_to_them(source: Source, sets: int) -> None:
+async def test_an_index_of_capability_lists_leads_to_them(source, sets):
     lists = tuple(f"list{number}.xml" for number in range(sets))
     entries = tuple(Entry(source.loc(name)) for name in lists)
     source.documents["/index.xml"] = render_document(
@@ -99,8 +97,8 @@ async def test_an_index_of_capability_lists_leads_to_them(source: Source, sets: 
     ("start", "is_in_head"), [("/news", True), ("/news", False), (CAPABILITIES, True)]
 )
 async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
-    hub: RunningHub, source: Source, start: str, is_in_head: bool
-) -> None:
+    hub, source, start, is_in_head
+):
     topic = source.loc("news")
     status, _ = await hub.ask("PATCH", "/api/sets/dataset1", json={"topic": topic})
     assert status < 300

@@ -114,11 +114,7 @@ async def found_by_resync(command: Path, site: Site, *options: str) -> str:
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 60)
-async def test_the_well_known_address_may_be_a_redirect(
-    listed: RunningHub,
-    site: Site,
-    resync: Path,
-) -> None:
+async def test_the_well_known_address_may_be_a_redirect(listed, site, resync):
     (inside,) = section("Redirect the well-known address")
     with site.served(listed.url, inside):
         await site.is_up()
@@ -127,11 +123,7 @@ async def test_the_well_known_address_may_be_a_redirect(
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 60)
-async def test_site_and_hub_may_share_a_host(
-    tmp_path: Path,
-    site: Site,
-    resync: Path,
-) -> None:
+async def test_site_and_hub_may_share_a_host(tmp_path, site, resync):
     inside, outside = section("One host behind nginx")
     settings = {"public_url": site.url, "trusted_proxies": "127.0.0.1"}
     async with RunningHub(tmp_path / "data", **settings) as hub:
@@ -161,7 +153,7 @@ async def _follows_through(site: Site, hub: RunningHub) -> None:
         await events.content.readuntil(told)
 
 
-async def test_a_page_may_link_the_capability_list(listed: RunningHub, site: Site) -> None:
+async def test_a_page_may_link_the_capability_list(listed, site):
     html, header = section("A link in your pages")
     with site.served(listed.url):
         await site.is_up()
@@ -173,7 +165,7 @@ async def test_a_page_may_link_the_capability_list(listed: RunningHub, site: Sit
         assert await found_by_client(site.url) == f"{listed.url}/dataset1/capabilitylist.xml"
 
 
-async def test_robots_may_name_the_resource_list(listed: RunningHub, site: Site) -> None:
+async def test_robots_may_name_the_resource_list(listed, site):
     (robots,) = section("robots.txt")
     site.write("robots.txt", robots.replace(HUB, listed.url))
     with site.served(listed.url):
@@ -181,7 +173,7 @@ async def test_robots_may_name_the_resource_list(listed: RunningHub, site: Site)
         assert await found_by_client(site.url) == f"{listed.url}/dataset1/capabilitylist.xml"
 
 
-async def test_without_any_of_these_nothing_is_found(listed: RunningHub, site: Site) -> None:
+async def test_without_any_of_these_nothing_is_found(listed, site):
     with site.served(listed.url):
         await site.is_up()
         with pytest.raises(Rejected, match="leads to no ResourceSync document"):
@@ -189,11 +181,7 @@ async def test_without_any_of_these_nothing_is_found(listed: RunningHub, site: S
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 60)
-async def test_a_set_may_name_its_sockets_first(
-    listed: RunningHub,
-    site: Site,
-    resync: Path,
-) -> None:
+async def test_a_set_may_name_its_sockets_first(listed, site, resync):
     status, _ = await listed.ask("PATCH", "/api/sets/dataset1", json={"sockets_first": True})
     assert status == 200
     async with Web() as web:

@@ -1,7 +1,6 @@
 """Lists in pages, joined by `rel="next"`, are read to the last page, or are not whole."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -71,7 +70,7 @@ def second_page(source: Source, **answer: object) -> None:
     source.handlers["/resourcelist.xml"] = page
 
 
-async def test_a_mirror_and_a_follower_read_changes_on_all_pages(paged: Source, copy: Path) -> None:
+async def test_a_mirror_and_a_follower_read_changes_on_all_pages(paged, copy):
     await once(paged, copy)
     for name in "abcde":
         paged.change(f"{name}.txt", f"second {name}".encode())
@@ -98,8 +97,8 @@ async def test_a_mirror_and_a_follower_read_changes_on_all_pages(paged: Source, 
     ],
 )
 async def test_a_list_with_a_page_that_cannot_be_read_deletes_nothing_and_is_not_whole(
-    paged: Source, copy: Path, answer: dict[str, object], said: str
-) -> None:
+    paged, copy, answer, said
+):
     await once(paged, copy)
     paged.add("new.txt", b"first")
     del paged.resources["/g.txt"]
@@ -121,9 +120,7 @@ def forget_cursor(source: Source) -> None:
     source.list_changes()
 
 
-async def test_a_page_that_is_not_served_now_is_asked_for_again_and_no_other(
-    paged: Source, copy: Path
-) -> None:
+async def test_a_page_that_is_not_served_now_is_asked_for_again_and_no_other(paged, copy):
     whole, answers = paged.handlers["/resourcelist.xml"], iter([503])
 
     async def page(request: web.Request) -> web.StreamResponse:
@@ -137,7 +134,7 @@ async def test_a_page_that_is_not_served_now_is_asked_for_again_and_no_other(
     assert paged.asked["/resourcelist.xml"] == 4 + 1
 
 
-async def test_pages_that_go_in_a_circle_end(paged: Source, copy: Path) -> None:
+async def test_pages_that_go_in_a_circle_end(paged, copy):
     links = (Link("next", paged.loc("resourcelist.xml")),)
     second_page(paged, body=rendered("resourcelist", [], links=links), content_type="text/xml")
     ran = await once(paged, copy)
@@ -146,9 +143,7 @@ async def test_pages_that_go_in_a_circle_end(paged: Source, copy: Path) -> None:
     assert sorted(files(copy)) == ["a.txt", "b.txt"]
 
 
-async def test_pages_without_end_end(
-    paged: Source, copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pages_without_end_end(paged, copy, monkeypatch):
     monkeypatch.setattr(documents, "MAX_PAGES", 4)
     assert (await once(paged, copy)).is_whole  # it has four
     paged.add("h.txt", b"first")
@@ -171,7 +166,7 @@ async def test_pages_without_end_end(
         ("https://a.org/list", "https://[x", False),
     ],
 )
-def test_the_next_page_is_at_the_same_host(url: str, named: str, follows: bool) -> None:
+def test_the_next_page_is_at_the_same_host(url, named, follows):
     if follows:
         assert next_after(["https://a.org/list"], url, named).startswith("http")
     else:
@@ -180,9 +175,7 @@ def test_the_next_page_is_at_the_same_host(url: str, named: str, follows: bool) 
 
 
 @pytest.mark.parametrize("place", ["{.url}/new.xml", "file"])
-async def test_what_changed_between_lists_in_pages_is_told(
-    source: Source, tmp_path: Path, place: str
-) -> None:
+async def test_what_changed_between_lists_in_pages_is_told(source, tmp_path, place):
     def both(names: str) -> list[Entry]:
         return [Entry(source.loc(each)) for each in names]
 

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -146,12 +146,7 @@ GONE = [("deleted", "one")]
         ),
     ],
 )
-def test_an_address_that_is_public_no_more_is_published_as_deleted(
-    papers: Papers,
-    database: Path,
-    act: Callable[[Papers], None],
-    expected: list[tuple[str, str]],
-) -> None:
+def test_an_address_that_is_public_no_more_is_published_as_deleted(papers, database, act, expected):
     with papers.transaction():
         papers.add("one")
     assert told(database) == [("created", "one")]
@@ -160,9 +155,7 @@ def test_an_address_that_is_public_no_more_is_published_as_deleted(
     assert told(database) == expected
 
 
-def test_a_draft_is_published_when_it_becomes_public_and_not_before(
-    papers: Papers, database: Path
-) -> None:
+def test_a_draft_is_published_when_it_becomes_public_and_not_before(papers, database):
     with papers.transaction():
         papers.add("one", is_public=False)
         papers.add(None)
@@ -177,7 +170,7 @@ def test_a_draft_is_published_when_it_becomes_public_and_not_before(
     assert told(database) == [("created", "one"), ("created", "three")]
 
 
-def test_a_rename_that_is_rolled_back_is_not_published(papers: Papers, database: Path) -> None:
+def test_a_rename_that_is_rolled_back_is_not_published(papers, database):
     with papers.transaction():
         papers.add("one")
     told(database)
@@ -187,9 +180,7 @@ def test_a_rename_that_is_rolled_back_is_not_published(papers: Papers, database:
     assert told(database) == []
 
 
-def test_after_a_savepoint_that_is_rolled_back_the_address_is_the_one_of_before(
-    papers: Papers, database: Path
-) -> None:
+def test_after_a_savepoint_that_is_rolled_back_the_address_is_the_one_of_before(papers, database):
     with papers.transaction():
         papers.add("one")
         with suppress(ZeroDivisionError), papers.savepoint():
@@ -199,9 +190,7 @@ def test_after_a_savepoint_that_is_rolled_back_the_address_is_the_one_of_before(
     assert told(database) == [("created", "one"), ("deleted", "one"), ("created", "three")]
 
 
-def test_what_was_written_past_the_orm_is_seen_with_the_next_write(
-    papers: Papers, database: Path
-) -> None:
+def test_what_was_written_past_the_orm_is_seen_with_the_next_write(papers, database):
     """The row counts, not what the object remembers of it."""
     with papers.transaction():
         papers.add("one")
@@ -213,7 +202,7 @@ def test_what_was_written_past_the_orm_is_seen_with_the_next_write(
     assert told(database) == [("deleted", "two")]
 
 
-def test_objects_of_one_flush_may_hand_an_address_on(database: Path) -> None:
+def test_objects_of_one_flush_may_hand_an_address_on(database):
     engine = create_engine(f"sqlite:///{database}")
     with Session(engine) as session, session.begin():
         session.add_all([Paper(id=1, slug="one"), Paper(id=2, slug="two")])
@@ -226,7 +215,7 @@ def test_objects_of_one_flush_may_hand_an_address_on(database: Path) -> None:
     assert told(database) == [("deleted", "two"), ("updated", "one")]
 
 
-def test_a_session_that_forgot_its_object_finds_the_old_address(database: Path) -> None:
+def test_a_session_that_forgot_its_object_finds_the_old_address(database):
     engine = create_engine(f"sqlite:///{database}")
     with Session(engine) as session:
         session.add(paper := Paper(slug="one"))
@@ -237,7 +226,7 @@ def test_a_session_that_forgot_its_object_finds_the_old_address(database: Path) 
     assert told(database) == [("created", "one"), ("deleted", "one"), ("created", "two")]
 
 
-def test_an_object_of_an_older_row_publishes_what_the_database_has_of_it(database: Path) -> None:
+def test_an_object_of_an_older_row_publishes_what_the_database_has_of_it(database):
     engine = create_engine(f"sqlite:///{database}")
     with Session(engine, expire_on_commit=False) as session:
         session.add(paper := Paper(slug="one"))
@@ -253,9 +242,7 @@ def test_an_object_of_an_older_row_publishes_what_the_database_has_of_it(databas
     assert told(database) == []
 
 
-def test_an_object_of_djangos_saved_in_part_publishes_what_the_database_has_of_it(
-    database: Path,
-) -> None:
+def test_an_object_of_djangos_saved_in_part_publishes_what_the_database_has_of_it(database):
     use_in_django(f"sqlite:///{database}")
     paper = DjangoPaper.objects.create(slug="one")
     write_past_it(database)
@@ -277,7 +264,7 @@ def write_past_it(database: Path) -> None:
         Outbox().deleted(connection, "a", f"{ADDRESS}one")
 
 
-def test_a_rename_goes_to_a_publisher_after_the_commit(database: Path) -> None:
+def test_a_rename_goes_to_a_publisher_after_the_commit(database):
     class Base(DeclarativeBase):  # its own: stories create all tables of theirs in MariaDB
         pass
 
@@ -304,7 +291,7 @@ def test_a_rename_goes_to_a_publisher_after_the_commit(database: Path) -> None:
     assert names == [("created", "one"), *MOVED]
 
 
-def test_a_proxy_of_djangos_writes_the_same_papers(database: Path) -> None:
+def test_a_proxy_of_djangos_writes_the_same_papers(database):
     papers = OfDjango()
     use_in_django(f"sqlite:///{database}")
     papers.add("one")
@@ -344,9 +331,7 @@ def hand_on() -> int:
     ],
     ids=lambda each: getattr(each, "__name__", None),
 )
-def test_an_update_of_many_of_djangos_publishes_each_that_is_public(
-    database: Path, act: Callable[[], int], found: int, expected: list[tuple[str, str]]
-) -> None:
+def test_an_update_of_many_of_djangos_publishes_each_that_is_public(database, act, found, expected):
     use_in_django(f"sqlite:///{database}")
     papers = OfDjango()
     papers.add("one")
@@ -363,7 +348,7 @@ def test_an_update_of_many_of_djangos_publishes_each_that_is_public(
     assert told(database) == expected
 
 
-def test_an_update_of_what_is_not_published_is_refused() -> None:
+def test_an_update_of_what_is_not_published_is_refused():
     with pytest.raises(ValueError, match="Migration is not published: call publish_model"):
         update_published(MigrationRecorder.Migration.objects.all(), name="")
 
@@ -382,9 +367,7 @@ def test_an_update_of_what_is_not_published_is_refused() -> None:
         (["/a", "/b"], ["/b", "/a"], [("/b", "updated"), ("/a", "updated")]),
     ],
 )
-def test_what_happened_follows_from_the_addresses_before_and_now(
-    before: list[str], now: list[str], expected: list[tuple[str, str]]
-) -> None:
+def test_what_happened_follows_from_the_addresses_before_and_now(before, now, expected):
     assert steps(before, now) == expected
 
 
@@ -401,34 +384,34 @@ def published(**options: Any) -> PublishedModel:
         (timezone(timedelta(hours=1)), "2026-11-23T11:00:00Z"),
     ],
 )
-def test_a_time_without_a_zone_is_in_the_one_that_was_said(naive: Any, lastmod: str) -> None:
+def test_a_time_without_a_zone_is_in_the_one_that_was_said(naive, lastmod):
     model = published(fields=lambda _: {"lastmod": NOON}, naive=naive)
     assert model.change("http://a/1", "updated", None).lastmod == lastmod
 
 
-def test_a_time_without_a_zone_is_refused_by_model_and_field_and_the_mend() -> None:
+def test_a_time_without_a_zone_is_refused_by_model_and_field_and_the_mend():
     model = published(fields=lambda _: {"lastmod": NOON})
     with pytest.raises(ValueError, match=r'^Paper: lastmod is .*: say .* naive="utc"'):
         model.change("http://a/1", "updated", None)
 
 
-def test_a_time_with_a_zone_stays_what_it_is() -> None:
+def test_a_time_with_a_zone_stays_what_it_is():
     model = published(fields=lambda _: {"lastmod": NOON.replace(tzinfo=UTC)}, naive=None)
     assert model.change("http://a/1", "updated", None).lastmod == "2026-11-23T12:00:00Z"
 
 
 @pytest.mark.parametrize("address", ["", 5, b"http://a/1"])
-def test_an_address_that_is_none_is_refused_with_the_name_of_the_model(address: Any) -> None:
+def test_an_address_that_is_none_is_refused_with_the_name_of_the_model(address):
     with pytest.raises(ValueError, match=r"^Paper: the loc of publish_model gives "):
         published(loc=lambda _: address).address(None)
 
 
-def test_a_zone_that_is_none_is_refused_at_once() -> None:
+def test_a_zone_that_is_none_is_refused_at_once():
     with pytest.raises(ValueError, match=r'^naive is .*: give "utc"'):
         published(naive="local")
 
 
-def test_an_outbox_refuses_a_change_without_an_address() -> None:
+def test_an_outbox_refuses_a_change_without_an_address():
     with closing(sqlite3.connect(":memory:")) as connection:
         Outbox.create(connection)
         with pytest.raises(ValueError, match="loc is None"):
@@ -438,7 +421,7 @@ def test_an_outbox_refuses_a_change_without_an_address() -> None:
 # The table ----------------------------------------------------------------------------------------
 
 
-def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path: Path) -> None:
+def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path):
     use_in_django(f"sqlite:///{tmp_path / 'new.db'}")
     tables = connections["default"].introspection.table_names
     call_command("migrate", "rsnotify", verbosity=0)
@@ -448,7 +431,7 @@ def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path: Path) -> Non
     connections["default"].close()
 
 
-def test_the_check_of_django_misses_the_table(tmp_path: Path) -> None:
+def test_the_check_of_django_misses_the_table(tmp_path):
     use_in_django(f"sqlite:///{tmp_path / 'new.db'}")
     (found,) = [each for each in run_checks(databases=["default"]) if "rsnotify" in str(each.id)]
     assert found.msg == "DATABASES['default'] has no table rsnotify_outbox"
@@ -465,9 +448,7 @@ def test_the_check_of_django_misses_the_table(tmp_path: Path) -> None:
         ({"transaction_mode": "IMMEDIATE"}, False),
     ],
 )
-def test_the_check_of_django_names_sqlite_that_does_not_wait(
-    options: dict[str, str], is_named: bool, tmp_path: Path
-) -> None:
+def test_the_check_of_django_names_sqlite_that_does_not_wait(options, is_named, tmp_path):
     database = connections["default"].settings_dict
     with patch.dict(database, OPTIONS=options, NAME=str(tmp_path / "papers.db")):
         found = [each for each in run_checks() if each.id == "rsnotify.W001"]
@@ -476,7 +457,7 @@ def test_the_check_of_django_names_sqlite_that_does_not_wait(
     )
 
 
-def test_an_engine_a_session_and_a_driver_each_create_the_table(tmp_path: Path) -> None:
+def test_an_engine_a_session_and_a_driver_each_create_the_table(tmp_path):
     engine = create_engine(f"sqlite:///{tmp_path / 'new.db'}")
     Outbox.create(engine)
     with Session(engine) as session:
@@ -489,7 +470,7 @@ def test_an_engine_a_session_and_a_driver_each_create_the_table(tmp_path: Path) 
     assert told(tmp_path / "new.db") == [("created", "one")]
 
 
-def test_a_database_that_can_have_no_outbox_is_named() -> None:
+def test_a_database_that_can_have_no_outbox_is_named():
     class Connection:
         dialect = Mock()
 
@@ -502,7 +483,7 @@ def test_a_database_that_can_have_no_outbox_is_named() -> None:
     ("style", "statement"),
     [("qmark", "?, ?"), ("pyformat", "%s, %s"), ("numeric_dollar", "$1, $2")],
 )
-def test_each_driver_gets_its_own_marks(style: str, statement: str) -> None:
+def test_each_driver_gets_its_own_marks(style, statement):
     assert with_marks("?, ?", style) == statement
 
 
@@ -511,9 +492,7 @@ def test_each_driver_gets_its_own_marks(style: str, statement: str) -> None:
     [insert, lambda model: update(model).values(slug="two"), delete],
     ids=["insert", "update", "delete"],
 )
-def test_the_first_statement_that_passes_objects_by_is_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, statement: Callable[[Any], Any]
-) -> None:
+def test_the_first_statement_that_passes_objects_by_is_named(tmp_path, caplog, statement):
     class Base(DeclarativeBase):
         pass
 

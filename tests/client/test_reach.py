@@ -42,13 +42,13 @@ CASES = {
 
 
 @pytest.mark.parametrize(("own", "other"), CASES)
-def test_only_a_source_that_is_not_public_may_name_what_is_not(own: str, other: str) -> None:
+def test_only_a_source_that_is_not_public_may_name_what_is_not(own, other):
     reach = Reach("http://source.example/")
     assert reach.refusal("source.example", own) is None
     assert (reach.refusal("other.example", other) is None) == CASES[own, other]
 
 
-def test_a_source_whose_address_is_an_ip_is_known_before_it_is_asked() -> None:
+def test_a_source_whose_address_is_an_ip_is_known_before_it_is_asked():
     assert Reach("ws://127.0.0.1:80/x").refusal("a.example", "10.0.0.1") is None
     assert Reach(f"http://{PUBLIC}/").refusal("a.example", "10.0.0.1") is not None
 
@@ -66,9 +66,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return known
 
 
-async def test_a_public_source_gets_no_connection_to_a_private_address(
-    source: Source, names: dict[str, str]
-) -> None:
+async def test_a_public_source_gets_no_connection_to_a_private_address(source, names):
     """The Source seems to be public; what a name leads to is judged when it is connected to."""
     names["inside.example"] = "127.0.0.1"
     port = source.url.rpartition(":")[2]
@@ -80,9 +78,7 @@ async def test_a_public_source_gets_no_connection_to_a_private_address(
     assert source.asked["/a"] == 0
 
 
-async def test_a_redirect_leads_no_further_than_an_address_does(
-    source: Source, names: dict[str, str]
-) -> None:
+async def test_a_redirect_leads_no_further_than_an_address_does(source, names):
     names["source.example"] = "127.0.0.1"
     port = source.url.rpartition(":")[2]
 
@@ -116,9 +112,7 @@ def channel(source: Source) -> str:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "inside.example", "2130706433"])
-async def test_a_public_source_has_no_channel_at_a_private_address(
-    source: Source, channel: str, names: dict[str, str], host: str
-) -> None:
+async def test_a_public_source_has_no_channel_at_a_private_address(source, channel, names, host):
     names["inside.example"] = names["source.example"] = "127.0.0.1"
     url = f"ws://{host}:{channel}/channel"
     async with Web(url=f"http://{PUBLIC}/") as session:
@@ -130,9 +124,7 @@ async def test_a_public_source_has_no_channel_at_a_private_address(
         assert await spoken_to(session, url) == "a change"
 
 
-async def test_a_channel_at_several_addresses_is_asked_where_it_may_be(
-    channel: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_channel_at_several_addresses_is_asked_where_it_may_be(channel, monkeypatch):
     """They come from one resolution: a name that leads elsewhere the next time changes nothing."""
     found = [("169.254.169.254", 1), ("127.0.0.1", int(channel))]
     asked: list[object] = []
@@ -147,9 +139,7 @@ async def test_a_channel_at_several_addresses_is_asked_where_it_may_be(
     assert asked == ["many.example"]
 
 
-async def test_the_redirect_of_a_channel_leads_no_further_either(
-    source: Source, channel: str
-) -> None:
+async def test_the_redirect_of_a_channel_leads_no_further_either(source, channel):
     to = "/channel"
 
     async def away(_: web.Request) -> web.StreamResponse:
@@ -165,9 +155,7 @@ async def test_the_redirect_of_a_channel_leads_no_further_either(
             await spoken_to(session, f"ws://127.0.0.1:{channel}/away")
 
 
-async def test_a_channel_is_at_the_site_if_it_shall_be(
-    source: Source, channel: str, names: dict[str, str]
-) -> None:
+async def test_a_channel_is_at_the_site_if_it_shall_be(source, channel, names):
     names |= dict.fromkeys(["a.example", "b.a.example", "aa.example"], "127.0.0.1")
     async with Web(url=f"http://a.example:{channel}/", same_site=True) as session:
         for host in ("a.example", "b.a.example"):
@@ -178,7 +166,7 @@ async def test_a_channel_is_at_the_site_if_it_shall_be(
     assert source.asked["/channel"] == before
 
 
-async def test_behind_a_proxy_the_proxy_decides_where_a_channel_leads(channel: str) -> None:
+async def test_behind_a_proxy_the_proxy_decides_where_a_channel_leads(channel):
     with forward_proxy({"10.0.0.1": "127.0.0.1"}) as proxy:
         network = Network.of(proxy.environment())
         async with Web(url=f"http://{PUBLIC}/", network=network) as session:
@@ -187,8 +175,8 @@ async def test_behind_a_proxy_the_proxy_decides_where_a_channel_leads(channel: s
 
 @pytest.mark.parametrize("same_site", [False, True])
 async def test_a_mirror_asks_for_nothing_at_another_site_if_it_shall_not(
-    source: Source, tmp_path: Path, same_site: bool
-) -> None:
+    source, tmp_path, same_site
+):
     async with Source() as other:
         other.resources["/elsewhere"] = b"1"
         there = other.url.replace("127.0.0.1", "127.0.0.2") if same_site else other.url
@@ -229,7 +217,7 @@ class Ended(Answer):
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_a_redirect_that_ends_at_something_else_is_refused(name: str) -> None:
+def test_a_redirect_that_ends_at_something_else_is_refused(name):
     path, told, end, came, is_refused = ENDS[name]
     url = f"http://a.example{path}"
     to = f"http:{end}" if end.startswith("//") else f"http://a.example{end}"
@@ -243,9 +231,7 @@ def test_a_redirect_that_ends_at_something_else_is_refused(name: str) -> None:
     assert unlike(url, verified, Ended(to, came)) is None
 
 
-async def test_a_login_page_is_not_stored_in_the_place_of_a_resource(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_a_login_page_is_not_stored_in_the_place_of_a_resource(source, tmp_path):
     source.add("a", b"1")
     source.list_resources()
     listed = source.documents["/resourcelist.xml"]
@@ -289,18 +275,14 @@ async def pages(
 
 
 @pytest.mark.parametrize("has_length", [False, True])
-async def test_a_page_that_asks_for_a_password_is_not_stored_as_a_pdf(
-    source: Source, tmp_path: Path, has_length: bool
-) -> None:
+async def test_a_page_that_asks_for_a_password_is_not_stored_as_a_pdf(source, tmp_path, has_length):
     ran = await pages(source, ["a.pdf"], ASKS, tmp_path, has_length=has_length)
     assert (ran.is_whole, files(tmp_path)) == (False, {})
     assert "a.pdf is a page in HTML that asks for a password" in ran.problems()
 
 
 @pytest.mark.parametrize("has_length", [False, True])
-async def test_resources_that_are_all_the_same_login_page_are_said(
-    source: Source, tmp_path: Path, has_length: bool
-) -> None:
+async def test_resources_that_are_all_the_same_login_page_are_said(source, tmp_path, has_length):
     ran = await pages(source, ["a", "b", "c", "d"], ASKS, tmp_path, has_length=has_length)
     assert not ran.is_whole
     assert ran.problems().count("is the same page as") >= 2
@@ -308,15 +290,13 @@ async def test_resources_that_are_all_the_same_login_page_are_said(
 
 
 @pytest.mark.parametrize("page", [PAGE.format("text", "{}"), ASKS + "{}", "{}" * 1_000])
-async def test_pages_that_are_resources_are_stored(
-    source: Source, tmp_path: Path, page: str
-) -> None:
+async def test_pages_that_are_resources_are_stored(source, tmp_path, page):
     ran = await pages(source, ["a", "b", "c", "d"], page, tmp_path, has_length=True)
     assert ran.is_whole, ran.problems()
     assert len(files(tmp_path)) == 4
 
 
-def test_a_hostile_page_is_judged_at_once() -> None:
+def test_a_hostile_page_is_judged_at_once():
     began = time.process_time()
     for piece in (b"<input ", b"<input type=", b"value='", b'value="', b"value=", b"<html>"):
         LoginPages().problem("http://a.example/", b"<html>" + piece * (SMALL_BYTES // len(piece)))

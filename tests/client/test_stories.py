@@ -1,10 +1,7 @@
 """Applications, relay and hub are killed: the hub holds what the database says is public."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.client.hubs import HubProcess
 from tests.support.amount import amount
 from tests.support.applications import Story
 
@@ -12,9 +9,7 @@ STEPS = amount(100, much=300)
 
 
 @pytest.mark.parametrize("orm", ["sqlalchemy", "django"])
-def test_a_hub_holds_what_is_public_though_all_are_killed(
-    real_hub: HubProcess, tmp_path: Path, orm: str
-) -> None:
+def test_a_hub_holds_what_is_public_though_all_are_killed(real_hub, tmp_path, orm):
     real_hub.add_set(orm)
     ended = Story(real_hub, orm, f"sqlite:///{tmp_path / 'papers.db'}", seed=24).run(STEPS)
     assert ended.outcomes["committed"] > STEPS / 3

@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).parents[2] / "clients/python/examples"
 LIST = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>'
 
 
-def test_a_few_lines_publish_what_happened(real_hub: HubProcess, set_name: str) -> None:
+def test_a_few_lines_publish_what_happened(real_hub, set_name):
     with Publisher(real_hub.url, TOKEN) as publisher:
         publisher.created(set_name, "http://example.com/1", length=8876, type="text/html")
         publisher.updated(set_name, "http://example.com/1")
@@ -27,7 +27,7 @@ def test_a_few_lines_publish_what_happened(real_hub: HubProcess, set_name: str) 
     assert real_hub.told(set_name) == [("created", "1"), ("updated", "1"), ("deleted", "1")]
 
 
-def test_one_bad_change_of_many_is_refused_alone(real_hub: HubProcess, set_name: str) -> None:
+def test_one_bad_change_of_many_is_refused_alone(real_hub, set_name):
     refused: list[Any] = []
     with Publisher(real_hub.url, TOKEN, on_refused=refused.append) as publisher:
         for number in range(300):
@@ -38,9 +38,7 @@ def test_one_bad_change_of_many_is_refused_alone(real_hub: HubProcess, set_name:
     assert "loc is 'nonsense'" in refused[0].reason
 
 
-def test_the_command_publishes_what_changed_between_two_lists(
-    real_hub: HubProcess, set_name: str, tmp_path: Path
-) -> None:
+def test_the_command_publishes_what_changed_between_two_lists(real_hub, set_name, tmp_path):
     urls = {name: f"<url><loc>http://example.com/{name}</loc></url>" for name in "ab"}
     for name, content in (("old", urls["a"]), ("new", urls["b"])):
         (tmp_path / name).write_text(LIST.format(content))
@@ -79,9 +77,7 @@ def environment(hub: HubProcess, **more: str) -> dict[str, str]:
     return {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1"} | more
 
 
-def test_the_flask_example_publishes_what_an_earlier_process_left(
-    real_hub: HubProcess, set_name: str, tmp_path: Path
-) -> None:
+def test_the_flask_example_publishes_what_an_earlier_process_left(real_hub, set_name, tmp_path):
     outbox = str(tmp_path / "outbox")
     code = (
         "import os, sys; from rsnotify_client import Publisher; "
@@ -97,7 +93,7 @@ def test_the_flask_example_publishes_what_an_earlier_process_left(
     process.communicate()
 
 
-def test_the_flask_example_publishes(real_hub: HubProcess, tmp_path: Path) -> None:
+def test_the_flask_example_publishes(real_hub, tmp_path):
     before = len(real_hub.told())
     app = EXAMPLES / "flask/app.py"
     words = ("-m", "flask", "--app", str(app), "run", "--port", "0")
@@ -118,8 +114,8 @@ def test_the_flask_example_publishes(real_hub: HubProcess, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("outbox", ["", "outbox"])
 def test_workers_of_gunicorn_publish_all_once_though_they_end_one_after_another(
-    real_hub: HubProcess, tmp_path: Path, outbox: str
-) -> None:
+    real_hub, tmp_path, outbox
+):
     before = len(real_hub.told())
     seen = tmp_path / "seen"
     more = {"OUTBOX": str(tmp_path / outbox)} if outbox else {}
@@ -145,9 +141,7 @@ def gunicorn(folder: str, app: str, seen: Path, **environ: str) -> Any:
 
 
 @pytest.mark.parametrize("outbox", ["", "database"])
-def test_the_django_example_publishes_what_is_committed(
-    real_hub: HubProcess, tmp_path: Path, outbox: str
-) -> None:
+def test_the_django_example_publishes_what_is_committed(real_hub, tmp_path, outbox):
     before = len(real_hub.told())
     manage = str(EXAMPLES / "django/manage.py")
     database = tmp_path / "papers.db"
@@ -173,8 +167,8 @@ def test_the_django_example_publishes_what_is_committed(
 
 
 def test_the_relay_of_the_django_example_publishes_what_workers_of_gunicorn_commit(
-    real_hub: HubProcess, tmp_path: Path
-) -> None:
+    real_hub, tmp_path
+):
     before = len(real_hub.told())
     seen, database = tmp_path / "seen", str(tmp_path / "papers.db")
     environ = environment(real_hub, DATABASE=database, OUTBOX="database")
@@ -192,9 +186,7 @@ def test_the_relay_of_the_django_example_publishes_what_workers_of_gunicorn_comm
     assert len(set(seen.read_text().split())) >= 3
 
 
-def test_the_sqlalchemy_example_publishes_what_is_committed(
-    real_hub: HubProcess, tmp_path: Path
-) -> None:
+def test_the_sqlalchemy_example_publishes_what_is_committed(real_hub, tmp_path):
     before = len(real_hub.told())
     app = EXAMPLES / "sqlalchemy/app.py"
     process = python(str(app), str(tmp_path / "papers.db"), **environment(real_hub))
@@ -208,8 +200,8 @@ def test_the_sqlalchemy_example_publishes_what_is_committed(
 
 
 def test_workers_forked_from_a_process_that_made_the_publisher_each_publish(
-    real_hub: HubProcess, set_name: str, tmp_path: Path
-) -> None:
+    real_hub, set_name, tmp_path
+):
     program = (
         "import os, sys\n"
         "from rsnotify_client import Publisher\n"
@@ -236,7 +228,7 @@ def test_workers_forked_from_a_process_that_made_the_publisher_each_publish(
 
 @pytest.mark.much
 def test_three_followers_hold_the_journal_while_hub_and_applications_are_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(answer, "LONGEST_SECONDS", 0.5)
     assert kills(tmp_path, 2).endswith("three followers hold exactly the journal")

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,21 +94,19 @@ def world_of(seed: str) -> World:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("lists", COMBINATIONS, ids="+".join)
-async def test_every_combination_of_the_four_lists(
-    lists: tuple[str, ...], seed: int, tmp_path: Path
-) -> None:
+async def test_every_combination_of_the_four_lists(lists, seed, tmp_path):
     async with Source() as source:
         await tell(FourLists(source, world_of(f"{lists}{seed}"), lists), tmp_path / "copy")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_sources_that_others_write(kind: type[Kind], seed: int, tmp_path: Path) -> None:
+async def test_sources_that_others_write(kind, seed, tmp_path):
     async with Source() as source:
         await tell(kind(source, world_of(f"{kind}{seed}")), tmp_path / "copy")
 
 
-async def test_a_source_that_resync_builds(tmp_path: Path) -> None:
+async def test_a_source_that_resync_builds(tmp_path):
     (tmp_path / "source").mkdir()
     build = installed().with_name("resync-build")
     async with Source() as source:
@@ -157,9 +154,7 @@ async def is_not_fooled(kind: Kind, copy: Path) -> None:
 @pytest.mark.parametrize(
     "make", [PlainSitemap, lambda *words: FourLists(*words, ("resourcedump", "changedump"))]
 )
-async def test_the_commands_say_the_same(
-    make: Callable[[Source, World], Kind], tmp_path: Path
-) -> None:
+async def test_the_commands_say_the_same(make, tmp_path):
     async with Source() as source:
         kind = make(source, world_of("commands"))
         for _ in range(2):

@@ -87,9 +87,7 @@ async def has_heard(receiver: Receiver, locs: Iterable[str]) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("engine", "replicas"), [("redis", "1"), ("valkey", "0")])
-async def test_slots_that_move_while_publishing_lose_and_double_nothing(
-    tmp_path: Path, engine: str, replicas: str
-) -> None:
+async def test_slots_that_move_while_publishing_lose_and_double_nothing(tmp_path, engine, replicas):
     binary = await binary_of(engine)
     settings = {"replicas": replicas, "callback_private": "allow"}
     async with (
@@ -120,9 +118,7 @@ async def test_slots_that_move_while_publishing_lose_and_double_nothing(
 
 
 @pytest.mark.timeout(120)
-async def test_a_slot_half_moved_is_read_whole_and_written_when_all_is_there(
-    tmp_path: Path,
-) -> None:
+async def test_a_slot_half_moved_is_read_whole_and_written_when_all_is_there(tmp_path):
     async with cluster(tmp_path) as redis, hubs_on(redis, tmp_path, 1) as (hub,):
         await published(hub, ["a", "b"])
         slot = slot_of_set("dataset1")
@@ -152,9 +148,7 @@ async def hub_has_stored(hub: RunningHub, name: str) -> bool:
 
 
 @pytest.mark.timeout(120)
-async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_on(
-    tmp_path: Path,
-) -> None:
+async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_on(tmp_path):
     settings = {"callback_private": "allow"}
     async with (
         cluster(tmp_path) as redis,
@@ -192,7 +186,7 @@ async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_
 
 
 @pytest.mark.timeout(120)
-async def test_when_the_master_of_the_sets_records_fails_everything_goes_on(tmp_path: Path) -> None:
+async def test_when_the_master_of_the_sets_records_fails_everything_goes_on(tmp_path):
     async with (
         cluster(tmp_path) as redis,
         hubs_on(redis, tmp_path, 2) as (hub, other),
@@ -217,7 +211,7 @@ async def test_when_the_master_of_the_sets_records_fails_everything_goes_on(tmp_
 
 
 @pytest.mark.timeout(120)
-async def test_what_a_replica_had_not_got_is_put_back(tmp_path: Path) -> None:
+async def test_what_a_replica_had_not_got_is_put_back(tmp_path):
     """Its master alone had acknowledged changes of one set, and a set that was made."""
     async with (
         cluster(tmp_path) as redis,
@@ -257,7 +251,7 @@ async def stop_replication(redis: RunningCluster, master: RedisServer) -> None:
     await until(is_alone)
 
 
-async def test_a_set_is_loaded_listed_and_removed_without_a_trace(tmp_path: Path) -> None:
+async def test_a_set_is_loaded_listed_and_removed_without_a_trace(tmp_path):
     async with cluster(tmp_path) as redis, hubs_on(redis, tmp_path, 1) as (hub,):
         await published(hub, ["a", "b"])
         whole = b'{"loc":"http://example.com/b"}\n{"loc":"http://example.com/c"}\n'

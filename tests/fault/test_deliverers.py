@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.resourcesync.change import Position
@@ -76,7 +75,7 @@ async def publish(hub: RunningHub, numbers: range) -> list[str]:
     return locs
 
 
-async def test_a_hub_killed_while_it_delivers_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_hub_killed_while_it_delivers_goes_on_where_it_was(tmp_path):
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(
             RunningHub(tmp_path / "data", callback_private="allow")
@@ -96,7 +95,7 @@ async def test_a_hub_killed_while_it_delivers_goes_on_where_it_was(tmp_path: Pat
         assert all(receiver.most_at_once == 1 for receiver in crowd.receivers)
 
 
-async def test_what_a_killed_hub_leaves_another_takes_over(tmp_path: Path) -> None:
+async def test_what_a_killed_hub_leaves_another_takes_over(tmp_path):
     redis = EmbeddedRedis(tmp_path)
     await redis.start()
     async with AsyncExitStack() as stack:

@@ -27,9 +27,7 @@ def redis_is_gone(data: Path) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-async def test_a_hub_whose_tasks_each_swallow_a_cancellation_ends_in_good_order(
-    tmp_path: Path,
-) -> None:
+async def test_a_hub_whose_tasks_each_swallow_a_cancellation_ends_in_good_order(tmp_path):
     hub = DeafHub(tmp_path / "data", drain_seconds="0")
     await hub.start()
     await hub.publish("http://example.com/1")
@@ -39,8 +37,8 @@ async def test_a_hub_whose_tasks_each_swallow_a_cancellation_ends_in_good_order(
 
 
 async def test_a_loop_that_never_hears_is_named_and_the_process_goes_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("DEAF_LOOP", "yes")
     hub = DeafHub(tmp_path / "data", drain_seconds="0")
     await hub.start()
@@ -57,9 +55,7 @@ time.sleep(99)
 """
 
 
-async def test_a_worker_that_is_stuck_for_good_is_killed(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_worker_that_is_stuck_for_good_is_killed(monkeypatch, caplog):
     command = [sys.executable, "-u", "-c", STUCK]
     monkeypatch.setattr(workers, "_command", lambda *_: command)
     monkeypatch.setattr(workers, "KILL_SECONDS", 0.1)
@@ -76,9 +72,7 @@ async def test_a_worker_that_is_stuck_for_good_is_killed(
     assert len([text for text in caplog.messages if "does not end" in text]) == 2
 
 
-async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(monkeypatch, caplog):
     """A worker that was just starting notices late that its parent was killed."""
     with await bound_socket(Settings(port=0), None) as held:
         held.listen()

@@ -66,9 +66,7 @@ async def is_answered(hub: RunningHub, status: int) -> bool:
 
 
 @pytest.mark.parametrize("redis", ["everysec"], indirect=True)
-async def test_a_redis_that_cannot_write_is_full_until_there_is_room(
-    redis: OwnRedis, disk: Disk, tmp_path: Path
-) -> None:
+async def test_a_redis_that_cannot_write_is_full_until_there_is_room(redis, disk, tmp_path):
     async with hub_that_published(tmp_path, "--redis", redis.url) as (hub, reader):
         disk.fill(redis.pid)
         await until(lambda: is_answered(hub, 507))
@@ -83,8 +81,8 @@ async def test_a_redis_that_cannot_write_is_full_until_there_is_room(
 
 @pytest.mark.parametrize("redis", ["always"], indirect=True)
 async def test_a_redis_that_ends_because_it_cannot_write_has_what_was_acknowledged(
-    redis: OwnRedis, disk: Disk, tmp_path: Path
-) -> None:
+    redis, disk, tmp_path
+):
     async with hub_that_published(tmp_path, "--redis", redis.url) as (hub, reader):
         disk.fill(redis.pid)
         await until(lambda: is_answered(hub, 503))  # there may be room behind the end of a file
@@ -95,9 +93,7 @@ async def test_a_redis_that_ends_because_it_cannot_write_has_what_was_acknowledg
         await has_all(hub)
 
 
-async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_room(
-    tmp_path: Path,
-) -> None:
+async def test_a_hub_with_a_redis_of_its_own_goes_on_by_itself_when_there_is_room(tmp_path):
     with Disk(tmp_path / "data") as disk:
         if not disk.is_mounted:
             pytest.skip("this user cannot mount a disk: a full one below a hub is not tried")

@@ -254,7 +254,7 @@ STEPS = amount(6, much=7)  # nine in `make soak SOAK_ARGS=healing`
 
 
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
-def test_whatever_happens_the_promises_hold(first: World) -> None:
+def test_whatever_happens_the_promises_hold(first):
     found = worlds(first, STEPS)
     assert len(found) > 4_000
     for world, path in found:

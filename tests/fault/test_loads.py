@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from rsnotify.redis_client import connect
-from tests.support.faults import OwnRedis, SlowWay, too_few_replicas
+from tests.support.faults import SlowWay, too_few_replicas
 from tests.support.loading import Loading, each_piece_is_staged, ndjson, said
 from tests.support.pulling import SET, loc
 from tests.support.running import RunningHub, until
@@ -29,9 +29,7 @@ NEVER_ASKED = {"decide": "tell=no", "complete": "tell=yes", "replace": "tell=yes
 @pytest.mark.parametrize(
     "act", ["begin", "stage", "differ", "decide", "complete", "replace", "finish"]
 )
-async def test_a_lost_answer_of_any_step_changes_nothing(
-    own_redis: OwnRedis, act: str, query: str
-) -> None:
+async def test_a_lost_answer_of_any_step_changes_nothing(own_redis, act, query):
     async with SlowWay(own_redis.url) as way:
         client = connect(way.url)
         async with Loading(client) as loading:
@@ -54,7 +52,7 @@ async def nothing_is_left(loading: Loading) -> bool:
     return not await loading.leavings()
 
 
-async def test_a_redis_that_refuses_is_answered_503_and_leaves_nothing(own_redis: OwnRedis) -> None:
+async def test_a_redis_that_refuses_is_answered_503_and_leaves_nothing(own_redis):
     client = connect(own_redis.url)
     async with Loading(client) as loading:
         await loading.load(ndjson(TEN))
@@ -82,9 +80,7 @@ async def is_staged(loading: Loading) -> bool:
 # --- the hub is killed -------------------------------------------------------------------------
 
 
-async def test_a_hub_killed_at_any_moment_leaves_the_old_state_or_the_new_one(
-    tmp_path: Path,
-) -> None:
+async def test_a_hub_killed_at_any_moment_leaves_the_old_state_or_the_new_one(tmp_path):
     await killed_rounds(tmp_path, rounds=2)
 
 

@@ -46,7 +46,7 @@ def is_free(path: Path) -> bool:
         return lock.taken()
 
 
-async def test_no_worker_and_no_redis_stay_behind_a_parent_that_was_killed(tmp_path: Path) -> None:
+async def test_no_worker_and_no_redis_stay_behind_a_parent_that_was_killed(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
         await hub.publish("http://example.com/acknowledged")
         before = await owners(hub)
@@ -62,9 +62,7 @@ async def test_no_worker_and_no_redis_stay_behind_a_parent_that_was_killed(tmp_p
         assert not set(before) & set(await owners_now(hub)), "their claims died with them"
 
 
-async def test_a_hub_started_right_after_a_kill_owns_all_subscriptions_at_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_hub_started_right_after_a_kill_owns_all_subscriptions_at_once(tmp_path):
     async with RunningHub(tmp_path / "data") as hub:
         before = await owners(hub)
         await hub.kill()
@@ -72,9 +70,7 @@ async def test_a_hub_started_right_after_a_kill_owns_all_subscriptions_at_once(
         assert not set(before) & set(await owners_now(hub))
 
 
-async def test_sets_of_the_command_line_are_served_again_after_redis_was_emptied(
-    tmp_path: Path,
-) -> None:
+async def test_sets_of_the_command_line_are_served_again_after_redis_was_emptied(tmp_path):
     hub = RunningHub(tmp_path / "data", callback_private="allow")
     async with hub, redis_of(hub) as client, Receiver() as receiver:
         await hub.ask("PUT", "/api/sets/dataset2")

@@ -53,9 +53,7 @@ async def all_told(
 
 
 @pytest.mark.parametrize("under_load", [False, True], ids=["idle", "under load"])
-async def test_what_was_acknowledged_is_kept_and_told_to_every_reader(
-    hubs: list[RunningHub], own_redis: OwnRedis, under_load: bool
-) -> None:
+async def test_what_was_acknowledged_is_kept_and_told_to_every_reader(hubs, own_redis, under_load):
     acknowledged = await published(hubs[0], ["before"])
     copy = own_redis.copy_of_data()
     async with AsyncExitStack() as stack:
@@ -79,9 +77,7 @@ async def test_what_was_acknowledged_is_kept_and_told_to_every_reader(
         assert "Traceback" not in hub.log.read_text()
 
 
-async def test_a_reader_that_was_away_gets_what_was_put_back(
-    hubs: list[RunningHub], own_redis: OwnRedis
-) -> None:
+async def test_a_reader_that_was_away_gets_what_was_put_back(hubs, own_redis):
     cursor = (await hubs[0].publish("http://example.com/before"))["until"]
     copy = own_redis.copy_of_data()
     lost = await hubs[0].publish("http://example.com/lost")
@@ -94,9 +90,7 @@ async def test_a_reader_that_was_away_gets_what_was_put_back(
         assert str(found.changes[0].datetime) == lost["until"]
 
 
-async def test_what_only_a_busy_process_remembers_is_waited_for(
-    hubs: list[RunningHub], own_redis: OwnRedis
-) -> None:
+async def test_what_only_a_busy_process_remembers_is_waited_for(hubs, own_redis):
     """It stands still for five seconds. The others know that something was lost, but not what."""
     acknowledged = await published(hubs[0], ["before"])
     copy = own_redis.copy_of_data()
@@ -116,9 +110,7 @@ async def test_what_only_a_busy_process_remembers_is_waited_for(
 
 
 @pytest.mark.parametrize("asked", ["", "?from={}", "?limit=10", "?until=2099-01-01&limit=10"])
-async def test_what_only_a_poller_was_told_is_kept(
-    hubs: list[RunningHub], own_redis: OwnRedis, asked: str
-) -> None:
+async def test_what_only_a_poller_was_told_is_kept(hubs, own_redis, asked):
     """Whoever has published it is gone, and nobody follows the channel where it is polled."""
     before = await hubs[0].publish("http://example.com/before")
     copy = own_redis.copy_of_data()
@@ -150,9 +142,7 @@ async def has_logged(hubs: list[RunningHub], words: str) -> bool:
     return all(words in hub.log.read_text() for hub in hubs)
 
 
-async def test_a_token_whose_revocation_is_lost_is_accepted_by_no_hub(
-    hubs: list[RunningHub], own_redis: OwnRedis
-) -> None:
+async def test_a_token_whose_revocation_is_lost_is_accepted_by_no_hub(hubs, own_redis):
     """Every hub has heard of it, and refuses the token before Redis has lost it and afterwards."""
     _, token = await hubs[0].ask("POST", "/api/tokens", json={"sets": ["dataset1"]})
     copy = own_redis.copy_of_data()

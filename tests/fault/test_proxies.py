@@ -110,8 +110,8 @@ async def behind(proxy: Proxy, folder: Path, hubs: list[RunningHub]) -> AsyncIte
 
 @pytest.mark.parametrize("proxy", [nginx, haproxy])
 async def test_hubs_behind_a_proxy_are_restarted_one_by_one_and_no_publish_is_dropped(
-    tmp_path: Path, own_redis: OwnRedis, proxy: Proxy
-) -> None:
+    tmp_path, own_redis, proxy
+):
     async with (
         two_hubs(tmp_path, own_redis) as hubs,
         behind(proxy, tmp_path, hubs) as proxied,
@@ -130,8 +130,8 @@ async def test_hubs_behind_a_proxy_are_restarted_one_by_one_and_no_publish_is_dr
 
 
 async def test_readers_behind_caddy_miss_nothing_and_refused_publishes_can_be_repeated(
-    tmp_path: Path, own_redis: OwnRedis
-) -> None:
+    tmp_path, own_redis
+):
     """Caddy may answer 502 to a publish whose hub has ended: see docs/operations/deploying.md."""
     async with (
         two_hubs(tmp_path, own_redis) as hubs,
@@ -165,7 +165,7 @@ async def handed_over(proxied: Proxied, name: str) -> str:
     return loc
 
 
-async def test_a_hub_below_a_path_is_found_published_to_and_followed(tmp_path: Path) -> None:
+async def test_a_hub_below_a_path_is_found_published_to_and_followed(tmp_path):
     """By the lines of docs/operations/deploying.md, as they stand there."""
     page = (EXAMPLES / "deploying.md").read_text().partition("## Below a path")[2]
     (lines,) = re.findall(r"```nginx\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)

@@ -10,7 +10,6 @@ import random
 import signal
 from collections.abc import Iterator
 from itertools import chain, count, pairwise
-from pathlib import Path
 
 import pytest
 
@@ -86,9 +85,7 @@ def check_order(changes: list[Change]) -> None:
     assert all(one < other for one, other in pairwise(datetimes))
 
 
-async def test_fifty_publishers_that_repeat_themselves_are_each_heard_once(
-    hub: RunningHub,
-) -> None:
+async def test_fifty_publishers_that_repeat_themselves_are_each_heard_once(hub):
     chance = random.Random(20261120)
     began = await created(hub)
     destination = Destination(hub, Position.parse(began))
@@ -107,7 +104,7 @@ async def test_fifty_publishers_that_repeat_themselves_are_each_heard_once(
 
 
 @pytest.mark.timeout(180)
-async def test_ten_kills_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+async def test_ten_kills_lose_nothing_that_was_acknowledged(tmp_path):
     chance = random.Random(9)
     async with RunningHub(tmp_path / "data") as hub:
         began = await created(hub)

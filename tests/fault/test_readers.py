@@ -44,7 +44,7 @@ def locs_in_order(found: list[Received], cursor: str) -> Iterator[str]:
         yield from (change.loc for change in notification.changes)
 
 
-async def test_readers_of_every_speed_see_every_change_once_and_in_order(hub: RunningHub) -> None:
+async def test_readers_of_every_speed_see_every_change_once_and_in_order(hub):
     start = (await hub.publish("http://example.com/before"))["until"]
     published: list[str] = []
     url = f"{hub.channel()}?from={start}"
@@ -67,7 +67,7 @@ async def test_readers_of_every_speed_see_every_change_once_and_in_order(hub: Ru
 
 
 @pytest.mark.timeout(300)
-async def test_readers_dropped_and_resumed_at_once_miss_nothing(hub: RunningHub) -> None:
+async def test_readers_dropped_and_resumed_at_once_miss_nothing(hub):
     async with AsyncExitStack() as stack:
         before = [
             await stack.enter_async_context(raw_channel(hub.channel())) for _ in range(READERS)
@@ -97,9 +97,7 @@ async def _resumed(hub: RunningHub, cursor: str, last: str) -> int:
 
 
 @pytest.mark.timeout(300)
-async def test_a_reader_that_never_reads_costs_the_hub_little_however_much_is_published(
-    hub: RunningHub,
-) -> None:
+async def test_a_reader_that_never_reads_costs_the_hub_little_however_much_is_published(hub):
     async with (
         raw_channel(hub.channel(), buffer_bytes=SMALL_BUFFER),
         raw_channel(hub.channel()) as eager,
@@ -118,9 +116,7 @@ def _peak_bytes(hub: RunningHub) -> int:
 
 
 @pytest.mark.parametrize("transport", ["WebSocket", "event stream"])
-async def test_who_reads_nothing_for_the_send_timeout_is_let_go_and_can_resume(
-    tmp_path: Path, transport: str
-) -> None:
+async def test_who_reads_nothing_for_the_send_timeout_is_let_go_and_can_resume(tmp_path, transport):
     async with RunningHub(tmp_path / "data", send_timeout_seconds="1") as hub:
         cursor = (await hub.publish("http://example.com/before"))["until"]
         headers = {} if transport == "WebSocket" else STREAM
@@ -157,9 +153,7 @@ async def two_hubs(tmp_path: Path, redis_url: str) -> AsyncIterator[tuple[Runnin
         yield one, two
 
 
-async def test_a_destination_moves_between_two_hubs_and_misses_nothing(
-    two_hubs: tuple[RunningHub, RunningHub],
-) -> None:
+async def test_a_destination_moves_between_two_hubs_and_misses_nothing(two_hubs):
     cursor = (await two_hubs[0].publish("http://example.com/before"))["until"]
     found: list[str] = []
     for step in range(60):
@@ -173,9 +167,7 @@ async def test_a_destination_moves_between_two_hubs_and_misses_nothing(
     assert found == [f"http://example.com/res{step}" for step in range(60)]
 
 
-async def test_two_hubs_deliver_the_same_changes_to_those_who_stay(
-    two_hubs: tuple[RunningHub, RunningHub],
-) -> None:
+async def test_two_hubs_deliver_the_same_changes_to_those_who_stay(two_hubs):
     start = (await two_hubs[0].publish("http://example.com/before"))["until"]
     async with (
         raw_channel(f"{two_hubs[0].channel()}?from={start}") as of_one,
@@ -199,7 +191,7 @@ SILENT = {
 }
 
 
-async def test_http_peers_that_send_nothing_more_are_let_go(hub: RunningHub) -> None:
+async def test_http_peers_that_send_nothing_more_are_let_go(hub):
     async def ended(sent: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
         writer.write(sent)

@@ -41,9 +41,7 @@ async def status_of_a_publish(hub: RunningHub) -> int:
     return status
 
 
-async def test_a_hub_outlives_whatever_its_redis_refuses(
-    hub: RunningHub, own_redis: OwnRedis
-) -> None:
+async def test_a_hub_outlives_whatever_its_redis_refuses(hub, own_redis):
     refusals = {
         "NOREPLICAS": (503, too_few_replicas),
         "READONLY": (503, a_replica),
@@ -68,9 +66,7 @@ async def readiness(hub: RunningHub) -> str:
     return "ready" if status == 200 else str(answer["detail"])
 
 
-async def test_a_full_redis_is_507_and_not_ready_until_it_has_room(
-    hub: RunningHub, own_redis: OwnRedis
-) -> None:
+async def test_a_full_redis_is_507_and_not_ready_until_it_has_room(hub, own_redis):
     assert await readiness(hub) == "ready"
     async with raw_channel(hub.channel()) as reader:
         async with out_of_memory(own_redis.client):
@@ -91,9 +87,7 @@ async def test_a_full_redis_is_507_and_not_ready_until_it_has_room(
     assert (await hub.ask("GET", "/health/live"))[0] == 200
 
 
-async def test_a_redis_that_wants_another_password_is_503_with_what_to_do(
-    own_redis: OwnRedis, tmp_path: Path
-) -> None:
+async def test_a_redis_that_wants_another_password_is_503_with_what_to_do(own_redis, tmp_path):
     client = own_redis.client
     url = own_redis.url.replace("unix://", "unix://:first@")
     await client.config_set("requirepass", "first")
@@ -119,9 +113,7 @@ async def is_accepted(hub: RunningHub) -> bool:
     return await status_of_a_publish(hub) == 201
 
 
-async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
-    hub: RunningHub, own_redis: OwnRedis
-) -> None:
+async def test_a_set_whose_keys_are_damaged_holds_up_no_other(hub, own_redis):
     damaged = ChannelName("dataset2", "change")
     await hub.publish("http://example.com/1", set_name="dataset2")  # else no chore looks at it
     async with raw_channel(hub.channel()) as reader:
@@ -136,7 +128,7 @@ async def test_a_set_whose_keys_are_damaged_holds_up_no_other(
     assert "Traceback" in hub.log.read_text()
 
 
-async def test_a_topic_that_may_be_old_is_not_told(hub: RunningHub, own_redis: OwnRedis) -> None:
+async def test_a_topic_that_may_be_old_is_not_told(hub, own_redis):
     path = "/channels/dataset1/change_notification_channel"
     await hub.publish("http://example.com/1")
     assert b"http://example.com/1" in (await hub.ask("GET", path))[1]
@@ -160,7 +152,7 @@ PULLED = (
 )
 
 
-async def test_a_full_redis_is_still_pulled_from(hub: RunningHub, own_redis: OwnRedis) -> None:
+async def test_a_full_redis_is_still_pulled_from(hub, own_redis):
     cursor = (await hub.publish("http://example.com/first"))["until"]
     await hub.publish("http://example.com/second")
 

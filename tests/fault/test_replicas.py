@@ -4,7 +4,6 @@ import asyncio
 import signal
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -28,9 +27,7 @@ def keyed(key: str) -> dict[str, object]:
     return {"json": CHANGE, "headers": {"Idempotency-Key": key}}
 
 
-async def test_a_publish_that_a_replica_does_not_confirm_is_answered_503_and_stored_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_publish_that_a_replica_does_not_confirm_is_answered_503_and_stored_once(tmp_path):
     async with replicated(tmp_path) as redis:
         (replica,) = redis.replicas
         address = "/api/sets/dataset1/changes"
@@ -59,9 +56,7 @@ async def test_a_publish_that_a_replica_does_not_confirm_is_answered_503_and_sto
             assert listed.count(b"<loc>http://example.com/1<") == 2  # with the key, and without
 
 
-async def test_a_publish_after_which_nobody_may_ask_for_replicas_may_be_stored(
-    tmp_path: Path,
-) -> None:
+async def test_a_publish_after_which_nobody_may_ask_for_replicas_may_be_stored(tmp_path):
     binary, *_ = await installed_binaries()
     right = right_to_wait(binary)
     async with (
@@ -86,8 +81,8 @@ async def test_a_publish_after_which_nobody_may_ask_for_replicas_may_be_stored(
 
 
 async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_have_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 200)
     body = b'[{"loc": "http://example.com/1", "change": "updated"}]'
     change = read_submission("change", body, "application/json", "k")

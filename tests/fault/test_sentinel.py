@@ -3,9 +3,8 @@
 import asyncio
 import re
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack, suppress
-from pathlib import Path
 
 import pytest
 
@@ -88,7 +87,7 @@ async def listeners(redis: Watched, name: str) -> int:
 
 
 @pytest.mark.timeout(120)
-async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_path: Path) -> None:
+async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_path):
     async with watched(tmp_path) as redis:
         options = {"replicas": "1", "callback_private": "allow"}
         hub = RunningHub(tmp_path / "data", "--redis", redis.url, **options)
@@ -133,9 +132,7 @@ async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_pa
 
 
 @pytest.mark.timeout(120)
-async def test_hubs_leave_a_primary_that_goes_on_after_another_has_taken_over(
-    tmp_path: Path,
-) -> None:
+async def test_hubs_leave_a_primary_that_goes_on_after_another_has_taken_over(tmp_path):
     """All their connections to it work on. What they let it store meanwhile is put back."""
     async with (
         watched(tmp_path) as redis,
@@ -186,7 +183,7 @@ async def role_of(server: RedisServer) -> bytes:
 BELLS = (keys.BELL, keys.SUBSCRIPTIONS_BELL)
 
 
-async def test_what_the_sentinels_do_not_accept_is_said_at_once(tmp_path: Path) -> None:
+async def test_what_the_sentinels_do_not_accept_is_said_at_once(tmp_path):
     async with sentinel(tmp_path / "sentinel", free_port()) as one:
         url = address_of([one])
         unknown = url.replace(f"/{NAME}", "/other")
@@ -208,9 +205,7 @@ async def the_tick(_url: str, client: Client) -> None:
 
 
 @pytest.mark.parametrize("asks", [a_new_connection, the_tick])
-async def test_no_idle_connection_to_a_former_primary_is_used_once_another_is_known(
-    tmp_path: Path, asks: Callable[[str, Client], Awaitable[None]]
-) -> None:
+async def test_no_idle_connection_to_a_former_primary_is_used_once_another_is_known(tmp_path, asks):
     """The former one still believes that it is the primary, and would accept anything."""
     async with (
         RedisServer(tmp_path) as former,
@@ -234,7 +229,7 @@ async def test_no_idle_connection_to_a_former_primary_is_used_once_another_is_kn
             assert set(await asyncio.gather(*asked)) == {b"present"}
 
 
-async def test_while_no_sentinel_answers_the_hub_stays_with_its_primary(tmp_path: Path) -> None:
+async def test_while_no_sentinel_answers_the_hub_stays_with_its_primary(tmp_path):
     async with (
         RedisServer(tmp_path) as primary,
         sentinel(tmp_path / "sentinel", primary.port) as one,

@@ -5,7 +5,6 @@ import random
 import re
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import pytest
 
@@ -77,9 +76,7 @@ async def way(own_redis: OwnRedis, request: pytest.FixtureRequest) -> AsyncItera
 
 
 @pytest.mark.timeout(240)
-async def test_a_hub_lives_through_spoilt_answers_and_is_right_afterwards(
-    way: SpoilingWay, own_redis: OwnRedis, tmp_path: Path
-) -> None:
+async def test_a_hub_lives_through_spoilt_answers_and_is_right_afterwards(way, own_redis, tmp_path):
     async with RunningHub(tmp_path / "data", "--redis", way.url) as hub:
         acknowledged, statuses = set[str](), set[int]()
 
@@ -129,9 +126,7 @@ def no_time(_: random.Random, data: bytes) -> bytes:
     return TIME.sub(rb"\1x", data)
 
 
-async def test_a_clock_that_cannot_be_read_ends_no_loop(
-    own_redis: OwnRedis, tmp_path: Path
-) -> None:
+async def test_a_clock_that_cannot_be_read_ends_no_loop(own_redis, tmp_path):
     async with (
         SpoilingWay(own_redis.url, no_time, random.Random(23)) as way,
         RunningHub(tmp_path / "data", "--redis", way.url) as hub,

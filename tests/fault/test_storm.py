@@ -4,7 +4,6 @@
 """
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,7 @@ SMALL = Size(seconds=0, readers=12, callbacks=3, publishers=3, pollers=1, change
 
 @pytest.mark.much
 @pytest.mark.timeout(300)
-async def test_nothing_acknowledged_is_lost_and_everybody_is_told_whatever_fails(
-    tmp_path: Path,
-) -> None:
+async def test_nothing_acknowledged_is_lost_and_everybody_is_told_whatever_fails(tmp_path):
     seed = int(os.environ.get("SOAK_SEED", "13"))
     print(f"SOAK_SEED={seed}")
     print(table(await Storm(tmp_path, SMALL, seed).run()))

@@ -47,9 +47,7 @@ async def is_stored_once(hub: RunningHub, reader: Raw) -> None:
     assert "Traceback" not in hub.log.read_text()
 
 
-async def test_a_hanging_redis_is_answered_503_to_everybody_and_gone_on_with(
-    hub: RunningHub, server: OwnRedis
-) -> None:
+async def test_a_hanging_redis_is_answered_503_to_everybody_and_gone_on_with(hub, server):
     _, token = await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"]})
     bearer = {"Authorization": f"Bearer {token['token']}", "Idempotency-Key": "k"}
     async with raw_channel(hub.channel()) as reader:
@@ -67,9 +65,7 @@ async def test_a_hanging_redis_is_answered_503_to_everybody_and_gone_on_with(
         await is_stored_once(hub, reader)
 
 
-async def test_a_redis_that_loads_after_a_crash_is_answered_503_and_gone_on_with(
-    hub: RunningHub, server: OwnRedis
-) -> None:
+async def test_a_redis_that_loads_after_a_crash_is_answered_503_and_gone_on_with(hub, server):
     many = [{"loc": f"http://example.com/{n}", "change": "created"} for n in range(10_000)]
     assert (await hub.ask("POST", ADDRESS, json=many))[0] == 201
     async with raw_channel(hub.channel()) as reader:
@@ -85,9 +81,7 @@ async def test_a_redis_that_loads_after_a_crash_is_answered_503_and_gone_on_with
         await is_stored_once(hub, reader)
 
 
-async def test_a_redis_that_cannot_save_is_answered_507_and_gone_on_with(
-    hub: RunningHub, server: OwnRedis
-) -> None:
+async def test_a_redis_that_cannot_save_is_answered_507_and_gone_on_with(hub, server):
     async with raw_channel(hub.channel()) as reader:
         async with failing_saves(server):
             status, problem = await hub.ask("POST", ADDRESS, **KEYED)

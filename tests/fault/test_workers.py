@@ -112,8 +112,8 @@ def workers_of(hub: RunningHub) -> set[int]:
 
 
 async def test_a_rolling_restart_under_load_drops_no_publish_and_no_reader_misses_or_repeats_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     hub = RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="1")
     async with hub, reading(hub) as found:
         before = workers_of(hub)
@@ -130,9 +130,7 @@ async def _logged(hub: RunningHub, words: str) -> bool:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_a_hub_that_is_stopped_answers_all_who_have_connected(
-    tmp_path: Path, workers: str
-) -> None:
+async def test_a_hub_that_is_stopped_answers_all_who_have_connected(tmp_path, workers):
     async with RunningHub(tmp_path / "data", "--workers", workers, drain_seconds="1") as hub:
         serving = workers_of(hub) or {hub.process.pid}
         for each in serving:
@@ -170,9 +168,7 @@ async def _first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     return line
 
 
-async def test_when_all_workers_were_killed_a_publish_waits_for_the_next_one(
-    tmp_path: Path,
-) -> None:
+async def test_when_all_workers_were_killed_a_publish_waits_for_the_next_one(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
         before = workers_of(hub)
         for worker in before:
@@ -193,9 +189,7 @@ def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.so
         yield heard
 
 
-async def test_systemd_is_told_when_the_hub_is_ready_and_when_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_systemd_is_told_when_the_hub_is_ready_and_when_it_ends(tmp_path, monkeypatch):
     with systemd(tmp_path, monkeypatch) as heard:
         async with RunningHub(tmp_path / "data", drain_seconds="0") as hub:
             assert heard.recv(100) == b"READY=1"
@@ -203,9 +197,7 @@ async def test_systemd_is_told_when_the_hub_is_ready_and_when_it_ends(
             assert heard.recv(100) == b"STOPPING=1"
 
 
-async def test_workers_that_cannot_be_replaced_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_workers_that_cannot_be_replaced_stay(tmp_path, monkeypatch):
     hub = RunningHub(tmp_path / "data", "--workers", "2", admin_token="")
     hub.data.mkdir()
     (hub.data / "admin-token").write_text(TOKEN)
@@ -266,9 +258,7 @@ async def have_their_share(hub: RunningHub, readers: int, coming: int) -> None:
     assert found[0] >= SHARE * coming, found
 
 
-async def test_each_worker_gets_its_share_of_readers_also_in_the_place_of_a_killed_one(
-    tmp_path: Path,
-) -> None:
+async def test_each_worker_gets_its_share_of_readers_also_in_the_place_of_a_killed_one(tmp_path):
     async with (
         RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub,
         coming_readers(hub) as come,
@@ -296,7 +286,7 @@ async def _kept_beside_another(hub: RunningHub, before: set[str]) -> int:
     return found[0] if len(now) == 2 and now - before and len(found) == 1 else 0
 
 
-async def test_a_frozen_worker_gets_no_new_connections(tmp_path: Path) -> None:
+async def test_a_frozen_worker_gets_no_new_connections(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub:
         frozen = min(workers_of(hub))
         os.kill(frozen, signal.SIGSTOP)

@@ -36,14 +36,14 @@ def corpus_of(target: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_strangers_send_is_read_or_refused(name: str) -> None:
+def test_what_strangers_send_is_read_or_refused(name):
     target, corpus = TARGETS[name], corpus_of(name)
     for data in (*corpus, *mutations(corpus, target.words, MUTATIONS, random.Random(name))):
         target.read(data)
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_what_strangers_send_takes_little_memory(name: str) -> None:
+def test_what_strangers_send_takes_little_memory(name):
     target, corpus = TARGETS[name], corpus_of(name)
     inputs = [*corpus, *mutations(corpus, target.words, 50, random.Random(name))]
     target.read(inputs[0])
@@ -58,7 +58,7 @@ def test_what_strangers_send_takes_little_memory(name: str) -> None:
         assert most <= KEPT_BYTES, data
 
 
-def test_the_corpus_is_small_and_each_target_has_one() -> None:
+def test_the_corpus_is_small_and_each_target_has_one():
     assert {path.name for path in CORPUS.iterdir()} == {*TARGETS}
     assert sum(path.stat().st_size for path in CORPUS.glob("*/*")) <= CORPUS_BYTES
 
@@ -83,7 +83,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_a_fault_that_is_planted_is_found(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_fault_that_is_planted_is_found(monkeypatch, name):
     owner, attribute, fault = PLANTED[name]
     monkeypatch.setattr(owner, attribute, fault)
     with pytest.raises((AssertionError, IndexError)):
@@ -91,9 +91,7 @@ def test_a_fault_that_is_planted_is_found(monkeypatch: pytest.MonkeyPatch, name:
 
 
 @pytest.mark.parametrize(("name", "reader"), [("xml", DocumentStream), ("ndjson", NdjsonReader)])
-def test_what_pieces_mean_is_compared(
-    monkeypatch: pytest.MonkeyPatch, name: str, reader: Any
-) -> None:
+def test_what_pieces_mean_is_compared(monkeypatch, name, reader):
     """Planted: a piece loses the white space at its end."""
     feed = reader.feed
     monkeypatch.setattr(reader, "feed", lambda self, data: feed(self, data.rstrip()))

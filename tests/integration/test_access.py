@@ -26,14 +26,12 @@ async def hub(shared_hub: RunningHub) -> RunningHub:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/api/sets"), *ADMIN_ONLY])
-async def test_a_token_that_nobody_knows_is_refused_as_unknown(
-    hub: RunningHub, method: str, path: str
-) -> None:
+async def test_a_token_that_nobody_knows_is_refused_as_unknown(hub, method, path):
     status, problem = await hub.ask(method, path, headers=NOBODY)
     assert (status, problem["detail"]) == (401, "the token is unknown or has been revoked")
 
 
-async def test_a_known_token_is_told_that_it_is_not_the_admins(hub: RunningHub) -> None:
+async def test_a_known_token_is_told_that_it_is_not_the_admins(hub):
     _, token = await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"]})
     known = {"Authorization": f"Bearer {token['token']}"}
     for method, path in ADMIN_ONLY:
@@ -42,7 +40,7 @@ async def test_a_known_token_is_told_that_it_is_not_the_admins(hub: RunningHub) 
     assert (await hub.ask("GET", "/api/sets", headers=known))[0] == 200
 
 
-async def test_a_private_set_is_told_of_only_to_a_token_that_names_it(hub: RunningHub) -> None:
+async def test_a_private_set_is_told_of_only_to_a_token_that_names_it(hub):
     for name in ("mine", "theirs"):
         await hub.ask("PUT", f"/api/sets/{name}", json={"private": True})
     wanted = {"sets": ["mine"], "rights": ["read"]}
@@ -62,7 +60,7 @@ async def test_a_private_set_is_told_of_only_to_a_token_that_names_it(hub: Runni
         assert ("websub" in status) == (secret == TOKEN)
 
 
-async def test_sets_are_told_of_up_to_a_limit_and_counted_beyond_it(hub: RunningHub) -> None:
+async def test_sets_are_told_of_up_to_a_limit_and_counted_beyond_it(hub):
     for name in ("cats", "dogs"):
         await hub.ask("PUT", f"/api/sets/{name}")
     for limit, names in (
@@ -90,7 +88,7 @@ async def made(hub: RunningHub, **asked: object) -> tuple[int, dict[str, object]
     return await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"], **asked})
 
 
-async def test_a_token_that_was_chosen_may_be_asked_for_again(hub: RunningHub) -> None:
+async def test_a_token_that_was_chosen_may_be_asked_for_again(hub):
     status, token = await made(hub, token=CHOSEN, note="mine")
     assert (status, token["token"]) == (201, CHOSEN)
     assert await made(hub, token=CHOSEN, note="mine") == (200, token)
@@ -101,9 +99,7 @@ async def test_a_token_that_was_chosen_may_be_asked_for_again(hub: RunningHub) -
     assert CHOSEN not in str(listed)
 
 
-async def test_a_token_is_replaced_by_another_one_and_by_one_with_the_same_rights(
-    hub: RunningHub,
-) -> None:
+async def test_a_token_is_replaced_by_another_one_and_by_one_with_the_same_rights(hub):
     _, old = await made(hub, token=CHOSEN)
     taken, new = "rsn_" + "b" * 43, "rsn_" + "c" * 43
     await made(hub, token=taken, rights=["read"])
@@ -117,7 +113,7 @@ async def test_a_token_is_replaced_by_another_one_and_by_one_with_the_same_right
     assert await hub.ask("POST", path, json={"token": new}) == (200, first[1])  # asked again
 
 
-async def test_a_new_token_expires_when_the_replaced_one_would_have(hub: RunningHub) -> None:
+async def test_a_new_token_expires_when_the_replaced_one_would_have(hub):
     _, old = await made(hub, expires_days=30)
     path = "/api/tokens/{}/rotate".format
     status, new = await hub.ask("POST", path(old["id"]))
@@ -130,16 +126,14 @@ async def test_a_new_token_expires_when_the_replaced_one_would_have(hub: Running
     assert (await hub.ask("POST", path(new["id"]), json={"expires_days": 1}))[0] == 201
 
 
-async def test_a_replaced_token_is_accepted_for_a_month_at_most(hub: RunningHub) -> None:
+async def test_a_replaced_token_is_accepted_for_a_month_at_most(hub):
     _, old = await made(hub)
     for seconds, status in [(2_678_401, 400), (2_678_400, 201), (-1, 400), (0, 201)]:
         path, asked = f"/api/tokens/{old['id']}/rotate", {"grace_seconds": seconds}
         assert (await hub.ask("POST", path, json=asked))[0] == status
 
 
-async def test_a_token_has_43_to_128_random_characters_1000_sets_and_a_note(
-    hub: RunningHub,
-) -> None:
+async def test_a_token_has_43_to_128_random_characters_1000_sets_and_a_note(hub):
     for length, status in [(42, 400), (43, 201), (128, 201), (129, 400)]:
         assert (await made(hub, token="rsn_" + "b" * length))[0] == status, length
     assert (await made(hub, token="rsn_" + "ü" * 43))[0] == 400
@@ -150,15 +144,13 @@ async def test_a_token_has_43_to_128_random_characters_1000_sets_and_a_note(
         assert token["note"] == "n" * 255
 
 
-async def test_an_empty_body_is_told_to_be_empty(hub: RunningHub) -> None:
+async def test_an_empty_body_is_told_to_be_empty(hub):
     for method, path in (("POST", "/api/tokens"), ("PATCH", "/api/sets/dataset1")):
         status, problem = await hub.ask(method, path, data=b" ")
         assert (status, problem["detail"]) == (400, "the body is empty: send a JSON object")
 
 
-async def test_a_body_that_administers_has_64_kib_and_one_that_subscribes_16(
-    hub: RunningHub,
-) -> None:
+async def test_a_body_that_administers_has_64_kib_and_one_that_subscribes_16(hub):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     for length, status in [(65_536, 201), (65_537, 413)]:
         body = b'{"sets": ["dataset1"]}'.ljust(length)
@@ -190,7 +182,7 @@ async def losing_the_first_answer(hub: RunningHub) -> AsyncIterator[str]:
     assert b"201" in lost[0]
 
 
-async def test_a_token_whose_answer_was_lost_is_the_one_that_is_shown(hub: RunningHub) -> None:
+async def test_a_token_whose_answer_was_lost_is_the_one_that_is_shown(hub):
     async with losing_the_first_answer(hub) as url:
         ended = await rsnotify(
             *("tokens", "create", "--set", "dataset1", "--url", url), RSNOTIFY_TOKEN=TOKEN

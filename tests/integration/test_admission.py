@@ -133,8 +133,8 @@ async def end_of(peer: Raw, enter: Enter) -> tuple[int | None, str]:
 @WAYS
 @SETS
 async def test_who_was_admitted_to_a_public_set_does_not_follow_it_when_it_is_private(
-    door: Door, enter: Enter, sets: str
-) -> None:
+    door, enter, sets
+):
     async def meanwhile() -> None:
         await door.hub.edit_set("a", {"private": True})
 
@@ -150,8 +150,8 @@ async def test_who_was_admitted_to_a_public_set_does_not_follow_it_when_it_is_pr
 @SETS
 @pytest.mark.parametrize("again", [None, {}, {"private": True}])
 async def test_who_was_admitted_to_a_set_does_not_follow_another_one_of_its_name(
-    door: Door, enter: Enter, sets: str, again: dict[str, Any] | None
-) -> None:
+    door, enter, sets, again
+):
     async def meanwhile() -> None:
         await door.hub.remove_set("a")
         if again is not None:
@@ -169,8 +169,8 @@ async def test_who_was_admitted_to_a_set_does_not_follow_another_one_of_its_name
 @WAYS
 @pytest.mark.parametrize(("sets", "secret"), [("p", READS), ("p", ADMIN), ("ap", READS)])
 async def test_who_has_a_right_to_a_private_set_follows_it_whatever_is_chosen_meanwhile(
-    door: Door, enter: Enter, sets: str, secret: str
-) -> None:
+    door, enter, sets, secret
+):
     async def meanwhile() -> None:
         await door.hub.edit_set("p", {"private": False})
         await door.hub.edit_set("p", {"private": True, "describedby": "http://example.com/p"})
@@ -182,7 +182,7 @@ async def test_who_has_a_right_to_a_private_set_follows_it_whatever_is_chosen_me
 
 
 @WAYS
-async def test_a_token_that_is_revoked_meanwhile_ends_its_reader(door: Door, enter: Enter) -> None:
+async def test_a_token_that_is_revoked_meanwhile_ends_its_reader(door, enter):
     async def meanwhile() -> None:
         await door.tokens.revoke("reads")
 
@@ -193,8 +193,8 @@ async def test_a_token_that_is_revoked_meanwhile_ends_its_reader(door: Door, ent
 
 
 async def test_a_change_that_came_after_a_set_became_private_is_not_told_without_a_token(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    door, monkeypatch
+):
     topic, latest = Topic(door.hub, door.access, BaseUrl("http://h")), door.hub.latest
 
     async def meanwhile(feed: Feed) -> Notification | None:

@@ -76,8 +76,8 @@ MIXED = (
     "submissions", [MIXED, MIXED[:1], MIXED[1:2], MIXED[3:]], ids=["all", "own", "key", "some"]
 )
 async def test_a_call_that_is_repeated_is_answered_as_before_and_stores_nothing(
-    client: Client, submissions: Sequence[Submission], forgotten: bool
-) -> None:
+    client, submissions, forgotten
+):
     first = await called(client, submissions)
     count = await stored(client)
     assert count == sum(len(each.fragments) for each in submissions)
@@ -93,21 +93,21 @@ async def test_a_call_that_is_repeated_is_answered_as_before_and_stores_nothing(
         assert await stored(client) == count
 
 
-async def test_the_next_call_is_another_one(client: Client) -> None:
+async def test_the_next_call_is_another_one(client):
     for number in range(1, 4):
         (appended,) = await called(client, [submission("1")], number)
         assert not appended.is_repeated
         assert await stored(client) == number
 
 
-async def test_writers_do_not_know_of_each_other(client: Client) -> None:
+async def test_writers_do_not_know_of_each_other(client):
     for writer in ("process-1", "process-2", "other-1"):
         (appended,) = await called(client, [submission("1")], writer=writer)
         assert not appended.is_repeated
     assert await stored(client) == 3
 
 
-async def test_a_call_that_comes_after_the_next_one_stores_nothing(client: Client) -> None:
+async def test_a_call_that_comes_after_the_next_one_stores_nothing(client):
     """Redis may be stopped, and read what was written to it long ago over several connections."""
     await called(client, [submission("1")], 1)
     await called(client, [submission("2")], 2)
@@ -118,7 +118,7 @@ async def test_a_call_that_comes_after_the_next_one_stores_nothing(client: Clien
     assert not await client.exists(f"{REMEMBERED}k")
 
 
-async def test_a_key_that_was_used_otherwise_is_refused_alone(client: Client) -> None:
+async def test_a_key_that_was_used_otherwise_is_refused_alone(client):
     await called(client, [submission("1", key="k")], 1)
     other = replace(submission("2", key="k"), fingerprint="other")
     for _ in range(2):
@@ -129,7 +129,7 @@ async def test_a_key_that_was_used_otherwise_is_refused_alone(client: Client) ->
         assert await stored(client) == 3
 
 
-async def test_what_is_remembered_of_calls_does_not_grow(client: Client) -> None:
+async def test_what_is_remembered_of_calls_does_not_grow(client):
     journal = Journal(client, window_changes=10_000)
     for _ in range(50):
         await journal.append(CHANNEL, submission("1"))
@@ -143,7 +143,7 @@ async def remembered(client: Client) -> list[bytes]:
     return [key async for key in client.scan_iter(f"{REMEMBERED}*")]
 
 
-async def test_many_at_the_same_time_are_remembered_together(client: Client) -> None:
+async def test_many_at_the_same_time_are_remembered_together(client):
     journal = Journal(client, window_changes=10_000)
     answers = await asyncio.gather(
         *(journal.append(CHANNEL, submission(str(number))) for number in range(500))
@@ -152,7 +152,7 @@ async def test_many_at_the_same_time_are_remembered_together(client: Client) -> 
     assert len(await remembered(client)) <= WRITERS
 
 
-async def test_a_key_of_a_call_that_is_damaged_is_named_and_nothing_stored(client: Client) -> None:
+async def test_a_key_of_a_call_that_is_damaged_is_named_and_nothing_stored(client):
     await called(client, [submission("1")])
     (key,) = await remembered(client)
     await client.delete(key)

@@ -15,7 +15,6 @@ from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
 from rsnotify_client import follow
 from tests.support import forks
-from tests.support.faults import OwnRedis
 from tests.support.lossy_failover import listed
 from tests.support.needs import find
 from tests.support.redis_cluster import MASTERS, cluster
@@ -38,7 +37,7 @@ async def next_change(hub: RunningHub, cursor: str) -> str:
     raise AssertionError("the channel ended")
 
 
-async def test_a_restored_hub_has_what_was_backed_up_and_its_readers_go_on(tmp_path: Path) -> None:
+async def test_a_restored_hub_has_what_was_backed_up_and_its_readers_go_on(tmp_path):
     file, place = str(tmp_path / "backup.rdb"), str(tmp_path / "restored")
     async with RunningHub(tmp_path / "data") as hub:
         cursor = (await hub.publish("http://example.com/read"))["until"]
@@ -57,9 +56,7 @@ async def test_a_restored_hub_has_what_was_backed_up_and_its_readers_go_on(tmp_p
         assert b"http://example.com/lost" not in listed
 
 
-async def test_what_is_no_backup_is_refused_and_so_is_a_directory_with_journals(
-    tmp_path: Path,
-) -> None:
+async def test_what_is_no_backup_is_refused_and_so_is_a_directory_with_journals(tmp_path):
     file, place = tmp_path / "file", tmp_path / "data"
     file.write_bytes(b"REDI")
     ended = await rsnotify("restore", str(file), "--data", str(place))
@@ -76,7 +73,7 @@ async def test_what_is_no_backup_is_refused_and_so_is_a_directory_with_journals(
     assert (ended.status, "has journals already" in ended.err) == (2, True)
 
 
-async def test_one_wrong_bit_anywhere_is_found_before_anything_is_written(tmp_path: Path) -> None:
+async def test_one_wrong_bit_anywhere_is_found_before_anything_is_written(tmp_path):
     file, place = tmp_path / "backup.rdb", tmp_path / "restored"
     async with RunningHub(tmp_path / "data") as hub:
         await hub.publish(*(f"http://example.com/res{number}" for number in range(100)))
@@ -95,8 +92,8 @@ async def test_one_wrong_bit_anywhere_is_found_before_anything_is_written(tmp_pa
 
 
 async def test_where_no_server_is_installed_the_file_is_laid_out_and_said_to_be_unchecked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     async def none() -> list[Binary]:
         return []
 
@@ -107,21 +104,21 @@ async def test_where_no_server_is_installed_the_file_is_laid_out_and_said_to_be_
     assert (tmp_path / "data/appendonlydir").exists()
 
 
-async def test_a_file_of_a_later_version_is_refused_as_such(tmp_path: Path) -> None:
+async def test_a_file_of_a_later_version_is_refused_as_such(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"REDIS0999\xff" + bytes(8))
     ended = await rsnotify("restore", str(file), "--data", str(tmp_path / "data"))
     assert (ended.status, "or a later version" in ended.err) == (2, True)
 
 
-async def test_without_a_hub_there_is_nothing_to_back_up(tmp_path: Path) -> None:
+async def test_without_a_hub_there_is_nothing_to_back_up(tmp_path):
     ended = await rsnotify("backup", str(tmp_path / "file"), "--data", str(tmp_path))
     assert ended.status == 2
     assert f"no hub with a Redis of its own runs in {tmp_path}" in ended.err
     assert not (tmp_path / "file").exists()
 
 
-async def test_a_backup_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_backup_that_cannot_be_written_leaves_nothing(tmp_path):
     folder = tmp_path / "none"
     async with RunningHub(tmp_path / "data") as hub:
         ended = await rsnotify("backup", str(folder / "file"), "--data", str(hub.data))
@@ -165,8 +162,8 @@ async def lay_out(file: str, folder: Path) -> None:
 
 
 async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_commands(
-    tmp_path: Path, own_redis: OwnRedis
-) -> None:
+    tmp_path, own_redis
+):
     """As docs/operations/backup.md says it."""
     async with RunningHub(tmp_path / "data", "--redis", own_redis.url) as hub:
         cursor = (await hub.publish("http://example.com/read"))["until"]
@@ -181,7 +178,7 @@ async def test_the_redis_of_an_operator_is_backed_up_and_put_back_by_its_own_com
 
 
 @pytest.mark.timeout(120)
-async def test_a_cluster_is_backed_up_and_put_back_master_by_master(tmp_path: Path) -> None:
+async def test_a_cluster_is_backed_up_and_put_back_master_by_master(tmp_path):
     """As docs/operations/backup.md says it; the replicas copy their masters again."""
     sets = ("dataset1", "two", "three", "four")
     async with cluster(tmp_path) as redis:
@@ -229,7 +226,7 @@ async def are_told(hub: RunningHub, changes: list[dict[str, str]], cursor: str) 
     ]
 
 
-async def test_after_a_restore_no_change_goes_below_the_cursor_of_a_reader(tmp_path: Path) -> None:
+async def test_after_a_restore_no_change_goes_below_the_cursor_of_a_reader(tmp_path):
     file, place = str(tmp_path / "backup.rdb"), str(tmp_path / "restored")
     async with RunningHub(tmp_path / "data") as hub:
         await hub.publish(BEFORE)
@@ -242,7 +239,7 @@ async def test_after_a_restore_no_change_goes_below_the_cursor_of_a_reader(tmp_p
         await are_told(restored, changes, cursor)
 
 
-async def test_nor_does_one_where_data_were_copied_back_by_hand(tmp_path: Path) -> None:
+async def test_nor_does_one_where_data_were_copied_back_by_hand(tmp_path):
     data, copy = tmp_path / "data", tmp_path / "copy"
     async with RunningHub(data) as hub:
         await hub.publish(BEFORE)
@@ -255,9 +252,7 @@ async def test_nor_does_one_where_data_were_copied_back_by_hand(tmp_path: Path) 
         await are_told(hub, changes, cursor)
 
 
-async def test_nor_does_one_in_an_external_redis_with_older_data(
-    own_redis: OwnRedis, tmp_path: Path
-) -> None:
+async def test_nor_does_one_in_an_external_redis_with_older_data(own_redis, tmp_path):
     async with RunningHub(tmp_path / "one", "--redis", own_redis.url) as hub:
         await hub.publish(BEFORE)
         copy = own_redis.copy_of_data()

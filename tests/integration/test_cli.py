@@ -73,7 +73,7 @@ async def follow(hub: RunningHub, *options: str) -> asyncio.subprocess.Process:
     [(sys.executable, "-m", "rsnotify"), (str(Path(sys.executable).with_name("rsnotify")),)],
     ids=["module", "script"],
 )
-async def test_the_module_and_the_script_are_the_command_line(command: tuple[str, ...]) -> None:
+async def test_the_module_and_the_script_are_the_command_line(command):
     process = await asyncio.create_subprocess_exec(
         *command, "--version", stdout=PIPE, env=clean_environment()
     )
@@ -81,7 +81,7 @@ async def test_the_module_and_the_script_are_the_command_line(command: tuple[str
     assert (process.returncode, out.decode()) == (0, f"rsnotify {__version__}\n")
 
 
-async def test_resources_named_on_the_command_line_are_published(hub: RunningHub) -> None:
+async def test_resources_named_on_the_command_line_are_published(hub):
     ended = await rsnotify(
         *("publish", "dataset1", "http://example.com/a", "http://example.com/b"),
         *("--change", "created", "--json"), hub=hub,
@@ -90,7 +90,7 @@ async def test_resources_named_on_the_command_line_are_published(hub: RunningHub
     assert json.loads(ended.out)["accepted"] == 2
 
 
-async def test_what_is_said_of_one_change_is_its_datetime(hub: RunningHub) -> None:
+async def test_what_is_said_of_one_change_is_its_datetime(hub):
     ended = await rsnotify("publish", "dataset1", "http://example.com/a", hub=hub)
     said = ended.out.removeprefix("accepted 1 change at ").strip()
     after = ("--from", "2020-01-01", "--count", "1")
@@ -108,25 +108,21 @@ async def test_what_is_said_of_one_change_is_its_datetime(hub: RunningHub) -> No
         ("a", URLSET.format(ENTRY.format("a") + ENTRY.format("b"))),
     ],
 )
-async def test_a_file_of_any_format_is_published(
-    hub: RunningHub, tmp_path: Path, name: str, content: str
-) -> None:
+async def test_a_file_of_any_format_is_published(hub, tmp_path, name, content):
     (tmp_path / name).write_text(content)
     ended = await rsnotify("publish", "dataset1", "--file", str(tmp_path / name), hub=hub)
     assert ended.status == 0, ended.err
     assert ended.out.startswith("accepted 2 changes, the last at 20")
 
 
-async def test_a_long_file_goes_in_several_requests_and_shows_its_sum(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_a_long_file_goes_in_several_requests_and_shows_its_sum(hub, tmp_path):
     path = tmp_path / "a.ndjson"
     path.write_text('{"loc":"http://example.com/a","change":"updated"}\n' * 2_500)
     ended = await rsnotify("publish", "dataset1", "-f", str(path), hub=hub)
     assert ended.out.startswith("accepted 2500 changes")
 
 
-async def test_lines_on_stdin_are_published(hub: RunningHub) -> None:
+async def test_lines_on_stdin_are_published(hub):
     line = b'{"loc":"http://example.com/a","change":"updated"}\n'
     ended = await rsnotify(
         "publish", "dataset1", "-f", "-", "--format", "ndjson", hub=hub, stdin=line * 3
@@ -137,9 +133,7 @@ async def test_lines_on_stdin_are_published(hub: RunningHub) -> None:
 @pytest.mark.parametrize(
     ("lines", "told"), [(2, "accepted 2 changes"), (0, "there was no change to publish")]
 )
-async def test_lines_of_a_file_as_stdin_are_published(
-    hub: RunningHub, tmp_path: Path, lines: int, told: str
-) -> None:
+async def test_lines_of_a_file_as_stdin_are_published(hub, tmp_path, lines, told):
     path = tmp_path / "changes"
     path.write_text('{"loc":"http://example.com/a","change":"updated"}\n' * lines)
     with (path if lines else Path(os.devnull)).open() as stdin:
@@ -153,7 +147,7 @@ async def test_lines_of_a_file_as_stdin_are_published(
     assert process.returncode == (0 if lines else 1)
 
 
-async def test_a_framework_change_is_published_to_the_framework_channel(hub: RunningHub) -> None:
+async def test_a_framework_change_is_published_to_the_framework_channel(hub):
     ended = await rsnotify(
         *("publish", "dataset1", "http://example.com/resourcelist1.xml", "--framework"),
         *("--capability", "resourcelist", "--index", "http://example.com/resourcelist-index.xml"),
@@ -171,7 +165,7 @@ async def test_a_framework_change_is_published_to_the_framework_channel(hub: Run
     )
 
 
-async def test_a_subscription_prints_a_line_for_each_change(hub: RunningHub) -> None:
+async def test_a_subscription_prints_a_line_for_each_change(hub):
     answer = await hub.publish("http://example.com/a")
     process = await follow(hub, "--count", "1")
     out, err = await process.communicate()
@@ -179,7 +173,7 @@ async def test_a_subscription_prints_a_line_for_each_change(hub: RunningHub) -> 
     assert err.decode() == f"following dataset1/change at {hub.url}\n"
 
 
-async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub: RunningHub) -> None:
+async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub):
     await hub.publish("http://example.com/a")
     process = await follow(hub, "--json", "--count", "20000")
     await process.stdout.readline()
@@ -192,22 +186,18 @@ async def test_a_subscription_whose_reader_goes_away_ends_quietly(hub: RunningHu
 @pytest.mark.parametrize(
     ("words", "status"), [("--version", 0), ("--help", 1), ("sets list", 1), ("status --json", 1)]
 )
-async def test_a_command_whose_output_nobody_reads_ends_quietly(
-    hub: RunningHub, words: str, status: int
-) -> None:
+async def test_a_command_whose_output_nobody_reads_ends_quietly(hub, words, status):
     assert await without_reader(*words.split(), hub=hub) == (status, "")
 
 
-async def test_a_subscription_prints_payloads_or_json_when_asked(hub: RunningHub) -> None:
+async def test_a_subscription_prints_payloads_or_json_when_asked(hub):
     await hub.publish("http://example.com/a")
     for option, start in (("--xml", "<?xml"), ("--json", '{"loc":"http://example.com/a"')):
         out, _ = await (await follow(hub, "--count", "1", option)).communicate()
         assert out.decode().startswith(start)
 
 
-async def test_a_subscription_goes_on_where_its_cursor_file_says(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_a_subscription_goes_on_where_its_cursor_file_says(hub, tmp_path):
     cursor = str(tmp_path / "cursor")
     await hub.publish("http://example.com/a")
     await (await follow(hub, "--count", "1", "--cursor", cursor)).communicate()
@@ -218,8 +208,8 @@ async def test_a_subscription_goes_on_where_its_cursor_file_says(
 
 @pytest.mark.parametrize("option", [(), ("--xml",)], ids=["lines", "xml"])
 async def test_a_subscription_ends_after_so_many_changes_within_a_notification_and_goes_on_there(
-    hub: RunningHub, tmp_path: Path, option: tuple[str, ...]
-) -> None:
+    hub, tmp_path, option
+):
     locs = [f"http://example.com/{each}" for each in "abc"]
     cursor = ("--cursor", str(tmp_path / "cursor"))
     await rsnotify("publish", "dataset1", *locs, hub=hub)
@@ -229,7 +219,7 @@ async def test_a_subscription_ends_after_so_many_changes_within_a_notification_a
     assert re.findall(r"http://example.com/\w", rest.out) == locs[2:]
 
 
-async def test_a_subscription_outlives_a_killed_hub(own_hub: RunningHub) -> None:
+async def test_a_subscription_outlives_a_killed_hub(own_hub):
     process = await follow(own_hub, "--count", "2")
     await own_hub.publish("http://example.com/a")
     first = await process.stdout.readline()
@@ -246,7 +236,7 @@ async def test_a_subscription_outlives_a_killed_hub(own_hub: RunningHub) -> None
     assert "the connection was lost (the hub is gone)" in again[0]
 
 
-async def test_a_valid_document_exits_0(tmp_path: Path) -> None:
+async def test_a_valid_document_exits_0(tmp_path):
     path = tmp_path / "a.xml"
     up = '<rs:ln rel="up" href="http://example.com/capabilitylist.xml"/>'
     md = '<rs:md capability="changelist" from="2026-11-20T00:00:00Z"/>'
@@ -255,7 +245,7 @@ async def test_a_valid_document_exits_0(tmp_path: Path) -> None:
     assert (ended.status, ended.out) == (0, "")
 
 
-async def test_an_invalid_document_exits_1_and_names_clause_place_and_mend() -> None:
+async def test_an_invalid_document_exits_1_and_names_clause_place_and_mend():
     ended = await rsnotify("validate", "-", stdin=URLSET.format(ENTRY.format("a")).encode())
     assert ended.status == 1
     assert ended.out.startswith("/urlset/rs:ln[@rel='up']: up is missing [Notification 0.8")
@@ -266,9 +256,7 @@ LOST = '<url><loc>http://example.com/a</loc><rs:md change="created"><rs:ln/></rs
 
 
 @pytest.mark.parametrize("count", [0, 1_000], ids=["as written", "cut"])
-async def test_a_file_of_xml_loses_nothing_on_its_way(
-    hub: RunningHub, tmp_path: Path, count: int
-) -> None:
+async def test_a_file_of_xml_loses_nothing_on_its_way(hub, tmp_path, count):
     path = tmp_path / "a.xml"
     path.write_text("\n" + URLSET.format(ENTRY.format("a") * count + LOST))
     ended = await rsnotify("publish", "dataset1", "--file", str(path), hub=hub)
@@ -289,9 +277,7 @@ LIST_0_9 = URLSET.format('<rs:md capability="resourcelist" from="2013-01-03T09:0
     ],
     ids=["valid", "wrong", "not there"],
 )
-async def test_many_documents_are_one_table_and_one_exit_status(
-    tmp_path: Path, second: str | None, status: int, summary: str
-) -> None:
+async def test_many_documents_are_one_table_and_one_exit_status(tmp_path, second, status, summary):
     (tmp_path / "a.xml").write_text(LIST_0_9)
     if second is not None:
         (tmp_path / "b.xml").write_text(second)
@@ -303,7 +289,7 @@ async def test_many_documents_are_one_table_and_one_exit_status(
 LIST = "http://example.com/resourcelist.xml"
 
 
-async def test_sets_are_added_listed_edited_and_removed(hub: RunningHub) -> None:
+async def test_sets_are_added_listed_edited_and_removed(hub):
     assert (await rsnotify("sets", "add", "dataset2", hub=hub)).out == "dataset2\n"
     edited = await rsnotify(
         "sets", "edit", "dataset2", "--private", "--resource-list", LIST, hub=hub
@@ -323,13 +309,13 @@ async def test_sets_are_added_listed_edited_and_removed(hub: RunningHub) -> None
     assert "dataset2" not in (await rsnotify("sets", "list", hub=hub)).out
 
 
-async def test_a_set_that_is_there_already_as_asked_for_is_remarked_on(hub: RunningHub) -> None:
+async def test_a_set_that_is_there_already_as_asked_for_is_remarked_on(hub):
     for options in ((), ("--public",)):
         ended = await rsnotify("sets", "add", "dataset1", *options, hub=hub)
         assert ended == (0, "dataset1\n", "dataset1 was there already\n")
 
 
-async def test_a_set_that_is_there_with_another_option_is_not_added(hub: RunningHub) -> None:
+async def test_a_set_that_is_there_with_another_option_is_not_added(hub):
     ended = await rsnotify("sets", "add", "dataset1", "--private", hub=hub)
     assert (ended.status, ended.out) == (1, "")
     assert (
@@ -338,7 +324,7 @@ async def test_a_set_that_is_there_with_another_option_is_not_added(hub: Running
     )
 
 
-async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
+async def test_a_token_is_made_shown_once_and_revoked(hub):
     made = await rsnotify("tokens", "create", "--set", "dataset1", hub=hub)
     secret = made.out.strip()
     published = await rsnotify(
@@ -354,16 +340,14 @@ async def test_a_token_is_made_shown_once_and_revoked(hub: RunningHub) -> None:
     assert json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out) == []
 
 
-async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(
-    tmp_path: Path,
-) -> None:
+async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(tmp_path):
     async with RunningHub(tmp_path / "data", admin_token="") as own_hub:
         options = ("--url", own_hub.url, "--data", str(own_hub.data))
         assert (await rsnotify("sets", "add", "dataset2", *options)).status == 0
         assert (own_hub.data / "admin-token").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_hub_that_is_not_there_is_told_soon() -> None:
+async def test_a_hub_that_is_not_there_is_told_soon():
     ended = await rsnotify("sets", "list", "--url", "http://127.0.0.1:9")
     assert ended.status == 1
     *again, last = ended.err.splitlines()
@@ -378,20 +362,20 @@ async def test_a_hub_that_is_not_there_is_told_soon() -> None:
     assert all(line.fullmatch(each) for each in again)
 
 
-async def test_a_redis_of_no_address_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+async def test_a_redis_of_no_address_is_refused_before_anything_is_written(tmp_path):
     data = tmp_path / "data"
     ended = await rsnotify("serve", "--redis", "nonsense", "--port", "0", "--data", str(data))
     assert (ended.status, data.exists()) == (2, False)
     assert "error: --redis 'nonsense': write redis://nonsense" in ended.err
 
 
-async def test_a_second_hub_on_the_same_data_exits_2(own_hub: RunningHub) -> None:
+async def test_a_second_hub_on_the_same_data_exits_2(own_hub):
     ended = await rsnotify("serve", "--port", "0", "--data", str(own_hub.data))
     assert ended.status == 2
     assert "in use" in ended.err
 
 
-async def test_a_port_that_is_taken_exits_2(hub: RunningHub, tmp_path: Path) -> None:
+async def test_a_port_that_is_taken_exits_2(hub, tmp_path):
     ended = await rsnotify("serve", "--port", str(hub.port), "--data", str(tmp_path / "other"))
     assert ended.status == 2
     assert not (tmp_path / "other").exists()
@@ -399,12 +383,12 @@ async def test_a_port_that_is_taken_exits_2(hub: RunningHub, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
-async def test_a_hub_asked_to_end_exits_0(own_hub: RunningHub, which: signal.Signals) -> None:
+async def test_a_hub_asked_to_end_exits_0(own_hub, which):
     own_hub.process.send_signal(which)
     assert await own_hub.process.wait() == 0
 
 
-async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url: str, tmp_path: Path) -> None:
+async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url, tmp_path):
     from rsnotify.redis_client import connect
 
     client = connect(redis_url)
@@ -418,7 +402,7 @@ async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url: str, tmp_
         await client.aclose()
 
 
-async def test_several_workers_share_the_port_and_the_sets(tmp_path: Path) -> None:
+async def test_several_workers_share_the_port_and_the_sets(tmp_path):
     async with RunningHub(tmp_path / "data", "--workers", "2") as own_hub:
         process = await follow(own_hub, "--count", "20")
         for number in range(20):

@@ -25,9 +25,7 @@ async def once(client: Client) -> Any:
 
 @pytest.mark.parametrize("turns", [0, 1, 3])
 @pytest.mark.parametrize("ask", [get, in_a_pipeline, once])
-def test_whoever_asks_is_told_to_try_again(
-    redis_url: str, ask: Callable[[Client], Awaitable[Any]], turns: int
-) -> None:
+def test_whoever_asks_is_told_to_try_again(redis_url, ask, turns):
     uvloop.run(_ask_as_it_closes(redis_url, ask, turns))
 
 
@@ -54,9 +52,7 @@ async def _ask_as_it_closes(
 
 
 @pytest.mark.parametrize("ask", [get, in_a_pipeline, once])
-def test_whoever_comes_next_is_answered_over_another_connection(
-    redis_url: str, ask: Callable[[Client], Awaitable[Any]]
-) -> None:
+def test_whoever_comes_next_is_answered_over_another_connection(redis_url, ask):
     uvloop.run(_ask_after_it_closed(redis_url, ask))
 
 

@@ -48,9 +48,7 @@ async def spread(running: RunningCluster) -> set[RedisServer]:
     return {await running.master_of_set(name) for name in NAMES}
 
 
-async def test_commands_go_to_the_nodes_that_have_their_keys(
-    running: RunningCluster, client: Client
-) -> None:
+async def test_commands_go_to_the_nodes_that_have_their_keys(running, client):
     assert len(await spread(running)) == 3
     pipeline = client.pipeline(transaction=False)
     for name in NAMES:
@@ -64,9 +62,7 @@ async def test_commands_go_to_the_nodes_that_have_their_keys(
     assert then == 1
 
 
-async def test_a_slot_that_is_moved_is_found_whatever_moves_it(
-    running: RunningCluster, client: Client
-) -> None:
+async def test_a_slot_that_is_moved_is_found_whatever_moves_it(running, client):
     """MOVED for the once and the many, ASK for one key at a time, in its order."""
     await client.set(keys.load("a"), "old")
     slot = slot_of_set("a")
@@ -97,9 +93,7 @@ async def test_a_slot_that_is_moved_is_found_whatever_moves_it(
     assert await pipeline.execute() == [b"newer"]
 
 
-async def test_a_set_that_was_half_made_or_half_removed_is_made_whole_by_repeating(
-    client: Client,
-) -> None:
+async def test_a_set_that_was_half_made_or_half_removed_is_made_whole_by_repeating(client):
     sets = Sets(client)
     other, _, _ = await sets.add("other", SetOptions())
     await sets.begin_lost_journals([_named(other, "a")])  # made, and broken off
@@ -117,7 +111,7 @@ async def test_a_set_that_was_half_made_or_half_removed_is_made_whole_by_repeati
     assert not await client.exists(keys.record(_channel("a")))
 
 
-async def test_lost_journals_of_a_set_begin_again_and_others_stay(client: Client) -> None:
+async def test_lost_journals_of_a_set_begin_again_and_others_stay(client):
     sets = Sets(client)
     record, _, _ = await sets.add("a", SetOptions())
     key = keys.record(_channel("a"))
@@ -129,9 +123,7 @@ async def test_lost_journals_of_a_set_begin_again_and_others_stay(client: Client
     assert await client.hget(key, "head") == await client.hget(key, "created")
 
 
-async def test_another_master_makes_its_journals_suspect_and_no_others(
-    running: RunningCluster, client: Client
-) -> None:
+async def test_another_master_makes_its_journals_suspect_and_no_others(running, client):
     repairs = Repairs(client, (1, 1, 1))
     before = await repairs.lineage()
     away = await running.master_of_set("a")
@@ -156,9 +148,7 @@ async def test_another_master_makes_its_journals_suspect_and_no_others(
     assert of_others
 
 
-async def test_one_node_that_is_gone_is_no_matter_of_the_others(
-    running: RunningCluster, client: Client
-) -> None:
+async def test_one_node_that_is_gone_is_no_matter_of_the_others(running, client):
     """Nothing is said about the time, but that the others answer while it does not."""
     away = await running.master_of_set("a")
     nodes = {name: await running.master_of_set(name) for name in NAMES}
@@ -187,9 +177,7 @@ async def test_one_node_that_is_gone_is_no_matter_of_the_others(
     await until(is_back)
 
 
-async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(
-    running: RunningCluster, client: Client
-) -> None:
+async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(running, client):
     full = await running.master_of_set("a")
     of_it = [name for name in NAMES if await running.master_of_set(name) is full]
     parts = WritableParts(client)
@@ -202,9 +190,7 @@ async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(
 
 
 @pytest.mark.parametrize(("left", "is_full"), [(2 * MIB, False), (MIB // 4, True)])
-async def test_sets_of_a_node_with_hardly_any_memory_left_are_named(
-    running: RunningCluster, client: Client, left: int, is_full: bool
-) -> None:
+async def test_sets_of_a_node_with_hardly_any_memory_left_are_named(running, client, left, is_full):
     node = await running.master_of_set("a")
     of_it = [name for name in NAMES if await running.master_of_set(name) is node]
     async with node.client() as direct:
@@ -217,7 +203,7 @@ async def test_sets_of_a_node_with_hardly_any_memory_left_are_named(
     assert [*found.values()] == ([sorted(of_it)] if is_full else [])
 
 
-async def test_where_no_node_answers_everything_fails_as_where_one_server_does_not() -> None:
+async def test_where_no_node_answers_everything_fails_as_where_one_server_does_not():
     async with connect(f"redis+cluster://127.0.0.1:{free_port()}") as client:
         pipeline = client.pipeline(transaction=False)
         for name in NAMES * 100:
@@ -230,16 +216,14 @@ async def test_where_no_node_answers_everything_fails_as_where_one_server_does_n
             await client.get(keys.SETS_VERSION)
 
 
-async def test_a_server_that_is_no_cluster_is_refused(tmp_path: Path) -> None:
+async def test_a_server_that_is_no_cluster_is_refused(tmp_path):
     async with RedisServer(tmp_path) as server:
         url = f"redis+cluster://127.0.0.1:{server.port}"
         with pytest.raises(InvalidSettings, match="it is no Redis Cluster"):
             await wait_until_usable(url, warn=False)
 
 
-async def test_scripts_that_a_node_does_not_know_are_sent_in_full(
-    running: RunningCluster, client: Client
-) -> None:
+async def test_scripts_that_a_node_does_not_know_are_sent_in_full(running, client):
     sets = Sets(client)
     await sets.add("a", SetOptions())
     for server in running.servers[:3]:
@@ -248,9 +232,7 @@ async def test_scripts_that_a_node_does_not_know_are_sent_in_full(
     assert set(await sets.all()) == set(NAMES)
 
 
-async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(
-    running: RunningCluster,
-) -> None:
+async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(running):
     heard: set[str] = set()
 
     async def hears(server: RedisServer, stroke: str) -> bool:
@@ -273,7 +255,7 @@ async def listeners(running: RunningCluster, server: RedisServer) -> int:
     return int(count)
 
 
-async def test_with_tls_it_is_spoken_to_the_nodes_that_are_found(tmp_path: Path) -> None:
+async def test_with_tls_it_is_spoken_to_the_nodes_that_are_found(tmp_path):
     port, binary = free_port(), await binary_with_tls()
     certificates = ("--tls-cert-file", SERVER, "--tls-key-file", SERVER)
     names = ("--cluster-announce-hostname", "localhost")
@@ -314,8 +296,8 @@ def _named(record: SetRecord, name: str) -> SetRecord:
 
 
 async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_does(
-    running: RunningCluster, tmp_path: Path
-) -> None:
+    running, tmp_path
+):
     (more,) = re.findall(r"A user of few rights also needs\s`(.+?)`", OPERATIONS.read_text())
     rights = (*documented_rights(), *more.split())
     for server in running.servers:

@@ -86,7 +86,7 @@ def synopses(command: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_command_is_one_that_the_command_line_takes(page: Path) -> None:
+def test_every_command_is_one_that_the_command_line_takes(page):
     for line in commands_of(page):
         if not line.startswith("rsnotify "):
             continue
@@ -179,7 +179,7 @@ async def prepared(folder: Path) -> AsyncIterator[Place]:
         yield Place(folder, hub, words)
 
 
-async def test_what_a_page_does_with_a_hub_is_done(tmp_path: Path) -> None:
+async def test_what_a_page_does_with_a_hub_is_done(tmp_path):
     need("curl")
     skipped = set[str]()
     async with prepared(tmp_path) as place:
@@ -194,9 +194,7 @@ async def test_what_a_page_does_with_a_hub_is_done(tmp_path: Path) -> None:
     assert skipped == NOT_RUN.keys()
 
 
-async def test_the_callback_of_the_page_on_websub_prints_what_is_published(
-    tmp_path: Path,
-) -> None:
+async def test_the_callback_of_the_page_on_websub_prints_what_is_published(tmp_path):
     text = (DOCS / "websub.md").read_text()
     (program,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (subscribing,) = [each for each in commands_of(DOCS / "websub.md") if ":9000" in each]

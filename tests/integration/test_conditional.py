@@ -37,14 +37,14 @@ def once_meanwhile(client: Client, act: Callable[[], Awaitable[object]]) -> None
     client.time = later
 
 
-async def test_of_two_edits_at_once_none_is_lost(client: Client, sets: Sets) -> None:
+async def test_of_two_edits_at_once_none_is_lost(client, sets):
     once_meanwhile(client, lambda: Sets(client).edit("a", {"private": True}))
     record, _ = await sets.edit("a", {"describedby": "http://example.com/about"})
     assert (record.private, record.describedby) == (True, "http://example.com/about")
     assert (await sets.all())["a"] == record
 
 
-async def test_an_edit_brings_no_removed_set_back(client: Client, sets: Sets) -> None:
+async def test_an_edit_brings_no_removed_set_back(client, sets):
     once_meanwhile(client, lambda: Sets(client).remove("a"))
     with pytest.raises(Rejected) as refused:
         await sets.edit("a", {"private": True})
@@ -52,7 +52,7 @@ async def test_an_edit_brings_no_removed_set_back(client: Client, sets: Sets) ->
     assert await sets.all() == {}
 
 
-async def test_the_chores_of_a_removed_set_leave_nothing(client: Client, sets: Sets) -> None:
+async def test_the_chores_of_a_removed_set_leave_nothing(client, sets):
     windows = Windows(client)
     created = (await windows.record("a")).created
     await sets.remove("a")
@@ -60,9 +60,7 @@ async def test_the_chores_of_a_removed_set_leave_nothing(client: Client, sets: S
     assert not await client.exists(RECORD)
 
 
-async def test_the_chores_of_a_set_do_not_go_on_in_one_made_anew(
-    client: Client, sets: Sets
-) -> None:
+async def test_the_chores_of_a_set_do_not_go_on_in_one_made_anew(client, sets):
     windows = Windows(client)
     before = await windows.record("a")
     await sets.remove("a")
@@ -74,9 +72,7 @@ async def test_the_chores_of_a_set_do_not_go_on_in_one_made_anew(
     assert (await windows.record("a")).packed_until == record.created + 1
 
 
-async def test_waiting_for_a_record_ends_when_its_reader_is_cancelled(
-    client: Client, sets: Sets
-) -> None:
+async def test_waiting_for_a_record_ends_when_its_reader_is_cancelled(client, sets):
     windows = Windows(client)
     first = asyncio.create_task(windows.record("a"))
     await asyncio.sleep(0)
@@ -92,7 +88,7 @@ async def test_waiting_for_a_record_ends_when_its_reader_is_cancelled(
     assert (await windows.record("a")).created == Position.parse((await sets.all())["a"].created)
 
 
-async def test_a_claim_that_another_takes_over_stays_theirs(client: Client) -> None:
+async def test_a_claim_that_another_takes_over_stays_theirs(client):
     key = keys.claim("a", "snapshot")
     async with Snapshots(client).claim("a"):
         await client.set(key, "another 0")

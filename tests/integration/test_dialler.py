@@ -41,7 +41,7 @@ async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> Call
     return await dialler.post(URL(url, encoded=True), b"body", {}, maybe_stale=maybe_stale)
 
 
-async def test_what_a_receiver_says_can_be_written_down_and_shown() -> None:
+async def test_what_a_receiver_says_can_be_written_down_and_shown():
     async def hostile(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 \xff\x1b[31m\r\nContent-Length: 0\r\n\r\n")
 
@@ -51,7 +51,7 @@ async def test_what_a_receiver_says_can_be_written_down_and_shown() -> None:
     assert answer.note.isprintable()
 
 
-async def test_a_name_is_checked_anew_at_every_attempt() -> None:
+async def test_a_name_is_checked_anew_at_every_attempt():
     names = Names(["192.0.2.1"], ["127.0.0.1"])
     async with Receiver() as receiver, Dialler(private=False, resolve=names) as dialler:
         for _ in range(2):
@@ -61,7 +61,7 @@ async def test_a_name_is_checked_anew_at_every_attempt() -> None:
         assert (names.asked, receiver.asked) == (2, [])
 
 
-async def test_a_name_that_turns_private_after_it_was_public_is_refused() -> None:
+async def test_a_name_that_turns_private_after_it_was_public_is_refused():
     names = Names(["127.0.0.1"], ["10.0.0.1"])
     async with (
         Receiver(post=answers("200 OK", Connection="close")) as receiver,
@@ -74,7 +74,7 @@ async def test_a_name_that_turns_private_after_it_was_public_is_refused() -> Non
         assert len(receiver.asked) == 1
 
 
-async def test_one_address_that_may_not_be_called_condemns_the_name() -> None:
+async def test_one_address_that_may_not_be_called_condemns_the_name():
     names = Names(["93.184.216.34", "127.0.0.1"])
     sockets = []
 
@@ -88,7 +88,7 @@ async def test_one_address_that_may_not_be_called_condemns_the_name() -> None:
         assert (receiver.asked, sockets) == ([], [])
 
 
-async def test_the_checked_address_is_dialled_and_the_name_is_kept_as_host() -> None:
+async def test_the_checked_address_is_dialled_and_the_name_is_kept_as_host():
     names = Names(["127.0.0.1"])
     async with Receiver() as receiver, Dialler(private=True, resolve=names) as dialler:
         assert (await dialler.get(f"http://some.test:{receiver.port}/")).succeeded
@@ -97,15 +97,13 @@ async def test_the_checked_address_is_dialled_and_the_name_is_kept_as_host() -> 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "2130706433", "127.1", "localhost"])
-async def test_whatever_the_url_looks_like_no_socket_is_made_for_loopback(
-    host: str,
-) -> None:
+async def test_whatever_the_url_looks_like_no_socket_is_made_for_loopback(host):
     async with Receiver() as receiver, Dialler(private=False) as dialler:
         answer = await dialler.get(f"http://{host}:{receiver.port}/")
         assert (answer.status, answer.succeeded, receiver.asked) == (0, False, [])
 
 
-async def test_a_name_that_does_not_exist_is_a_connection_that_was_not_made() -> None:
+async def test_a_name_that_does_not_exist_is_a_connection_that_was_not_made():
     async def resolve(host: str, port: int) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -115,14 +113,14 @@ async def test_a_name_that_does_not_exist_is_a_connection_that_was_not_made() ->
         assert "Name or service not known" in answer.note
 
 
-async def test_nothing_listens_is_a_connection_that_was_not_made() -> None:
+async def test_nothing_listens_is_a_connection_that_was_not_made():
     async with Receiver() as receiver:
         url = receiver.callback
     async with Dialler(private=True) as dialler:
         assert not (await dialler.get(url)).reached
 
 
-async def test_a_redirect_is_an_answer_and_is_not_followed() -> None:
+async def test_a_redirect_is_an_answer_and_is_not_followed():
     async with (
         Receiver(get=answers("302 Found", Location="/elsewhere")) as receiver,
         Dialler(private=True) as dialler,
@@ -155,7 +153,7 @@ WITHOUT_END = {  # what comes first, what comes for ever, whether the status is 
 
 
 @pytest.mark.parametrize("kind", WITHOUT_END)
-async def test_of_an_answer_without_end_only_a_little_is_heard(kind: str) -> None:
+async def test_of_an_answer_without_end_only_a_little_is_heard(kind):
     begin, more, status_known = WITHOUT_END[kind]
     written = 0
 
@@ -195,7 +193,7 @@ AT_THE_BOUND = {
 
 @pytest.mark.parametrize("kind", AT_THE_BOUND)
 @pytest.mark.parametrize("past", [0, 1])
-async def test_an_answer_is_heard_up_to_the_bound_and_no_further(kind: str, past: int) -> None:
+async def test_an_answer_is_heard_up_to_the_bound_and_no_further(kind, past):
     async def behave(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(AT_THE_BOUND[kind](past))
         writer.close()
@@ -210,7 +208,7 @@ async def test_an_answer_is_heard_up_to_the_bound_and_no_further(kind: str, past
 
 
 @pytest.mark.parametrize("size", [BODY_BYTES, BODY_BYTES + 1])
-async def test_a_body_is_read_whole_or_not_at_all(size: int) -> None:
+async def test_a_body_is_read_whole_or_not_at_all(size):
     async with (
         Receiver(get=answers("200 OK", b"x" * size)) as receiver,
         Dialler(private=True) as dialler,
@@ -219,7 +217,7 @@ async def test_a_body_is_read_whole_or_not_at_all(size: int) -> None:
         assert answer.body == (b"x" * size if size == BODY_BYTES else b"")
 
 
-async def test_a_packed_body_stays_packed() -> None:
+async def test_a_packed_body_stays_packed():
     packed = gzip.compress(b"x" * 10_000_000)
     async with (
         Receiver(get=answers("200 OK", packed, Content_Encoding="gzip")) as receiver,
@@ -228,9 +226,7 @@ async def test_a_packed_body_stays_packed() -> None:
         assert (await dialler.get(receiver.callback)).body == packed
 
 
-async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(monkeypatch):
     monkeypatch.setattr("rsnotify.websub.dialler.CALL_SECONDS", 0.2)
 
     async def trickles(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
@@ -248,9 +244,7 @@ async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(
             assert (await post(dialler, receiver.callback)).succeeded
 
 
-async def test_each_answer_on_a_connection_has_the_whole_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_each_answer_on_a_connection_has_the_whole_bound(monkeypatch):
     """The seam: aiohttp makes its connections by our class, and tells it of each request."""
     heard: list[BoundedHandler] = []
     listen_anew = BoundedHandler.listen_anew
@@ -271,7 +265,7 @@ async def test_each_answer_on_a_connection_has_the_whole_bound(
     assert len(set(map(id, heard))) == 1
 
 
-async def test_a_certificate_that_is_not_trusted_is_called_so() -> None:
+async def test_a_certificate_that_is_not_trusted_is_called_so():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     server = await asyncio.start_server(lambda _r, _w: None, "127.0.0.1", 0, ssl=context)
@@ -284,7 +278,7 @@ async def test_a_certificate_that_is_not_trusted_is_called_so() -> None:
     assert not answer.reached
 
 
-async def test_what_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_never_answers_is_given_up(monkeypatch):
     monkeypatch.setattr("rsnotify.websub.dialler.CALL_SECONDS", 0.1)
 
     async def hangs(asked, writer) -> None:
@@ -296,7 +290,7 @@ async def test_what_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -
         assert answer.note.startswith("no answer within")
 
 
-async def test_a_connection_that_broke_is_tried_anew_only_if_it_may_have_been_stale() -> None:
+async def test_a_connection_that_broke_is_tried_anew_only_if_it_may_have_been_stale():
     async def resets(asked, writer) -> None:
         writer.transport.abort()
 
@@ -307,7 +301,7 @@ async def test_a_connection_that_broke_is_tried_anew_only_if_it_may_have_been_st
         assert len(receiver.asked) == 3
 
 
-async def test_a_connection_is_used_again() -> None:
+async def test_a_connection_is_used_again():
     async with Receiver() as receiver, Dialler(private=True) as dialler:
         peers = set()
 
@@ -321,7 +315,7 @@ async def test_a_connection_is_used_again() -> None:
         assert len(peers) == 1
 
 
-async def test_a_name_server_that_hangs_does_not_stop_the_others() -> None:
+async def test_a_name_server_that_hangs_does_not_stop_the_others():
     never = asyncio.Event()
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -336,7 +330,7 @@ async def test_a_name_server_that_hangs_does_not_stop_the_others() -> None:
         slow.cancel()
 
 
-async def test_a_status_line_of_any_bytes_becomes_text_that_can_be_stored_and_logged() -> None:
+async def test_a_status_line_of_any_bytes_becomes_text_that_can_be_stored_and_logged():
     async def behave(_: object, writer: asyncio.StreamWriter) -> None:
         writer.write(response("500 Oh").replace(b"Oh", b"\xff\xfe\x1b[31mOh"))
 
@@ -352,7 +346,7 @@ async def unknown(_host: str, _port: int) -> Sequence[str]:
     raise socket.gaierror(-2, "Name or service not known")
 
 
-async def test_a_callback_that_only_the_proxy_can_look_up_is_called_by_it() -> None:
+async def test_a_callback_that_only_the_proxy_can_look_up_is_called_by_it():
     with forward_proxy({"callback.example": "127.0.0.1"}, "secret") as proxy:
         async with (
             Receiver() as receiver,
@@ -368,7 +362,7 @@ async def test_a_callback_that_only_the_proxy_can_look_up_is_called_by_it() -> N
     ("host", "found"),
     [("127.0.0.1", []), ("10.0.0.1", []), ("inside.example", ["10.0.0.1"]), ("[::1]", [])],
 )
-async def test_the_rules_on_addresses_hold_before_a_proxy(host: str, found: list[str]) -> None:
+async def test_the_rules_on_addresses_hold_before_a_proxy(host, found):
     with forward_proxy() as proxy:
         async with Dialler(private=False, proxy=proxy.url, resolve=Names(found)) as dialler:
             answer = await post(dialler, f"http://{host}:9/")
@@ -379,7 +373,7 @@ async def test_the_rules_on_addresses_hold_before_a_proxy(host: str, found: list
     assert proxy.seen == []
 
 
-async def test_what_is_private_and_allowed_is_called_without_the_proxy() -> None:
+async def test_what_is_private_and_allowed_is_called_without_the_proxy():
     with forward_proxy() as proxy:
         async with (
             Receiver() as receiver,
@@ -391,7 +385,7 @@ async def test_what_is_private_and_allowed_is_called_without_the_proxy() -> None
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_proxy_that_refuses_is_named_without_its_password(scheme: str) -> None:
+async def test_a_proxy_that_refuses_is_named_without_its_password(scheme):
     with forward_proxy(password="right") as proxy:
         address = f"http://user:wr0ng@127.0.0.1:{proxy.port}"
         async with Dialler(private=False, proxy=address, resolve=unknown) as dialler:
@@ -400,7 +394,7 @@ async def test_a_proxy_that_refuses_is_named_without_its_password(scheme: str) -
     assert "407" in f"{answer.status} {answer.note}"
 
 
-async def test_a_proxy_that_is_not_there_is_named(unused_tcp_port: int) -> None:
+async def test_a_proxy_that_is_not_there_is_named(unused_tcp_port):
     address = f"http://user:secret@127.0.0.1:{unused_tcp_port}"
     async with Dialler(private=False, proxy=address, resolve=unknown) as dialler:
         answer = await post(dialler, "http://callback.example/")

@@ -46,7 +46,7 @@ for package in (rsnotify, rsnotify_bridge, rsnotify_client, rsnotify_mirror):
 """
 
 
-def test_everything_can_be_imported_without_what_only_linux_has() -> None:
+def test_everything_can_be_imported_without_what_only_linux_has():
     command = [sys.executable, "-W", "error::SyntaxWarning", "-c", WITHOUT_LINUX]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr

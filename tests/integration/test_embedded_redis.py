@@ -138,7 +138,7 @@ def append_only_file(data: Path) -> Path:
     return max([*data.glob("appendonly.aof"), *data.glob("appendonlydir/*.incr.aof")])
 
 
-async def test_it_answers_at_its_url(binary: str, data: Path) -> None:
+async def test_it_answers_at_its_url(binary, data):
     async with EmbeddedRedis(data) as server, connected(server) as client:
         assert await client.ping()
 
@@ -155,36 +155,32 @@ async def test_it_answers_at_its_url(binary: str, data: Path) -> None:
         ("stream-node-max-bytes", "16384"),
     ],
 )
-async def test_it_is_configured_to_keep_what_it_acknowledged(
-    binary: str, data: Path, option: str, value: str
-) -> None:
+async def test_it_is_configured_to_keep_what_it_acknowledged(binary, data, option, value):
     async with EmbeddedRedis(data) as server, connected(server) as client:
         assert await client.config_get(option) == {option: value}
 
 
-async def test_nobody_else_may_look_into_the_directory_or_use_the_socket(
-    binary: str, data: Path
-) -> None:
+async def test_nobody_else_may_look_into_the_directory_or_use_the_socket(binary, data):
     async with EmbeddedRedis(data):
         modes = [stat.S_IMODE(path.stat().st_mode) for path in (data, data / "redis.sock")]
     assert modes == [0o700, 0o700]
 
 
-async def test_data_survive_a_restart(binary: str, data: Path) -> None:
+async def test_data_survive_a_restart(binary, data):
     async with EmbeddedRedis(data) as server:
         await put(server, "change")
     async with EmbeddedRedis(data) as server:
         assert await get(server, "change") == "kept"
 
 
-async def test_a_server_can_be_started_again(data: Path) -> None:
+async def test_a_server_can_be_started_again(data):
     server = EmbeddedRedis(data)
     for _ in range(2):
         await server.start()
         await server.stop()
 
 
-async def test_start_returns_when_all_data_are_loaded(binary: str, data: Path) -> None:
+async def test_start_returns_when_all_data_are_loaded(binary, data):
     command = "*3\r\n$5\r\nRPUSH\r\n$4\r\nlist\r\n$7\r\n1234567\r\n"
     written(data / "appendonly.aof", command * 300_000)
     impatience = Retry(NoBackoff(), 0)
@@ -201,14 +197,14 @@ def leave_stale_socket(path: Path) -> None:
         stale.bind(str(path))
 
 
-async def test_a_stale_socket_file_is_no_obstacle(binary: str, data: Path) -> None:
+async def test_a_stale_socket_file_is_no_obstacle(binary, data):
     leave_stale_socket(data / "redis.sock")
     async with EmbeddedRedis(data) as server, connected(server) as client:
         assert await client.ping()
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_no_redis_stays_behind_a_killed_hub(binary: str, data: Path, loop: str) -> None:
+async def test_no_redis_stays_behind_a_killed_hub(binary, data, loop):
     with hub(data, loop) as (process, _):
         reader, writer = await asyncio.open_unix_connection(data / "redis.sock")
         writer.write(b"SET change kept\r\n")
@@ -223,9 +219,7 @@ async def test_no_redis_stays_behind_a_killed_hub(binary: str, data: Path, loop:
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-async def test_a_redis_left_behind_is_shut_down_and_its_data_are_taken_over(
-    binary: str, data: Path, loop: str
-) -> None:
+async def test_a_redis_left_behind_is_shut_down_and_its_data_are_taken_over(binary, data, loop):
     with leftover(data, loop):
         reader, writer = await asyncio.open_unix_connection(data / "redis.sock")
         writer.write(b"SET change kept\r\n")
@@ -236,9 +230,7 @@ async def test_a_redis_left_behind_is_shut_down_and_its_data_are_taken_over(
         writer.close()
 
 
-async def test_a_redis_whose_socket_file_was_removed_still_bars_a_second_one(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_redis_whose_socket_file_was_removed_still_bars_a_second_one(data, monkeypatch):
     monkeypatch.setattr(module, "LEFTOVER_LIMIT_SECONDS", 0.2)
     with leftover(data) as redis_pid:
         (data / "redis.sock").unlink()
@@ -248,9 +240,7 @@ async def test_a_redis_whose_socket_file_was_removed_still_bars_a_second_one(
             await EmbeddedRedis(data).start()
 
 
-async def test_a_leftover_redis_that_hangs_is_reported(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_leftover_redis_that_hangs_is_reported(data, monkeypatch):
     monkeypatch.setattr(module, "LEFTOVER_LIMIT_SECONDS", 0.2)
     with leftover(data) as redis_pid:
         os.kill(redis_pid, SIGSTOP)
@@ -273,7 +263,7 @@ def worker_of_a_dead_hub(data: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield worker
 
 
-async def test_a_hub_waits_until_the_workers_of_a_killed_one_are_dead(data: Path) -> None:
+async def test_a_hub_waits_until_the_workers_of_a_killed_one_are_dead(data):
     with worker_of_a_dead_hub(data) as worker:
         starting = asyncio.create_task(EmbeddedRedis(data).start())
         await asyncio.sleep(0.1)
@@ -284,9 +274,7 @@ async def test_a_hub_waits_until_the_workers_of_a_killed_one_are_dead(data: Path
             await put(server, "change")
 
 
-async def test_a_worker_of_a_killed_hub_that_does_not_end_is_reported(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_of_a_killed_hub_that_does_not_end_is_reported(data, monkeypatch):
     monkeypatch.setattr(directory, "WORKERS_LIMIT_SECONDS", 0.1)
     with worker_of_a_dead_hub(data) as worker:
         with pytest.raises(InvalidSettings, match=r"workers of the hub process .* end them"):
@@ -294,13 +282,13 @@ async def test_a_worker_of_a_killed_hub_that_does_not_end_is_reported(
         worker.kill()
 
 
-async def test_a_second_hub_is_told_who_uses_the_directory(data: Path) -> None:
+async def test_a_second_hub_is_told_who_uses_the_directory(data):
     with hub(data) as (process, _), pytest.raises(InvalidSettings) as refusal:
         await EmbeddedRedis(data).start()
     assert f"is in use by process {process.pid}; stop it" in str(refusal.value)
 
 
-async def test_a_refused_hub_leaves_the_first_one_in_peace(data: Path) -> None:
+async def test_a_refused_hub_leaves_the_first_one_in_peace(data):
     async with EmbeddedRedis(data) as server:
         with pytest.raises(InvalidSettings):
             await EmbeddedRedis(data).start()
@@ -308,40 +296,38 @@ async def test_a_refused_hub_leaves_the_first_one_in_peace(data: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 150, "a b%20?#ü"])
-async def test_any_directory_name_will_do(binary: str, tmp_path: Path, name: str) -> None:
+async def test_any_directory_name_will_do(binary, tmp_path, name):
     async with EmbeddedRedis(tmp_path / name) as server:
         await put(server, "change")
 
 
-async def test_the_link_that_shortens_a_long_path_is_taken_away(tmp_path: Path) -> None:
+async def test_the_link_that_shortens_a_long_path_is_taken_away(tmp_path):
     async with EmbeddedRedis(tmp_path / ("x" * 150)) as server:
         link = Path(urlsplit(server.url).path).parent
         assert link.is_symlink()
     assert not link.parent.exists()
 
 
-async def test_a_long_path_is_found_again_after_a_kill(tmp_path: Path) -> None:
+async def test_a_long_path_is_found_again_after_a_kill(tmp_path):
     data = tmp_path / ("x" * 150)
     with leftover(data):
         async with EmbeddedRedis(data) as server:
             await put(server, "change")
 
 
-async def test_a_relative_directory_will_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_relative_directory_will_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     async with EmbeddedRedis(Path("data")) as server:
         await put(server, "change")
 
 
-async def test_a_directory_that_is_none_is_the_operators_fault(data: Path) -> None:
+async def test_a_directory_that_is_none_is_the_operators_fault(data):
     written(data, "a file")
     with pytest.raises(InvalidSettings, match=r"--data .* cannot be used: File exists"):
         await EmbeddedRedis(data).start()
 
 
-async def test_a_half_written_last_command_is_dropped(binary: str, data: Path) -> None:
+async def test_a_half_written_last_command_is_dropped(binary, data):
     async with EmbeddedRedis(data) as server:
         await put(server, "change")
     with append_only_file(data).open("ab") as file:
@@ -350,9 +336,7 @@ async def test_a_half_written_last_command_is_dropped(binary: str, data: Path) -
         assert await get(server, "change") == "kept"
 
 
-async def test_a_broken_append_only_file_is_reported_in_the_words_of_redis(
-    binary: str, data: Path
-) -> None:
+async def test_a_broken_append_only_file_is_reported_in_the_words_of_redis(binary, data):
     async with EmbeddedRedis(data) as server:
         await put(server, "change")
     with append_only_file(data).open("r+b") as file:
@@ -361,7 +345,7 @@ async def test_a_broken_append_only_file_is_reported_in_the_words_of_redis(
         await EmbeddedRedis(data).start()
 
 
-async def test_a_failed_start_gives_the_directory_back(data: Path) -> None:
+async def test_a_failed_start_gives_the_directory_back(data):
     written(data / "appendonly.aof", "nonsense")
     with pytest.raises(InvalidSettings):
         await EmbeddedRedis(data).start()
@@ -370,14 +354,14 @@ async def test_a_failed_start_gives_the_directory_back(data: Path) -> None:
         await put(server, "change")
 
 
-async def test_wait_tells_how_redis_died(data: Path) -> None:
+async def test_wait_tells_how_redis_died(data):
     async with EmbeddedRedis(data) as server:
         assert server.pid
         os.kill(server.pid, SIGKILL)
         assert await server.wait() == -SIGKILL
 
 
-async def test_a_supervised_redis_is_started_again_with_its_data(binary: str, data: Path) -> None:
+async def test_a_supervised_redis_is_started_again_with_its_data(binary, data):
     async with EmbeddedRedis(data) as server:
         supervisor = asyncio.create_task(server.supervise())
         await put(server, "change")
@@ -389,9 +373,7 @@ async def test_a_supervised_redis_is_started_again_with_its_data(binary: str, da
         await cancelled(supervisor)
 
 
-async def test_the_supervisor_goes_on_when_a_restart_fails(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_supervisor_goes_on_when_a_restart_fails(data, monkeypatch):
     async with EmbeddedRedis(data) as server:
         failures = fail_twice(monkeypatch)
         supervisor = asyncio.create_task(server.supervise())
@@ -424,15 +406,13 @@ async def cancelled(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def test_signals_to_the_hubs_process_group_do_not_reach_redis(data: Path) -> None:
+async def test_signals_to_the_hubs_process_group_do_not_reach_redis(data):
     async with EmbeddedRedis(data) as server:
         assert server.pid
         assert os.getpgid(server.pid) != os.getpgid(0)
 
 
-async def test_a_redis_that_ignores_its_end_is_killed(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_redis_that_ignores_its_end_is_killed(data, monkeypatch):
     monkeypatch.setattr(module, "STOP_LIMIT_SECONDS", 0.1)
     async with EmbeddedRedis(data) as server:
         assert server.pid
@@ -440,9 +420,7 @@ async def test_a_redis_that_ignores_its_end_is_killed(
     assert await server.wait() == -SIGKILL
 
 
-async def test_a_redis_that_never_answers_is_not_left_behind(
-    data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_redis_that_never_answers_is_not_left_behind(data, monkeypatch):
     monkeypatch.setattr(module, "LOADING_LIMIT_SECONDS", 0.0)
     server = EmbeddedRedis(data)
     with pytest.raises(InvalidSettings, match="takes too long to load"):
@@ -472,7 +450,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def test_data_of_redis_6_2_are_taken_over(binary: str, data: Path) -> None:
+async def test_data_of_redis_6_2_are_taken_over(binary, data):
     written(data / "appendonly.aof", gzip.decompress(OLD_DATA.read_bytes()))
     for _ in range(2):
         async with EmbeddedRedis(data) as server, connected(server) as client:
@@ -480,7 +458,7 @@ async def test_data_of_redis_6_2_are_taken_over(binary: str, data: Path) -> None
             assert await client.hlen(keys.TOKENS) == 1
 
 
-async def test_the_engine_is_noted_beside_the_data(binary: str, data: Path) -> None:
+async def test_the_engine_is_noted_beside_the_data(binary, data):
     async with EmbeddedRedis(data) as server, connected(server) as client:
         said = await client.info("server")
         version = said.get("valkey_version", said["redis_version"])
@@ -488,9 +466,7 @@ async def test_the_engine_is_noted_beside_the_data(binary: str, data: Path) -> N
     assert (data / "engine").read_text() == f"{name} {version}\n"
 
 
-async def test_the_engine_is_logged(
-    binary: str, data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_engine_is_logged(binary, data, caplog):
     caplog.set_level("INFO", logger="rsnotify")
     async with EmbeddedRedis(data):
         pass
@@ -508,9 +484,7 @@ async def test_the_engine_is_logged(
         ("redis 10.0.0", "Redis server v=9.9.9"),
     ],
 )
-async def test_newer_data_are_refused_before_an_engine_touches_them(
-    data: Path, path: Path, noted: str, on_the_path: str
-) -> None:
+async def test_newer_data_are_refused_before_an_engine_touches_them(data, path, noted, on_the_path):
     pretend(path, "redis-server", on_the_path)
     written(data / "engine", f"{noted}\n")
     with pytest.raises(InvalidSettings) as refusal:
@@ -522,7 +496,7 @@ async def test_newer_data_are_refused_before_an_engine_touches_them(
     assert (data / "engine").read_text() == f"{noted}\n"
 
 
-async def test_data_without_a_note_tell_who_wrote_them(binary: str, data: Path) -> None:
+async def test_data_without_a_note_tell_who_wrote_them(binary, data):
     async with EmbeddedRedis(data):
         wrote = engine_note.written_by(data)
     (data / "engine").unlink()
@@ -530,12 +504,12 @@ async def test_data_without_a_note_tell_who_wrote_them(binary: str, data: Path) 
     assert engine_note.written_by(data) == wrote
 
 
-def test_data_of_before_redis_7_are_one_file(data: Path) -> None:
+def test_data_of_before_redis_7_are_one_file(data):
     written(data / "appendonly.aof", "*1\r\n$4\r\nPING\r\n")
     assert engine_note.written_by(data) == Engine("redis", (6, 2, 0))
 
 
-def test_a_directory_without_data_was_written_by_nobody(data: Path) -> None:
+def test_a_directory_without_data_was_written_by_nobody(data):
     written(data / "redis.log", "")
     assert engine_note.written_by(data) is None
 
@@ -549,15 +523,13 @@ def test_a_directory_without_data_was_written_by_nobody(data: Path) -> None:
         ("redis 6.2.14", "Valkey server v=9.1.2"),
     ],
 )
-async def test_what_can_be_read_is_taken_on(
-    data: Path, path: Path, noted: str, on_the_path: str
-) -> None:
+async def test_what_can_be_read_is_taken_on(data, path, noted, on_the_path):
     server = pretend(path, "redis-server", on_the_path)
     found = await find_binary(data, Engine.parse(noted))
     assert found == (str(server), Engine.parse(on_the_path), False)
 
 
-async def test_a_note_that_names_no_engine_is_reported(data: Path) -> None:
+async def test_a_note_that_names_no_engine_is_reported(data):
     written(data / "engine", "mongodb\n")
     with pytest.raises(InvalidSettings, match="engine does not name the engine"):
         await EmbeddedRedis(data).start()
@@ -584,9 +556,7 @@ PACKAGED = Binary("packaged", Engine("valkey", (9, 1, 2)), is_packaged=True)
         (None, [], None),
     ],
 )
-def test_data_stay_with_their_engine_and_else_the_path_comes_first(
-    noted: str | None, found: list[Binary], chosen: Binary | None
-) -> None:
+def test_data_stay_with_their_engine_and_else_the_path_comes_first(noted, found, chosen):
     assert choose(found, noted and Engine.parse(noted)) == chosen  # type: ignore[arg-type]
 
 
@@ -600,8 +570,8 @@ def test_data_stay_with_their_engine_and_else_the_path_comes_first(
     ],
 )
 async def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_started(
-    data: Path, path: Path, engine: str, is_new_enough: bool
-) -> None:
+    data, path, engine, is_new_enough
+):
     server = pretend(path, "redis-server", engine)
     if is_new_enough:
         assert (await find_binary(data, None)).path == str(server)
@@ -611,9 +581,7 @@ async def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_started(
     assert f"{server} ({Engine.parse(engine)}) is too old; `apt install" in str(refusal.value)
 
 
-async def test_a_server_too_old_is_passed_over_for_the_packaged_one(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_too_old_is_passed_over_for_the_packaged_one(data, tmp_path, monkeypatch):
     pretend(tmp_path / "bin", "redis-server", "Redis server v=6.2.14")
     packaged = tmp_path / "site/packed/_binaries/this-machine"
     packaged.mkdir(parents=True)
@@ -626,24 +594,24 @@ async def test_a_server_too_old_is_passed_over_for_the_packaged_one(
     assert found == (str(packaged / "valkey-server"), Engine("valkey", (9, 1, 2)), True)
 
 
-async def test_without_any_server_it_says_how_to_mend_that(data: Path, path: Path) -> None:
+async def test_without_any_server_it_says_how_to_mend_that(data, path):
     with pytest.raises(InvalidSettings, match=r"pip install '.\[embedded\]'.*--redis URL"):
         await EmbeddedRedis(data).start()
 
 
-async def test_a_program_that_cannot_run_is_no_server(data: Path, path: Path) -> None:
+async def test_a_program_that_cannot_run_is_no_server(data, path):
     written(pretend(path, "redis-server", "Redis server v=7.0.0"), b"\x7fELF")
     with pytest.raises(InvalidSettings, match="no redis-server"):
         await find_binary(data, None)
 
 
-def test_restarts_wait_longer_and_longer_up_to_ten_seconds() -> None:
+def test_restarts_wait_longer_and_longer_up_to_ten_seconds():
     delays = [restart_delay_seconds(attempt) for attempt in range(100)]
     assert delays == sorted(delays)
     assert (delays[0], delays[-1]) == (0.1, 10.0)
 
 
-async def test_a_large_log_is_put_aside(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_log_is_put_aside(data, monkeypatch):
     monkeypatch.setattr(module, "LOG_BYTES", 10)
     written(data / "redis.log", "what happened long ago\n")
     async with EmbeddedRedis(data):

@@ -11,7 +11,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.process.engine import _problem, wait_until_usable
 from rsnotify.process.hub_process import StartedRedis, on_redis
 from rsnotify.process.settings import Settings
-from rsnotify.redis_client import Address, Client
+from rsnotify.redis_client import Address
 from rsnotify.websub.subscription_store import Subscriptions
 from tests.support.redis_server import RedisServer
 from tests.support.running import RunningHub, until
@@ -35,13 +35,11 @@ async def problem_of(url: str, *, replicas: int = 0) -> str:
     return problem
 
 
-async def test_a_redis_that_stands_alone_will_do(server: RedisServer) -> None:
+async def test_a_redis_that_stands_alone_will_do(server):
     await wait_until_usable(server.url, warn=False)
 
 
-async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
-    client: Client, redis_url: str
-) -> None:
+async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(client, redis_url):
     sibling = Subscriptions(client, pending_per_host=1, pending_per_address=1)
     await sibling.claim([1])
     settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
@@ -55,14 +53,14 @@ async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(
     assert await sibling.renew([1]) == [True]
 
 
-async def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
+async def test_a_node_of_a_cluster_is_refused(tmp_path):
     async with RedisServer(tmp_path, "--cluster-enabled", "yes") as node:
         problem = await problem_of(node.url)
     assert problem.startswith(f"the server at {node.url} is a node of a Redis Cluster")
     assert problem.endswith("write redis+cluster://host:port,host:port")
 
 
-async def test_a_sentinel_is_refused(tmp_path: Path) -> None:
+async def test_a_sentinel_is_refused(tmp_path):
     settings = tmp_path / "sentinel.conf"
     settings.touch()
     async with RedisServer(tmp_path, str(settings), "--sentinel") as sentinel:
@@ -71,9 +69,7 @@ async def test_a_sentinel_is_refused(tmp_path: Path) -> None:
     assert problem.endswith("write redis+sentinel://host,host/name")
 
 
-async def test_a_hub_of_several_workers_on_a_cluster_says_so_once_and_ends_with_status_2(
-    tmp_path: Path,
-) -> None:
+async def test_a_hub_of_several_workers_on_a_cluster_says_so_once_and_ends_with_status_2(tmp_path):
     async with RedisServer(tmp_path, "--cluster-enabled", "yes") as node:
         hub = RunningHub(tmp_path / "data", "--redis", node.url, "--workers", "2")
         with pytest.raises(AssertionError, match="the hub did not start"):
@@ -93,9 +89,7 @@ async def test_a_hub_of_several_workers_on_a_cluster_says_so_once_and_ends_with_
         ("valkey", "7.2.0", True),
     ],
 )
-def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_used(
-    server: str, version: str, is_new_enough: bool
-) -> None:
+def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_used(server, version, is_new_enough):
     problem = _problem({"server": server, "version": version, "mode": "standalone"}, ADDRESS)
     assert (problem is None) == is_new_enough
     if problem:
@@ -103,12 +97,12 @@ def test_redis_7_0_and_valkey_7_2_are_the_oldest_to_be_used(
         assert "leave --redis out" in problem
 
 
-async def test_a_redis_older_than_hello_is_refused(tmp_path: Path) -> None:
+async def test_a_redis_older_than_hello_is_refused(tmp_path):
     async with RedisServer(tmp_path, "--rename-command", "HELLO", "") as old:
         assert "is too old" in await problem_of(old.url)
 
 
-async def test_a_wrong_password_ends_the_start(server: RedisServer) -> None:
+async def test_a_wrong_password_ends_the_start(server):
     async with server.client() as client:
         await client.config_set("requirepass", "right")
     for url in (server.url, server.url.replace("//", "//:wrong@")):
@@ -118,25 +112,25 @@ async def test_a_wrong_password_ends_the_start(server: RedisServer) -> None:
         assert "wrong@" not in problem
 
 
-async def test_a_password_that_nobody_asked_for_ends_the_start(server: RedisServer) -> None:
+async def test_a_password_that_nobody_asked_for_ends_the_start(server):
     assert "refuses user or password: check them in its address" in await problem_of(
         server.url.replace("//", "//:secret@")
     )
 
 
-async def test_a_wrong_user_ends_the_start(server: RedisServer) -> None:
+async def test_a_wrong_user_ends_the_start(server):
     assert "refuses user or password: check them in its address" in await problem_of(
         server.url.replace("//", "//nobody:x@")
     )
 
 
-async def test_a_user_that_may_do_nothing_ends_the_start(server: RedisServer) -> None:
+async def test_a_user_that_may_do_nothing_ends_the_start(server):
     async with server.client() as client:
         await client.acl_setuser("idle", enabled=True, passwords=["+x"], commands=["-@all"])
     assert "check what he may do" in await problem_of(server.url.replace("//", "//idle:x@"))
 
 
-async def test_a_certificate_that_is_not_trusted_ends_the_start() -> None:
+async def test_a_certificate_that_is_not_trusted_ends_the_start():
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATE)
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0, ssl=context) as listener:
@@ -150,9 +144,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def test_a_redis_that_comes_late_is_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_redis_that_comes_late_is_waited_for(tmp_path, caplog):
     server = RedisServer(tmp_path)
     waiting = asyncio.create_task(wait_until_usable(server.url, warn=False))
 
@@ -164,9 +156,7 @@ async def test_a_redis_that_comes_late_is_waited_for(
         await waiting
 
 
-async def test_rights_taken_from_a_running_hub_are_answered_503(
-    server: RedisServer, tmp_path: Path
-) -> None:
+async def test_rights_taken_from_a_running_hub_are_answered_503(server, tmp_path):
     async with server.client() as admin:
         everything = {"categories": ["+@all"], "keys": ["*"], "channels": ["*"]}
         await admin.acl_setuser("hub", enabled=True, passwords=["+x"], **everything)

@@ -14,7 +14,7 @@ def run(package: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_without_the_extra_the_command_line_says_how_to_install_it() -> None:
+def test_without_the_extra_the_command_line_says_how_to_install_it():
     ended = run("typer", "publish", "dataset1", "http://example.com/res1")
     assert ended.returncode == 2
     assert ended.stderr == (
@@ -24,14 +24,14 @@ def test_without_the_extra_the_command_line_says_how_to_install_it() -> None:
 
 
 @pytest.mark.parametrize("package", ["uvicorn", "redis", "starlette"])
-def test_without_the_extra_serve_says_how_to_install_the_hub(package: str) -> None:
+def test_without_the_extra_serve_says_how_to_install_the_hub(package):
     ended = run(package, "serve", "--port", "0")
     assert ended.returncode == 2
     assert "The hub itself is not installed" in ended.stderr
     assert ended.stderr.endswith("pip install '.[hub]'\n")
 
 
-def test_the_version_is_told_without_any_of_them() -> None:
+def test_the_version_is_told_without_any_of_them():
     assert run("typer", "--version").stdout.startswith("rsnotify ")
 
 
@@ -46,9 +46,7 @@ OF_THE_HUB = ["aiohttp", "starlette", "uvicorn", "redis"]
         (["mirror", "--help"], OF_THE_HUB),
     ],
 )
-def test_help_waits_for_no_package_that_it_does_not_need(
-    words: list[str], others: list[str]
-) -> None:
+def test_help_waits_for_no_package_that_it_does_not_need(words, others):
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({others})); import rsnotify.__main__ as it"
     )
@@ -59,7 +57,7 @@ def test_help_waits_for_no_package_that_it_does_not_need(
 
 
 @pytest.mark.parametrize("package", ["uvloop", "uvicorn", "redis", "starlette"])
-def test_the_commands_need_nothing_of_the_hub(package: str) -> None:
+def test_the_commands_need_nothing_of_the_hub(package):
     ended = run(package, "sets", "list", "--url", "http://127.0.0.1:1")
     assert "cannot be reached" in ended.stderr
     assert "not installed" not in ended.stderr

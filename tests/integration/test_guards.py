@@ -1,7 +1,6 @@
 """What a hub lets one peer have, so that others get theirs."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -29,7 +28,7 @@ async def new_token(hub: RunningHub, **options: Any) -> dict[str, Any]:
     return token
 
 
-async def test_a_token_that_publishes_too_often_waits_and_no_other_does(tmp_path: Path) -> None:
+async def test_a_token_that_publishes_too_often_waits_and_no_other_does(tmp_path):
     async with RunningHub(tmp_path / "data", publishes_per_second="3") as hub:
         wild, calm = [(await new_token(hub))["token"] for _ in range(2)]
         path = "/api/sets/dataset1/changes"
@@ -43,7 +42,7 @@ async def test_a_token_that_publishes_too_often_waits_and_no_other_does(tmp_path
         assert (await ask(hub, "POST", path, calm, json=CHANGE))[0] == 201
 
 
-async def test_a_load_counts_as_a_publish(tmp_path: Path) -> None:
+async def test_a_load_counts_as_a_publish(tmp_path):
     async with RunningHub(tmp_path / "data", publishes_per_second="1") as hub:
         token = (await new_token(hub))["token"]
         path, told = "/api/sets/dataset1/resources", {"Content-Type": "application/x-ndjson"}
@@ -55,7 +54,7 @@ async def test_a_load_counts_as_a_publish(tmp_path: Path) -> None:
         assert await until(refused) == "1"
 
 
-async def test_a_token_can_be_replaced_and_ends_what_was_opened_with_it(hub: RunningHub) -> None:
+async def test_a_token_can_be_replaced_and_ends_what_was_opened_with_it(hub):
     await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
     old = await new_token(hub, note="mirror", expires_days=1)
     assert "expires" in old
@@ -89,13 +88,13 @@ async def test_a_token_can_be_replaced_and_ends_what_was_opened_with_it(hub: Run
     assert (await ask(hub, "POST", path, new["token"], json=CHANGE))[0] == 201
 
 
-async def test_a_token_expires_in_a_day_at_least_and_ten_years_at_most(hub: RunningHub) -> None:
+async def test_a_token_expires_in_a_day_at_least_and_ten_years_at_most(hub):
     for days, status in ((0, 400), (1, 201), (3_650, 201), (3_651, 400)):
         content = {"sets": ["dataset1"], "expires_days": days}
         assert (await hub.ask("POST", "/api/tokens", json=content))[0] == status
 
 
-async def test_an_address_that_opens_too_many_connections_is_told_why(tmp_path: Path) -> None:
+async def test_an_address_that_opens_too_many_connections_is_told_why(tmp_path):
     async with RunningHub(tmp_path / "data", connections_per_address="2") as hub:
         host, port = hub.url.removeprefix("http://").split(":")
         peers = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
@@ -112,9 +111,7 @@ async def test_an_address_that_opens_too_many_connections_is_told_why(tmp_path: 
         await until(is_served)
 
 
-async def test_a_channel_has_so_many_readers_and_an_address_behind_a_proxy_too(
-    tmp_path: Path,
-) -> None:
+async def test_a_channel_has_so_many_readers_and_an_address_behind_a_proxy_too(tmp_path):
     limits = {"readers_per_channel": "3", "connections_per_address": "2"}
     proxies = {"trusted_proxies": "127.0.0.1"}
     async with (

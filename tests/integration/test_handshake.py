@@ -85,9 +85,7 @@ Loop = Callable[[], asyncio.AbstractEventLoop]
 
 @LOOPS
 @pytest.mark.parametrize("ends", ["peer", "hub"])
-def test_a_handshake_that_ends_while_redis_is_asked_is_no_error(
-    redis_url: str, loop: Loop, ends: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_handshake_that_ends_while_redis_is_asked_is_no_error(redis_url, loop, ends, caplog):
     async def run() -> None:
         async with SlowWay(redis_url) as way, connect(way.url) as client:
             await client.flushall()
@@ -115,9 +113,7 @@ def test_a_handshake_that_ends_while_redis_is_asked_is_no_error(
 
 @LOOPS
 @pytest.mark.parametrize("over", [0, 1])
-def test_a_peer_may_send_a_little_before_its_handshake_is_answered(
-    redis_url: str, loop: Loop, over: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_peer_may_send_a_little_before_its_handshake_is_answered(redis_url, loop, over, caplog):
     """It should wait for the answer. What it sent is read afterwards; too much ends it."""
     early = frame(BINARY, bytes(EARLY_BYTES - 8)) + bytes(over)
 

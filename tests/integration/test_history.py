@@ -3,7 +3,6 @@
 import pytest
 
 from rsnotify.errors import Rejected
-from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,
@@ -49,7 +48,7 @@ def assert_joined(found: list[Received], cursor: Position) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 10])
-async def test_what_left_the_stream_is_told_as_if_it_had_not(pulling: Pulling, count: int) -> None:
+async def test_what_left_the_stream_is_told_as_if_it_had_not(pulling, count):
     begin = await away(pulling, count)
     found = await followed(pulling, begin)
     assert numbers(found) == list(range(count))
@@ -57,9 +56,7 @@ async def test_what_left_the_stream_is_told_as_if_it_had_not(pulling: Pulling, c
     assert len(found) == 1, "consecutive windows and the stream are joined"
 
 
-async def test_a_notification_from_windows_has_the_same_bytes_as_one_from_the_stream(
-    pulling: Pulling,
-) -> None:
+async def test_a_notification_from_windows_has_the_same_bytes_as_one_from_the_stream(pulling):
     begin = (await pulling.windows.record(SET)).head
     for number in range(9):
         await pulling.publish(Change(loc(str(number)), "created", hash="md5:" + "0" * 32))
@@ -72,9 +69,7 @@ async def test_a_notification_from_windows_has_the_same_bytes_as_one_from_the_st
     ]
 
 
-async def test_a_cursor_within_a_window_and_one_at_its_edge_miss_and_repeat_nothing(
-    pulling: Pulling,
-) -> None:
+async def test_a_cursor_within_a_window_and_one_at_its_edge_miss_and_repeat_nothing(pulling):
     begin = await away(pulling, 10)
     (all_of_it,) = await followed(pulling, begin)
     for at, change in enumerate(all_of_it.changes):
@@ -82,9 +77,7 @@ async def test_a_cursor_within_a_window_and_one_at_its_edge_miss_and_repeat_noth
         assert numbers(await followed(pulling, cursor)) == list(range(at + 1, 10))
 
 
-async def test_a_window_that_time_has_closed_after_its_last_change_is_no_gap(
-    client: Client,
-) -> None:
+async def test_a_window_that_time_has_closed_after_its_last_change_is_no_gap(client):
     async with Pulling(client, changes=1000, hours=1 / 3_600_000) as pulling:
         begin = await away(pulling, 5)
         found = await followed(pulling, begin)
@@ -93,7 +86,7 @@ async def test_a_window_that_time_has_closed_after_its_last_change_is_no_gap(
 
 
 @pytest.mark.parametrize("past", [0, 1])
-async def test_no_more_changes_than_a_notification_may_have(client: Client, past: int) -> None:
+async def test_no_more_changes_than_a_notification_may_have(client, past):
     async with Pulling(client, changes=NOTIFICATION_CHANGES // 2) as pulling:
         begin = (await pulling.windows.record(SET)).head
         for first in range(0, NOTIFICATION_CHANGES + past, 250):
@@ -105,7 +98,7 @@ async def test_no_more_changes_than_a_notification_may_have(client: Client, past
         assert_joined(found, begin)
 
 
-async def test_no_more_bytes_than_a_notification_may_have(client: Client) -> None:
+async def test_no_more_bytes_than_a_notification_may_have(client):
     async with Pulling(client, changes=400) as pulling:
         begin = (await pulling.windows.record(SET)).head
         await pulling.update(*(str(number) + "x" * 1900 for number in range(400)))
@@ -116,7 +109,7 @@ async def test_no_more_bytes_than_a_notification_may_have(client: Client) -> Non
         assert_joined(found, begin)
 
 
-async def test_only_what_lies_behind_retention_is_gone(pulling: Pulling) -> None:
+async def test_only_what_lies_behind_retention_is_gone(pulling):
     begin = await away(pulling, 10)
     windows = (await pulling.windows.span(SET)).windows
     await pulling.windows.forget(SET, windows[:1])

@@ -116,7 +116,7 @@ REQUESTS: dict[str, Sequence[bytes]] = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-async def test_a_peer_cannot_tell_them_apart(name: str) -> None:
+async def test_a_peer_cannot_tell_them_apart(name):
     answers = {}
     for protocol in PROTOCOLS:
         async with served(protocol) as port:
@@ -134,8 +134,6 @@ async def test_a_peer_cannot_tell_them_apart(name: str) -> None:
         b"GET / HTTP/1.1\r\nHost : h\r\n\r\n",
     ],
 )
-async def test_what_is_no_request_is_refused_and_ends_the_connection(
-    protocol: str, wrong: bytes
-) -> None:
+async def test_what_is_no_request_is_refused_and_ends_the_connection(protocol, wrong):
     async with served(protocol) as port:
         assert (await said(port, wrong)).startswith(b"HTTP/1.1 400 ")

@@ -58,8 +58,8 @@ async def walks_back(client: Client) -> int:
 
 @pytest.mark.parametrize(("before", "found", "walks"), [(1, [], 0), (0, ["first"], 1)])
 async def test_redis_does_not_look_through_a_stream_that_is_all_newer(
-    client: Client, journal: Journal, before: int, found: list[str], walks: int
-) -> None:
+    client, journal, before, found, walks
+):
     interval = await journal.append(CHANNEL, submission("first"))
     await journal.append(CHANNEL, submission("second"))
     walked = await walks_back(client)
@@ -68,7 +68,7 @@ async def test_redis_does_not_look_through_a_stream_that_is_all_newer(
     assert await walks_back(client) - walked == walks
 
 
-async def test_an_append_covers_the_interval_it_answers(journal: Journal) -> None:
+async def test_an_append_covers_the_interval_it_answers(journal):
     began = await first(journal)
     interval = await journal.append(CHANNEL, submission("1", "2"))
     rows = await journal.read(CHANNEL, interval.from_, count=10)
@@ -77,22 +77,20 @@ async def test_an_append_covers_the_interval_it_answers(journal: Journal) -> Non
     assert [b"example.com/1" in rows[0][1], b"example.com/2" in rows[1][1]] == [True, True]
 
 
-async def test_consecutive_intervals_join(journal: Journal) -> None:
+async def test_consecutive_intervals_join(journal):
     one = await journal.append(CHANNEL, submission("1"))
     other = await journal.append(CHANNEL, submission("2"))
     assert other.from_ == one.until
 
 
-async def test_positions_strictly_increase_under_concurrent_appends(journal: Journal) -> None:
+async def test_positions_strictly_increase_under_concurrent_appends(journal):
     await asyncio.gather(*(journal.append(CHANNEL, submission(str(n), "b")) for n in range(200)))
     found = await positions(journal)
     assert len(found) == 400
     assert all(one < other for one, other in pairwise(found))
 
 
-async def test_positions_strictly_increase_when_several_processes_append(
-    journal: Journal, redis_url: str
-) -> None:
+async def test_positions_strictly_increase_when_several_processes_append(journal, redis_url):
     others = [connect(redis_url) for _ in range(3)]
     journals = [journal, *(Journal(other, window_changes=10) for other in others)]
     await asyncio.gather(*(journals[n % 4].append(CHANNEL, submission(str(n))) for n in range(200)))
@@ -102,9 +100,7 @@ async def test_positions_strictly_increase_when_several_processes_append(
     assert len(found) == len(set(found)) == 200
 
 
-async def test_positions_go_on_when_the_clock_has_gone_back(
-    journal: Journal, client: Client
-) -> None:
+async def test_positions_go_on_when_the_clock_has_gone_back(journal, client):
     ahead = await redis_now(client) + 3600 * SECOND
     await set_last(client, ahead)
     interval = await journal.append(CHANNEL, submission("1", "2"))
@@ -122,9 +118,7 @@ async def test_positions_go_on_when_the_clock_has_gone_back(
         (7_200_000_000, "now"),  # in the future
     ],
 )
-async def test_a_sources_own_datetime_counts_within_its_rule(
-    journal: Journal, client: Client, own: int, expected: str
-) -> None:
+async def test_a_sources_own_datetime_counts_within_its_rule(journal, client, own, expected):
     before = await redis_now(client)
     last = Position(before - 3600 * SECOND)
     await set_last(client, last)
@@ -135,7 +129,7 @@ async def test_a_sources_own_datetime_counts_within_its_rule(
         assert interval.until == {"last + 1": last + 1, "own": last + own}[expected]
 
 
-async def test_a_history_of_whole_seconds_keeps_its_order(journal: Journal, client: Client) -> None:
+async def test_a_history_of_whole_seconds_keeps_its_order(journal, client):
     noon = Position((await redis_now(client) // SECOND - 600) * SECOND)
     await set_last(client, noon - SECOND)
     interval = await journal.append(CHANNEL, submission("1", "2", "3", datetime=str(noon)))
@@ -146,7 +140,7 @@ async def positions_after(journal: Journal, after: Position) -> list[int]:
     return [int(at) for at, _ in await journal.read(CHANNEL, after, count=100)]
 
 
-async def test_the_same_key_gets_the_same_answer_and_stores_nothing(journal: Journal) -> None:
+async def test_the_same_key_gets_the_same_answer_and_stores_nothing(journal):
     one = await journal.append(CHANNEL, submission("1", key="k"))
     again = await journal.append(CHANNEL, submission("1", key="k"))
     assert again.interval == one.interval
@@ -154,7 +148,7 @@ async def test_the_same_key_gets_the_same_answer_and_stores_nothing(journal: Jou
     assert len(await positions(journal)) == 1
 
 
-async def test_the_same_key_at_the_same_moment_stores_once(journal: Journal) -> None:
+async def test_the_same_key_at_the_same_moment_stores_once(journal):
     answers = await asyncio.gather(
         *(journal.append(CHANNEL, submission("1", key="k")) for _ in range(50))
     )
@@ -162,7 +156,7 @@ async def test_the_same_key_at_the_same_moment_stores_once(journal: Journal) -> 
     assert len(await positions(journal)) == 1
 
 
-async def test_a_key_used_for_something_else_is_refused(journal: Journal) -> None:
+async def test_a_key_used_for_something_else_is_refused(journal):
     await journal.append(CHANNEL, submission("1", key="k"))
     other = msgspec.structs.replace(submission("2", key="k"), fingerprint="other")
     with pytest.raises(Rejected) as refused:
@@ -170,9 +164,7 @@ async def test_a_key_used_for_something_else_is_refused(journal: Journal) -> Non
     assert refused.value.status == 409
 
 
-async def test_a_set_made_anew_remembers_no_key_of_the_old_one(
-    journal: Journal, client: Client
-) -> None:
+async def test_a_set_made_anew_remembers_no_key_of_the_old_one(journal, client):
     await journal.append(CHANNEL, submission("1", key="k"))
     await Sets(client).remove("a")
     await Sets(client).add("a", SetOptions())
@@ -180,7 +172,7 @@ async def test_a_set_made_anew_remembers_no_key_of_the_old_one(
     assert len(await positions(journal)) == 1
 
 
-async def test_a_set_that_is_none_refuses_and_harms_no_other(journal: Journal) -> None:
+async def test_a_set_that_is_none_refuses_and_harms_no_other(journal):
     refused, accepted = await asyncio.gather(
         journal.append(ChannelName("b", "change"), submission("1")),
         journal.append(CHANNEL, submission("1")),
@@ -190,27 +182,21 @@ async def test_a_set_that_is_none_refuses_and_harms_no_other(journal: Journal) -
     assert isinstance(accepted, Appended)
 
 
-async def test_a_removed_set_leaves_nothing_but_keys_that_expire(
-    journal: Journal, client: Client
-) -> None:
+async def test_a_removed_set_leaves_nothing_but_keys_that_expire(journal, client):
     await journal.append(CHANNEL, submission(*map(str, range(300))))
     await Sets(client).remove("a")
     left = [key async for key in client.scan_iter("rsnotify:{a}:*")]
     assert all([await client.ttl(key) > 0 for key in left])
 
 
-async def test_scripts_forgotten_by_a_restarted_redis_are_loaded_again(
-    journal: Journal, client: Client
-) -> None:
+async def test_scripts_forgotten_by_a_restarted_redis_are_loaded_again(journal, client):
     await journal.append(CHANNEL, submission("1"))
     await client.script_flush()
     await journal.append(CHANNEL, submission("2"))
     assert len(await positions(journal)) == 2
 
 
-async def test_the_state_holds_the_last_fragment_of_every_resource_there_is(
-    journal: Journal, client: Client
-) -> None:
+async def test_the_state_holds_the_last_fragment_of_every_resource_there_is(journal, client):
     await journal.append(CHANNEL, submission("1", "2", "3", "2"))
     last = await journal.append(CHANNEL, submission("3", change="deleted"))
     await journal.append(FRAMEWORK, submission("list"))
@@ -219,9 +205,7 @@ async def test_the_state_holds_the_last_fragment_of_every_resource_there_is(
     assert state[b"http://example.com/2"].partition(LOC_END)[0].decode() == str(int(last.from_))
 
 
-async def test_redis_keeps_the_short_form_and_xml_comes_out_of_it(
-    journal: Journal, client: Client
-) -> None:
+async def test_redis_keeps_the_short_form_and_xml_comes_out_of_it(journal, client):
     change = Change("http://example.com/1?a&b", "updated", hash="md5:" + "0" * 32, length=1)
     fragment = fragment_of(change)
     done = await journal.append(CHANNEL, Submission([fragment]))
@@ -234,9 +218,7 @@ async def test_redis_keeps_the_short_form_and_xml_comes_out_of_it(
     assert await journal.read(CHANNEL, done.from_, count=9) == [(done.until, fragment.xml)]
 
 
-async def test_what_a_development_version_has_stored_as_xml_is_read(
-    journal: Journal, client: Client
-) -> None:
+async def test_what_a_development_version_has_stored_as_xml_is_read(journal, client):
     done = await journal.append(CHANNEL, submission("new"))
     xml = fragment_of(Change("http://example.com/old", "updated")).xml
     at = Position(done.until + 1)
@@ -245,7 +227,7 @@ async def test_what_a_development_version_has_stored_as_xml_is_read(
     assert (spell_out(new), old) == (new, (at, xml))
 
 
-async def test_a_change_list_is_counted_as_its_xml(journal: Journal, client: Client) -> None:
+async def test_a_change_list_is_counted_as_its_xml(journal, client):
     done = await journal.append(CHANNEL, submission("1", "2"))
     rows = await journal.read(CHANNEL, done.from_, count=9)
     size = int(await client.hget(keys.record(CHANNEL), "window_bytes"))
@@ -258,29 +240,25 @@ async def current_state(client: Client) -> dict[bytes, bytes]:
     return {loc: value for shard in shards for loc, value in shard.items()}
 
 
-async def test_a_change_undone_in_the_same_request_leaves_no_state(
-    journal: Journal, client: Client
-) -> None:
+async def test_a_change_undone_in_the_same_request_leaves_no_state(journal, client):
     made, gone = submission("1").fragments, submission("1", change="deleted").fragments
     await journal.append(CHANNEL, Submission([*made, *gone]))
     assert await current_state(client) == {}
 
 
-async def test_a_cursor_before_the_journals_beginning_is_told(journal: Journal) -> None:
+async def test_a_cursor_before_the_journals_beginning_is_told(journal):
     with pytest.raises(Trimmed):
         await journal.read(CHANNEL, Position(await first(journal) - 1), count=10)
 
 
-async def test_a_redis_that_is_away_means_try_again(tmp_path: object) -> None:
+async def test_a_redis_that_is_away_means_try_again(tmp_path):
     away = connect(f"unix://{tmp_path}/none.sock")
     with pytest.raises(TryAgain):
         await Journal(away, window_changes=10).append(CHANNEL, submission("1"))
     await away.aclose()
 
 
-async def test_appends_travel_together_while_one_is_on_its_way(
-    journal: Journal, client: Client
-) -> None:
+async def test_appends_travel_together_while_one_is_on_its_way(journal, client):
     await client.config_resetstat()
     await asyncio.gather(*(journal.append(CHANNEL, submission(str(n))) for n in range(1_000)))
     calls = (await client.info("commandstats"))["cmdstat_evalsha"]["calls"]

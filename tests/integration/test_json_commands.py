@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -30,7 +29,7 @@ def verbs(command, path: tuple[str, ...] = ()):
         yield " ".join(path), command
 
 
-def test_every_verb_that_says_something_says_it_in_json() -> None:
+def test_every_verb_that_says_something_says_it_in_json():
     without = {
         path
         for path, command in verbs(get_command(app))
@@ -39,7 +38,7 @@ def test_every_verb_that_says_something_says_it_in_json() -> None:
     assert without <= PRINTS_NO_RESULT, without
 
 
-def test_help_names_no_type_of_python() -> None:
+def test_help_names_no_type_of_python():
     for path, command in verbs(get_command(app)):
         with command.make_context(path, [], resilient_parsing=True) as context:
             text = command.get_help(context)
@@ -53,7 +52,7 @@ async def said(hub: RunningHub, *words: str) -> object:
     return json.loads(ended.out)
 
 
-async def test_what_was_done_is_an_object(hub: RunningHub, tmp_path: Path) -> None:
+async def test_what_was_done_is_an_object(hub, tmp_path):
     made = await said(hub, "sets", "add", "news")
     assert (made["name"], made["made"]) == ("news", True)
     assert (await said(hub, "sets", "add", "news"))["made"] is False
@@ -70,7 +69,7 @@ async def test_what_was_done_is_an_object(hub: RunningHub, tmp_path: Path) -> No
     assert (restored["restored"], type(restored["checked"])) == (str(other), bool)
 
 
-async def test_an_error_is_an_object_too(hub: RunningHub) -> None:
+async def test_an_error_is_an_object_too(hub):
     for words in (
         ("sets", "edit", "none", "--private"),
         ("tokens", "revoke", "none"),
@@ -91,7 +90,7 @@ async def checked(*words: str, **environ: str) -> Ended:
     return await rsnotify("check", "--connect", *words, **environ)
 
 
-async def test_what_the_hub_needs_is_tried(hub: RunningHub, redis_url: str, tmp_path: Path) -> None:
+async def test_what_the_hub_needs_is_tried(hub, redis_url, tmp_path):
     """The port is in use, the disk read-only, no Redis there: each is named, and all at once."""
     data = ("--data", str(tmp_path / "new"))
     good = await checked(*data, "--port", "0", "--redis", redis_url)
@@ -109,7 +108,7 @@ async def test_what_the_hub_needs_is_tried(hub: RunningHub, redis_url: str, tmp_
     assert bad.err.count("error:") == 3
 
 
-async def test_a_private_document_is_validated_with_a_token_or_a_header(hub: RunningHub) -> None:
+async def test_a_private_document_is_validated_with_a_token_or_a_header(hub):
     await rsnotify("sets", "add", "secret", "--private", hub=hub)
     document = f"{hub.url}/secret/changelist.xml"
     by_token = await rsnotify("validate", document, hub=hub)
@@ -135,9 +134,7 @@ async def test_a_private_document_is_validated_with_a_token_or_a_header(hub: Run
         ),
     ],
 )
-async def test_a_file_says_on_a_terminal_how_far_it_is(
-    hub: RunningHub, words: str, line: bytes, said: bytes
-) -> None:
+async def test_a_file_says_on_a_terminal_how_far_it_is(hub, words, line, said):
     """Its file has no end until something was said."""
     ours, terminal = pty.openpty()
     environment = clean_environment() | {
@@ -172,7 +169,7 @@ async def test_a_file_says_on_a_terminal_how_far_it_is(
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_what_is_under_way_is_said_on_a_terminal_alone(is_terminal: bool) -> None:
+def test_what_is_under_way_is_said_on_a_terminal_alone(is_terminal):
     written = io.StringIO()
     console = Console(file=written, force_terminal=is_terminal, width=80)
     with progress("first [of] all", console, after_seconds=0) as say:
@@ -183,7 +180,7 @@ def test_what_is_under_way_is_said_on_a_terminal_alone(is_terminal: bool) -> Non
     assert ("step" in written.getvalue()) == is_terminal
 
 
-def test_what_is_quick_says_nothing() -> None:
+def test_what_is_quick_says_nothing():
     written = io.StringIO()
     console = Console(file=written, force_terminal=True, width=80)
     with progress("first", console, after_seconds=3_600) as say:

@@ -38,7 +38,7 @@ async def read(pulling: Pulling, meanwhile: list[Change]) -> list[list[bytes]]:
     return found
 
 
-async def test_a_large_shard_is_read_in_parts(pulling: Pulling) -> None:
+async def test_a_large_shard_is_read_in_parts(pulling):
     await pulling.publish(*some(0, 1_000))
     found = await read(pulling, [])
     assert len(found) > 10
@@ -46,7 +46,7 @@ async def test_a_large_shard_is_read_in_parts(pulling: Pulling) -> None:
     assert sorted(chain(*found)) == [b"%05d" % number for number in range(1_000)]
 
 
-async def test_each_resource_is_read_once_while_a_shard_grows(pulling: Pulling) -> None:
+async def test_each_resource_is_read_once_while_a_shard_grows(pulling):
     """Redis moves everything to another place when it makes room."""
     await pulling.publish(*some(0, 1_000))
     names = [*chain(*await read(pulling, some(1_000, 9_000)))]
@@ -54,7 +54,7 @@ async def test_each_resource_is_read_once_while_a_shard_grows(pulling: Pulling) 
     assert set(names) >= {b"%05d" % number for number in range(1_000)}
 
 
-async def test_what_stays_is_read_while_a_shard_shrinks(pulling: Pulling) -> None:
+async def test_what_stays_is_read_while_a_shard_shrinks(pulling):
     await pulling.publish(*some(0, 3_000))
     names = [*chain(*await read(pulling, some(200, 2_800, "deleted")))]
     assert len(names) == len(set(names))

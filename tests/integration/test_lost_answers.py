@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,9 +51,7 @@ async def stored(redis: OwnRedis) -> int:
     return int(await redis.client.xlen(keys.stream(CHANNEL)))
 
 
-async def test_a_change_whose_answer_was_lost_is_stored_once_and_answered(
-    journal: Journal, way: SlowWay, own_redis: OwnRedis
-) -> None:
+async def test_a_change_whose_answer_was_lost_is_stored_once_and_answered(journal, way, own_redis):
     await journal.append(CHANNEL, submission("1"))
     way.lose_next_answer("EVALSHA")
     interval = await journal.append(CHANNEL, submission("1"))
@@ -66,8 +63,8 @@ async def test_a_change_whose_answer_was_lost_is_stored_once_and_answered(
 
 
 async def test_a_change_whose_answer_was_lost_waits_for_whoever_repairs_the_journal(
-    client: Client, journal: Journal, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, journal, own_redis, monkeypatch
+):
     """Until then a repetition is told nothing: not that nothing was stored."""
     once, hold, asked_again = client.once, keys.hold(CHANNEL), asyncio.Event()
 
@@ -93,8 +90,8 @@ async def test_a_change_whose_answer_was_lost_waits_for_whoever_repairs_the_jour
 
 
 async def test_of_several_sets_in_one_round_whose_answer_was_lost_none_is_stored_twice(
-    client: Client, journal: Journal, way: SlowWay, own_redis: OwnRedis
-) -> None:
+    client, journal, way, own_redis
+):
     await Sets(client).add("b", SetOptions())
     way.lose_next_answer("EVALSHA")
     channels = [CHANNEL, ChannelName("b", "change"), CHANNEL, ChannelName("a", "framework")]
@@ -104,8 +101,8 @@ async def test_of_several_sets_in_one_round_whose_answer_was_lost_none_is_stored
 
 
 async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(
-    journal: Journal, way: SlowWay, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    journal, way, own_redis, monkeypatch
+):
     """It has long stored what it was asked; the patience of a Source with a key is over."""
     monkeypatch.setattr(module, "APPEND_SECONDS", 0.2)
     await journal.append(CHANNEL, submission("1"))
@@ -142,8 +139,8 @@ async def killed_while_asked(
 
 
 async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
-    journal: Journal, way: SlowWay, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    journal, way, own_redis, monkeypatch
+):
     monkeypatch.setattr(module, "CERTAIN_SECONDS", 0.3)
     asking = await killed_while_asked(journal, way, own_redis)
     with pytest.raises(
@@ -155,17 +152,15 @@ async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
 
 
 async def test_a_redis_that_was_killed_and_is_back_answers_what_it_was_asked_before(
-    journal: Journal, way: SlowWay, own_redis: OwnRedis
-) -> None:
+    journal, way, own_redis
+):
     asking = await killed_while_asked(journal, way, own_redis)
     await own_redis.start()
     await asking
     assert await stored(own_redis) == 2
 
 
-async def test_what_a_busy_redis_refuses_is_not_stored(
-    journal: Journal, own_redis: OwnRedis
-) -> None:
+async def test_what_a_busy_redis_refuses_is_not_stored(journal, own_redis):
     await journal.append(CHANNEL, submission("1"))
     async with busy(own_redis.client):
         with pytest.raises(TryAgain, match="a script keeps Redis busy"):
@@ -175,9 +170,7 @@ async def test_what_a_busy_redis_refuses_is_not_stored(
 
 
 @pytest.mark.parametrize("key", ["record", "stream", "windows", "state"])
-async def test_an_append_to_a_damaged_set_stores_nothing_at_all(
-    journal: Journal, own_redis: OwnRedis, key: str
-) -> None:
+async def test_an_append_to_a_damaged_set_stores_nothing_at_all(journal, own_redis, key):
     await journal.append(CHANNEL, submission("1"))
     damaged = {
         "record": keys.record(CHANNEL),
@@ -197,9 +190,7 @@ async def everything(redis: OwnRedis) -> dict[bytes, bytes]:
     return {key: await redis.client.dump(key) for key in await redis.client.keys("*")}
 
 
-async def test_a_set_whose_answer_was_lost_is_announced(
-    client: Client, way: SlowWay, own_redis: OwnRedis
-) -> None:
+async def test_a_set_whose_answer_was_lost_is_announced(client, way, own_redis):
     """Who made it, edited it and removed it is told that it was done."""
     sets = Sets(client)
     versions = []
@@ -217,9 +208,7 @@ async def test_a_set_whose_answer_was_lost_is_announced(
 
 
 @pytest.mark.parametrize("refusing", [too_few_replicas, out_of_memory, a_replica, failing_saves])
-async def test_a_refusal_means_try_again_wherever_it_comes_from(
-    client: Client, own_redis: OwnRedis, refusing: Any
-) -> None:
+async def test_a_refusal_means_try_again_wherever_it_comes_from(client, own_redis, refusing):
     transaction, pipeline = (client.pipeline(transaction=each) for each in (True, False))
     for each in (transaction, pipeline):
         each.get("a").set("a", "b")
@@ -238,9 +227,7 @@ async def test_a_refusal_means_try_again_wherever_it_comes_from(
     assert await client.set("a", "b")
 
 
-async def test_a_start_whose_question_is_not_answered_asks_it_again(
-    own_redis: OwnRedis, way: SlowWay, tmp_path: Path
-) -> None:
+async def test_a_start_whose_question_is_not_answered_asks_it_again(own_redis, way, tmp_path):
     hub = RunningHub(tmp_path / "data", "--redis", way.url)
     way.lose_next_answer(keys.SETS, times=2)  # the client itself repeats it once
     async with hub:
@@ -249,9 +236,7 @@ async def test_a_start_whose_question_is_not_answered_asks_it_again(
         await hub.publish("http://example.com/1")
 
 
-async def test_a_start_whose_question_is_never_answered_ends(
-    way: SlowWay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_whose_question_is_never_answered_ends(way, monkeypatch):
     monkeypatch.setattr(hub_process, "PATIENCE_SECONDS", 0.1)
     composition = Composition(Settings(), way.url, TOKEN, "http://hub.example")
     way.freeze()
@@ -260,7 +245,7 @@ async def test_a_start_whose_question_is_never_answered_ends(
     await composition.close()
 
 
-async def test_a_start_that_redis_refuses_ends_at_once(own_redis: OwnRedis, way: SlowWay) -> None:
+async def test_a_start_that_redis_refuses_ends_at_once(own_redis, way):
     await own_redis.client.config_set("requirepass", "x")
     composition = Composition(Settings(), way.url, TOKEN, "http://hub.example")
     async with asyncio.timeout(hub_process.PATIENCE_SECONDS / 2):

@@ -30,7 +30,7 @@ async def stored(client: Client) -> dict[str, bool]:
 # --- sets ----------------------------------------------------------------------------------------
 
 
-async def test_a_lost_set_is_put_back_with_its_changes(client: Client, losing: Losing) -> None:
+async def test_a_lost_set_is_put_back_with_its_changes(client, losing):
     hub = await started(client)
     async with losing:
         record, _ = await hub.add_set("a", SetOptions(private=True))
@@ -43,7 +43,7 @@ async def test_a_lost_set_is_put_back_with_its_changes(client: Client, losing: L
     assert not hub.known.lost.is_set()
 
 
-async def test_a_set_that_had_become_private_is_so_again(client: Client, losing: Losing) -> None:
+async def test_a_set_that_had_become_private_is_so_again(client, losing):
     hub = await started(client)
     await hub.add_set("a")
     async with losing:
@@ -53,7 +53,7 @@ async def test_a_set_that_had_become_private_is_so_again(client: Client, losing:
     assert hub.record("a").private
 
 
-async def test_a_set_that_had_been_removed_is_removed_again(client: Client, losing: Losing) -> None:
+async def test_a_set_that_had_been_removed_is_removed_again(client, losing):
     hub = await started(client)
     await hub.add_set("a")
     async with losing:
@@ -63,7 +63,7 @@ async def test_a_set_that_had_been_removed_is_removed_again(client: Client, losi
     assert not await client.keys("rsnotify:{a}*")
 
 
-async def test_a_set_that_had_been_made_anew_is_the_new_one(client: Client, losing: Losing) -> None:
+async def test_a_set_that_had_been_made_anew_is_the_new_one(client, losing):
     hub = await started(client)
     await hub.add_set("a")
     await hub.publish(CHANNEL, submission("of the old one".replace(" ", "-")))
@@ -76,9 +76,7 @@ async def test_a_set_that_had_been_made_anew_is_the_new_one(client: Client, losi
     assert await names(client) == ["1"]
 
 
-async def test_a_set_that_another_process_has_removed_is_not_put_back(
-    client: Client, losing: Losing
-) -> None:
+async def test_a_set_that_another_process_has_removed_is_not_put_back(client, losing):
     hub, other = await started(client), await started(client)
     await hub.add_set("a")
     await other.start()
@@ -91,9 +89,7 @@ async def test_a_set_that_another_process_has_removed_is_not_put_back(
         hub.record("a")
 
 
-async def test_every_process_notices_although_the_version_is_as_high_again(
-    client: Client, losing: Losing
-) -> None:
+async def test_every_process_notices_although_the_version_is_as_high_again(client, losing):
     hub, other = await started(client), await started(client)
     async with losing:
         await other.add_set("of-the-dead")
@@ -104,7 +100,7 @@ async def test_every_process_notices_although_the_version_is_as_high_again(
     assert set(hub.sets) == set(other.sets) == {"a", "of-the-dead"}
 
 
-async def test_a_redis_that_was_emptied_stays_empty(client: Client) -> None:
+async def test_a_redis_that_was_emptied_stays_empty(client):
     hub = await started(client)
     await hub.add_set("a")
     async with Losing(client):
@@ -121,7 +117,7 @@ async def test_a_redis_that_was_emptied_stays_empty(client: Client) -> None:
 TOKEN = Token("id", ("a",), "now")
 
 
-async def test_a_lost_token_is_put_back(client: Client, losing: Losing) -> None:
+async def test_a_lost_token_is_put_back(client, losing):
     tokens = Tokens(client)
     async with losing:
         await tokens.create("secret", TOKEN)
@@ -129,9 +125,7 @@ async def test_a_lost_token_is_put_back(client: Client, losing: Losing) -> None:
     assert await tokens.find("secret") == TOKEN
 
 
-async def test_a_token_that_had_been_revoked_is_revoked_again(
-    client: Client, losing: Losing
-) -> None:
+async def test_a_token_that_had_been_revoked_is_revoked_again(client, losing):
     tokens = Tokens(client)
     await tokens.create("secret", TOKEN)
     async with losing:
@@ -140,7 +134,7 @@ async def test_a_token_that_had_been_revoked_is_revoked_again(
     assert await tokens.find("secret") is None
 
 
-async def test_a_token_that_another_process_has_revoked_is_not_put_back(client: Client) -> None:
+async def test_a_token_that_another_process_has_revoked_is_not_put_back(client):
     maker, revoker = Tokens(client), Tokens(client)
     await maker.create("secret", TOKEN)
     await revoker.revoke("id")
@@ -148,7 +142,7 @@ async def test_a_token_that_another_process_has_revoked_is_not_put_back(client: 
     assert await maker.find("secret") is None
 
 
-async def test_a_token_that_had_ended_has_ended_again(client: Client, losing: Losing) -> None:
+async def test_a_token_that_had_ended_has_ended_again(client, losing):
     maker, tokens = Tokens(client), Tokens(client)
     await maker.create("secret", TOKEN)
     async with losing:
@@ -158,9 +152,7 @@ async def test_a_token_that_had_ended_has_ended_again(client: Client, losing: Lo
         assert (await tokens.find("secret")).is_expired()
 
 
-async def test_a_token_whose_making_is_lost_too_has_ended_again(
-    client: Client, losing: Losing
-) -> None:
+async def test_a_token_whose_making_is_lost_too_has_ended_again(client, losing):
     tokens = Tokens(client)
     async with losing:
         await tokens.create("secret", TOKEN)
@@ -169,7 +161,7 @@ async def test_a_token_whose_making_is_lost_too_has_ended_again(
     assert (await tokens.find("secret")).is_expired()
 
 
-async def test_a_token_never_ends_later_than_it_was_told_first(client: Client) -> None:
+async def test_a_token_never_ends_later_than_it_was_told_first(client):
     tokens = Tokens(client)
     await tokens.create("secret", TOKEN)
     for end in (2, 1, 3):
@@ -177,9 +169,7 @@ async def test_a_token_never_ends_later_than_it_was_told_first(client: Client) -
     assert (await tokens.find("secret")).expires == str(Position(1))
 
 
-async def test_a_token_that_ended_and_was_revoked_by_another_process_is_not_put_back(
-    client: Client,
-) -> None:
+async def test_a_token_that_ended_and_was_revoked_by_another_process_is_not_put_back(client):
     tokens = Tokens(client)
     await tokens.create("secret", TOKEN)
     await tokens.end("id", Position(1))
@@ -223,7 +213,7 @@ async def kept(client: Client) -> list[Subscription]:
     return [each.subscription for each in (await Deliverer(client).store.all()).values()]
 
 
-async def test_a_lost_subscription_is_put_back_and_taken_in(client: Client, losing: Losing) -> None:
+async def test_a_lost_subscription_is_put_back_and_taken_in(client, losing):
     one = Deliverer(client)
     async with losing:
         await one.verifies(subscription())
@@ -234,9 +224,7 @@ async def test_a_lost_subscription_is_put_back_and_taken_in(client: Client, losi
     assert (await one.store.at(SHARE, REQUEST.subscription_id)).progress == Progress(7)
 
 
-async def test_a_lost_renewal_is_put_back_unless_a_later_one_is_there(
-    client: Client, losing: Losing
-) -> None:
+async def test_a_lost_renewal_is_put_back_unless_a_later_one_is_there(client, losing):
     one = Deliverer(client)
     await one.verifies(subscription(10))
     async with losing:
@@ -250,7 +238,7 @@ async def test_a_lost_renewal_is_put_back_unless_a_later_one_is_there(
     assert await kept(client) == [subscription(30)]
 
 
-async def test_a_subscription_that_had_ended_ends_again(client: Client, losing: Losing) -> None:
+async def test_a_subscription_that_had_ended_ends_again(client, losing):
     one = Deliverer(client)
     await one.verifies(subscription())
     async with losing:
@@ -260,9 +248,7 @@ async def test_a_subscription_that_had_ended_ends_again(client: Client, losing: 
     assert await kept(client) == []
 
 
-async def test_a_subscription_that_another_process_has_ended_is_not_put_back(
-    client: Client,
-) -> None:
+async def test_a_subscription_that_another_process_has_ended_is_not_put_back(client):
     one, two = Deliverer(client), Deliverer(client)
     await one.verifies(subscription())
     await client.delete(keys.of_share(SHARE, "owner"))

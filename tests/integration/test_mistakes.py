@@ -2,12 +2,11 @@
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from tests.support import forks
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, clean_environment
 
 USE, NO = 2, 1  # exit statuses: used wrong, or the hub or a document says no
 
@@ -138,7 +137,7 @@ async def typed(line: str, **settings: str) -> forks.Ended:
     return await forks.run(shlex.split(line), clean_environment() | settings)
 
 
-async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path: Path) -> None:
+async def test_every_mistake_is_answered_with_its_mend(hub, tmp_path):
     (tmp_path / "misspelt.json").write_text('{"loc": "http://e.com/a", "chnge": "updated"}')
     (tmp_path / "unknown.json").write_text('{"loc": "http://e.com/a", "zzzzzzz": "updated"}')
     (tmp_path / "empty.json").write_text("\n")
@@ -161,9 +160,7 @@ async def test_every_mistake_is_answered_with_its_mend(hub: RunningHub, tmp_path
 
 
 @pytest.mark.parametrize(("option", "kind"), [("", "warning: "), (" --json", '{"warnings": ["')])
-async def test_a_misspelt_variable_is_said_and_the_command_goes_on(
-    hub: RunningHub, option: str, kind: str
-) -> None:
+async def test_a_misspelt_variable_is_said_and_the_command_goes_on(hub, option, kind):
     line = f"publish dataset1 http://example.com/a{option}"
     ended = await typed(
         line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN, RSNOTIFY_TOKN=TOKEN, RSNOTIFY_PORT="1"
@@ -172,7 +169,7 @@ async def test_a_misspelt_variable_is_said_and_the_command_goes_on(
     assert (ended.status, ended.err.count("\n"), said in ended.err) == (0, 1, True), ended
 
 
-async def test_the_shell_completes_sets_and_shows_nothing_else(hub: RunningHub) -> None:
+async def test_the_shell_completes_sets_and_shows_nothing_else(hub):
     asked = {
         "_RSNOTIFY_COMPLETE": "complete_bash",
         "COMP_WORDS": "rsnotify publish data",
@@ -186,13 +183,13 @@ async def test_the_shell_completes_sets_and_shows_nothing_else(hub: RunningHub) 
     assert (away.out.strip(), away.err) == ("", ""), away
 
 
-async def test_a_script_gets_its_errors_in_json(hub: RunningHub) -> None:
+async def test_a_script_gets_its_errors_in_json(hub):
     line = "publish dataset1 example.com/a --json"
     ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
     assert ended.err.startswith('{"errors": ["change 0: loc is ')
 
 
-async def test_the_likeliest_slip_in_a_setting_is_named() -> None:
+async def test_the_likeliest_slip_in_a_setting_is_named():
     ended = await typed("check", RSNOTIFY_WORKER="3")
     assert ended.status == USE
     assert "RSNOTIFY_WORKER is no setting; did you mean RSNOTIFY_WORKERS?" in ended.err
@@ -207,7 +204,7 @@ async def test_the_likeliest_slip_in_a_setting_is_named() -> None:
         ("-V", "rsnotify 0."),
     ],
 )
-async def test_help_and_version_are_where_one_looks_for_them(line: str, begin: str) -> None:
+async def test_help_and_version_are_where_one_looks_for_them(line, begin):
     ended = await typed(line)
     assert ended.status == 0
     assert ended.out.startswith(begin)

@@ -11,7 +11,7 @@ from rsnotify.journal.coordination import Claims
 from rsnotify.journal.window import DAY as DAY_MICROSECONDS
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
-from tests.support.clock import DAY, HOUR, Clock
+from tests.support.clock import DAY, HOUR
 from tests.support.faults import Losing, OwnRedis
 from tests.support.pulling import FRAMEWORK, SET, Pulling, names
 
@@ -29,9 +29,7 @@ async def pulling(client: Client) -> AsyncIterator[Pulling]:
         yield found
 
 
-async def test_a_clock_that_goes_back_an_hour_keeps_no_claim_from_its_successor(
-    client: Client, clock: Clock
-) -> None:
+async def test_a_clock_that_goes_back_an_hour_keeps_no_claim_from_its_successor(client, clock):
     here = [0.0]
     claims = Claims(client, clock=lambda: here[0])
     assert await Claims(client).take("claim", 30) is not None  # and then its holder dies
@@ -43,7 +41,7 @@ async def test_a_clock_that_goes_back_an_hour_keeps_no_claim_from_its_successor(
     assert await claims.take("claim", 30) is not None
 
 
-async def test_a_claim_that_is_kept_up_is_not_taken_over(client: Client, clock: Clock) -> None:
+async def test_a_claim_that_is_kept_up_is_not_taken_over(client, clock):
     here = [0.0]
     claims = Claims(client, clock=lambda: here[0])
     held = await Claims(client).take("claim", 30)
@@ -57,7 +55,7 @@ async def test_a_claim_that_is_kept_up_is_not_taken_over(client: Client, clock: 
         here[0] += 29.9
 
 
-async def test_who_has_lost_a_claim_is_told(client: Client, clock: Clock) -> None:
+async def test_who_has_lost_a_claim_is_told(client, clock):
     held = await Claims(client).take("claim", 30)
     assert held is not None
     clock.move(HOUR)
@@ -67,9 +65,7 @@ async def test_who_has_lost_a_claim_is_told(client: Client, clock: Clock) -> Non
         held.check((await pipeline.execute())[0])
 
 
-async def test_a_clock_that_goes_back_an_hour_stalls_no_snapshot(
-    pulling: Pulling, clock: Clock
-) -> None:
+async def test_a_clock_that_goes_back_an_hour_stalls_no_snapshot(pulling, clock):
     await pulling.update("a")
     await pulling.keep_snapshots()
     before = await pulling.snapshots.newest(SET)
@@ -83,9 +79,7 @@ async def test_a_clock_that_goes_back_an_hour_stalls_no_snapshot(
     assert after.at > before.at
 
 
-async def test_a_clock_that_jumps_ahead_deletes_no_history(
-    pulling: Pulling, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_clock_that_jumps_ahead_deletes_no_history(pulling, clock, caplog):
     """What is a day old may go; two days ahead nothing of it may, before a day was watched."""
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
@@ -113,8 +107,8 @@ async def kept(pulling: Pulling) -> tuple[Any, ...]:
 
 
 async def test_what_expired_while_it_was_being_written_is_not_written_on(
-    client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, clock, monkeypatch
+):
     execute, pieces = client.execute_command, []
 
     async def then_jump(*command: Any) -> Any:
@@ -129,9 +123,7 @@ async def test_what_expired_while_it_was_being_written_is_not_written_on(
     assert pieces == [1, 0]
 
 
-async def test_a_snapshot_whose_parts_have_expired_is_not_shown(
-    pulling: Pulling, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_snapshot_whose_parts_have_expired_is_not_shown(pulling, clock, monkeypatch):
     await pulling.update("a")
     write_part = pulling.snapshots.write_part
 
@@ -144,7 +136,7 @@ async def test_a_snapshot_whose_parts_have_expired_is_not_shown(
     assert await pulling.snapshots.newest(SET) is None
 
 
-async def test_positions_go_on_whatever_the_clock_does(pulling: Pulling, clock: Clock) -> None:
+async def test_positions_go_on_whatever_the_clock_does(pulling, clock):
     found = [(await pulling.update("a")).until]
     for seconds in (-HOUR, 2 * DAY, -2 * DAY):
         clock.move(seconds)
@@ -156,8 +148,8 @@ async def test_positions_go_on_whatever_the_clock_does(pulling: Pulling, clock: 
 
 @pytest.mark.parametrize(("seconds", "is_told"), [(-59, True), (-61, False)])
 async def test_a_poller_hears_what_comes_after_a_position_that_only_it_knows(
-    client: Client, clock: Clock, seconds: int, is_told: bool
-) -> None:
+    client, clock, seconds, is_told
+):
     """Redis has lost it, and its clock is behind now; by more than a minute it is not followed."""
     async with Pulling(client) as gone:
         await gone.update("kept")

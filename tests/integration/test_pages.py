@@ -11,7 +11,6 @@ from rsnotify import single_flight as costly
 from rsnotify.documents import pages
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.journal.reading import History
-from rsnotify.redis_client import Client
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
 from tests.support.pulling import BASE, SET, Pulling, names, times
@@ -22,9 +21,7 @@ LATER = "9999-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_4_pages_are_made_at_once_and_one_more_waits_its_turn(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, over: int
-) -> None:
+async def test_4_pages_are_made_at_once_and_one_more_waits_its_turn(pulling, monkeypatch, over):
     monkeypatch.setattr(costly, "WAIT_SECONDS", 0.5)
     await pulling.update("a")
     read, going_on, reading = History.read_back, asyncio.Event(), 0
@@ -71,7 +68,7 @@ async def beginning(pulling: Pulling) -> str:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 9, 10, 11, 50_000])
-async def test_a_walk_visits_every_change_once_in_order(pulling: Pulling, limit: int) -> None:
+async def test_a_walk_visits_every_change_once_in_order(pulling, limit):
     for name in "abcdefghij":
         await pulling.update(name)
     forwards = await walk(pulling, f"{OPEN}?from={await beginning(pulling)}&limit={limit}")
@@ -83,7 +80,7 @@ async def test_a_walk_visits_every_change_once_in_order(pulling: Pulling, limit:
     assert len(backwards) == -(-10 // limit)
 
 
-async def test_pages_join_and_only_the_last_is_open(pulling: Pulling) -> None:
+async def test_pages_join_and_only_the_last_is_open(pulling):
     for name in "abcdefg":
         await pulling.update(name)
     *closed, last = await walk(pulling, f"{OPEN}?from={await beginning(pulling)}&limit=2")
@@ -92,7 +89,7 @@ async def test_pages_join_and_only_the_last_is_open(pulling: Pulling) -> None:
     assert last.md.until is None  # type: ignore[union-attr]
 
 
-async def test_the_page_before_is_the_one_that_one_came_from(pulling: Pulling) -> None:
+async def test_the_page_before_is_the_one_that_one_came_from(pulling):
     for name in "abcdefg":
         await pulling.update(name)
     found = await walk(pulling, f"{OPEN}?from={await beginning(pulling)}&limit=2")
@@ -101,7 +98,7 @@ async def test_the_page_before_is_the_one_that_one_came_from(pulling: Pulling) -
     assert link(found[0], "prev") is None
 
 
-async def test_a_page_is_fixed_while_changes_come_in(pulling: Pulling) -> None:
+async def test_a_page_is_fixed_while_changes_come_in(pulling):
     for name in "abcde":
         await pulling.update(name)
     path = f"{OPEN}?from={await beginning(pulling)}&limit=2"
@@ -119,9 +116,7 @@ async def test_a_page_is_fixed_while_changes_come_in(pulling: Pulling) -> None:
 
 
 @pytest.mark.parametrize("is_let_go", [False, True])
-async def test_a_walk_goes_through_what_the_stream_no_longer_has(
-    pulling: Pulling, is_let_go: bool
-) -> None:
+async def test_a_walk_goes_through_what_the_stream_no_longer_has(pulling, is_let_go):
     for name in "abcdefghij":
         await pulling.update(name)
     await pulling.keep_windows()
@@ -134,7 +129,7 @@ async def test_a_walk_goes_through_what_the_stream_no_longer_has(
         assert all_names(back[::-1]) == "abcdefghij"
 
 
-async def test_the_pages_of_a_closed_list_stay_in_it(pulling: Pulling) -> None:
+async def test_the_pages_of_a_closed_list_stay_in_it(pulling):
     for name in "abcdef":
         await pulling.update(name)
     index = await pulling.document(f"/{SET}/changelist-index.xml")
@@ -146,7 +141,7 @@ async def test_the_pages_of_a_closed_list_stay_in_it(pulling: Pulling) -> None:
     assert all_names(await walk(pulling, f"{first.loc}?limit=2")) == "abc"
 
 
-async def test_without_a_position_pages_begin_with_the_open_list(pulling: Pulling) -> None:
+async def test_without_a_position_pages_begin_with_the_open_list(pulling):
     for name in "abcde":
         await pulling.update(name)
     document = await pulling.document(f"{OPEN}?limit=1")
@@ -154,15 +149,13 @@ async def test_without_a_position_pages_begin_with_the_open_list(pulling: Pullin
     assert names(await pulling.document(link(document, "prev") or "")) == ["c"]
 
 
-async def test_an_empty_set_has_one_empty_page(pulling: Pulling) -> None:
+async def test_an_empty_set_has_one_empty_page(pulling):
     (page,) = await walk(pulling, f"{OPEN}?limit=5")
     assert (page.entries, page.md and page.md.until, link(page, "prev")) == ((), None, None)
     assert (await walk(pulling, f"{OPEN}?until={LATER}", "prev"))[0].entries == ()
 
 
-async def test_a_page_ends_where_it_would_take_too_many_bytes(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_ends_where_it_would_take_too_many_bytes(pulling, monkeypatch):
     monkeypatch.setattr(pages, "PAGE_BYTES", 1)
     monkeypatch.setattr(pages, "READ_CHANGES", 2)
     for name in "abcde":
@@ -177,7 +170,7 @@ NUMBERS = ["0", "-1", "50001", "1.5", "", "x", "1" * 400, "٣", "+5", " 5"]
 
 @pytest.mark.parametrize("limit", NUMBERS)
 @pytest.mark.parametrize("path", [OPEN, RESOURCES])
-async def test_a_limit_out_of_range_is_refused(pulling: Pulling, path: str, limit: str) -> None:
+async def test_a_limit_out_of_range_is_refused(pulling, path, limit):
     await pulling.update("a")
     await pulling.upkeep.snapshot(SET)
     answer = await pulling.get(f"{path}?limit={limit.replace('+', '%2B')}")
@@ -185,24 +178,24 @@ async def test_a_limit_out_of_range_is_refused(pulling: Pulling, path: str, limi
     assert b"it must be a whole number from 1 to 50000" in answer.body
 
 
-async def test_a_limit_is_given_once(pulling: Pulling) -> None:
+async def test_a_limit_is_given_once(pulling):
     answer = await pulling.get(f"{OPEN}?limit=1&limit=2")
     assert (answer.status, b"more than once" in answer.body) == (400, True)
 
 
-async def test_a_page_may_begin_in_the_future_no_more_than_a_list(pulling: Pulling) -> None:
+async def test_a_page_may_begin_in_the_future_no_more_than_a_list(pulling):
     assert (await pulling.get(f"{OPEN}?limit=1&from={LATER}")).status == 400
     assert (await pulling.get(f"{OPEN}?limit=1&until={LATER}")).status == 200
 
 
-async def test_a_page_begins_or_ends_somewhere(pulling: Pulling) -> None:
+async def test_a_page_begins_or_ends_somewhere(pulling):
     now = await beginning(pulling)
     answer = await pulling.get(f"{OPEN}?from={now}&until={now}")
     assert (answer.status, b"leave one of them out" in answer.body) == (400, True)
     assert (await pulling.get(f"{OPEN}?until=yesterday")).status == 400
 
 
-async def test_the_operators_page_size_holds_for_all(client: Client) -> None:
+async def test_the_operators_page_size_holds_for_all(client):
     async with Pulling(client, changes=10, page_size=2) as pulling:
         await pulling.update(*"abcde")
         found = await walk(pulling, f"{OPEN}?from={await beginning(pulling)}")
@@ -211,7 +204,7 @@ async def test_the_operators_page_size_holds_for_all(client: Client) -> None:
         assert (await pulling.get(f"{OPEN}?limit=3")).status == 400
 
 
-async def test_a_position_that_is_no_longer_kept_is_gone(client: Client) -> None:
+async def test_a_position_that_is_no_longer_kept_is_gone(client):
     async with Pulling(client, changes=3, retention_days=1) as pulling:
         begin = await beginning(pulling)
         for name in "abcdef":
@@ -227,7 +220,7 @@ async def test_a_position_that_is_no_longer_kept_is_gone(client: Client) -> None
         assert names(document) == list("def")
 
 
-async def test_a_page_is_304_to_who_has_it_and_the_same_in_gzip(pulling: Pulling) -> None:
+async def test_a_page_is_304_to_who_has_it_and_the_same_in_gzip(pulling):
     await pulling.update(*"abc")
     path = f"{OPEN}?from={await beginning(pulling)}&limit=2"
     answer = await pulling.get(path)
@@ -246,7 +239,7 @@ def parts_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("parts_of_four")
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
-async def test_a_walk_visits_every_resource_once(pulling: Pulling, limit: int) -> None:
+async def test_a_walk_visits_every_resource_once(pulling, limit):
     await pulling.update(*"abcdefghij")
     await pulling.upkeep.snapshot(SET)
     found = await walk(pulling, f"{RESOURCES}?limit={limit}")
@@ -257,7 +250,7 @@ async def test_a_walk_visits_every_resource_once(pulling: Pulling, limit: int) -
 
 
 @pytest.mark.usefixtures("parts_of_four")
-async def test_a_walk_stays_in_its_snapshot(pulling: Pulling) -> None:
+async def test_a_walk_stays_in_its_snapshot(pulling):
     await pulling.update(*"abcdef")
     await pulling.upkeep.snapshot(SET)
     first = await pulling.document(f"{RESOURCES}?limit=2")
@@ -267,7 +260,7 @@ async def test_a_walk_stays_in_its_snapshot(pulling: Pulling) -> None:
     assert sorted(all_names([first, *rest])) == list("abcdef")
 
 
-async def test_a_small_list_has_pages_without_an_index(pulling: Pulling) -> None:
+async def test_a_small_list_has_pages_without_an_index(pulling):
     await pulling.update(*"abc")
     await pulling.upkeep.snapshot(SET)
     found = await walk(pulling, f"{RESOURCES}?limit=2")
@@ -275,13 +268,13 @@ async def test_a_small_list_has_pages_without_an_index(pulling: Pulling) -> None
     assert link(found[0], "index") is None
 
 
-async def test_an_empty_resource_list_has_one_page(pulling: Pulling) -> None:
+async def test_an_empty_resource_list_has_one_page(pulling):
     await pulling.upkeep.snapshot(SET)
     (document,) = await walk(pulling, f"{RESOURCES}?limit=2")
     assert document.entries == ()
 
 
-async def test_an_offset_behind_the_last_resource_is_not_found(pulling: Pulling) -> None:
+async def test_an_offset_behind_the_last_resource_is_not_found(pulling):
     await pulling.update(*"abc")
     await pulling.upkeep.snapshot(SET)
     assert (await pulling.get(f"{RESOURCES}?limit=2&offset=2")).status == 200

@@ -89,9 +89,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hosted]:
         yield found
 
 
-async def test_what_is_published_reaches_readers_and_lists_and_it_ends_with_status_0(
-    hub: Hosted,
-) -> None:
+async def test_what_is_published_reaches_readers_and_lists_and_it_ends_with_status_0(hub):
     async with asyncio.timeout(SECONDS):
         async with connect(hub.channel().replace("http", "ws", 1)) as socket:
             begin = socket.response.headers["Rsnotify-From"] if socket.response else ""
@@ -110,7 +108,7 @@ async def test_what_is_published_reaches_readers_and_lists_and_it_ends_with_stat
     assert hub.process.returncode in (0, -signal.SIGTERM)
 
 
-async def test_an_event_stream_is_sent_as_it_comes(hub: Hosted) -> None:
+async def test_an_event_stream_is_sent_as_it_comes(hub):
     async with (
         aiohttp.ClientSession() as session,
         asyncio.timeout(SECONDS),
@@ -122,7 +120,7 @@ async def test_an_event_stream_is_sent_as_it_comes(hub: Hosted) -> None:
         assert b"http://example.com/res1" in await stream.content.readuntil(b"</urlset>")
 
 
-async def test_a_reader_is_closed_with_the_reason(hub: Hosted) -> None:
+async def test_a_reader_is_closed_with_the_reason(hub):
     async with asyncio.timeout(SECONDS):
         async with connect(hub.channel("?from=nonsense").replace("http", "ws", 1)) as socket:
             with pytest.raises(ConnectionClosed) as closed:
@@ -137,7 +135,7 @@ async def test_a_reader_is_closed_with_the_reason(hub: Hosted) -> None:
         assert closed.value.rcvd.code == 4404
 
 
-async def test_a_reader_that_says_more_than_a_reader_may_is_closed(hub: Hosted) -> None:
+async def test_a_reader_that_says_more_than_a_reader_may_is_closed(hub):
     async with (
         asyncio.timeout(SECONDS),
         connect(hub.channel().replace("http", "ws", 1)) as quiet,
@@ -153,7 +151,7 @@ async def test_a_reader_that_says_more_than_a_reader_may_is_closed(hub: Hosted) 
         assert "res1" in await quiet.recv()
 
 
-async def test_without_an_address_it_says_what_is_missing(tmp_path: Path) -> None:
+async def test_without_an_address_it_says_what_is_missing(tmp_path):
     async with hosted(tmp_path / "data", RSNOTIFY_PUBLIC_URL="") as found:
         assert found.process.stderr is not None
         said = (await found.process.stderr.read()).decode()

@@ -66,7 +66,7 @@ def as_lines(answer: Answer) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.body.splitlines()]
 
 
-async def test_a_change_list_gives_back_what_was_published(pulling: Pulling) -> None:
+async def test_a_change_list_gives_back_what_was_published(pulling):
     path = f"{OPEN}?from={await begin(pulling)}"
     found = as_json(await pulling.get(path, accept=JSON))
     times = [change["datetime"] for change in found["changes"]]
@@ -77,7 +77,7 @@ async def test_a_change_list_gives_back_what_was_published(pulling: Pulling) -> 
     ]
 
 
-async def test_it_can_be_published_again_as_it_is(pulling: Pulling) -> None:
+async def test_it_can_be_published_again_as_it_is(pulling):
     lines = (await pulling.get(f"{OPEN}?from={await begin(pulling)}", accept=NDJSON)).body
     again = read_submission("change", lines, NDJSON, None)
     assert len(again.fragments) == len(PUBLISHED)
@@ -88,7 +88,7 @@ DISCOVERY = ("/.well-known/resourcesync", f"/{SET}/capabilitylist.xml")
 
 
 @pytest.mark.parametrize("path", [*PATHS, *DISCOVERY, "closed", "archived page", "after"])
-async def test_every_document_says_in_json_what_it_says_in_xml(pulling: Pulling, path: str) -> None:
+async def test_every_document_says_in_json_what_it_says_in_xml(pulling, path):
     await pulling.upkeep.snapshot(SET)
     named = {
         "closed": f"/{SET}/changelist/{await begin(pulling)}.xml",
@@ -114,7 +114,7 @@ async def test_every_document_says_in_json_what_it_says_in_xml(pulling: Pulling,
             assert entry.get(name) == getattr(change, name)
 
 
-async def test_a_link_to_the_next_page_keeps_the_format(pulling: Pulling) -> None:
+async def test_a_link_to_the_next_page_keeps_the_format(pulling):
     path = f"{OPEN}?from={await begin(pulling)}&limit=1&format=json"
     seen = []
     while path:
@@ -124,12 +124,12 @@ async def test_a_link_to_the_next_page_keeps_the_format(pulling: Pulling) -> Non
     assert seen == [change["loc"] for change in PUBLISHED]
 
 
-async def test_a_link_never_repeats_a_token(pulling: Pulling) -> None:
+async def test_a_link_never_repeats_a_token(pulling):
     path = f"{OPEN}?from={await begin(pulling)}&limit=1&access_token=rsn_x"
     assert b"rsn_x" not in (await pulling.get(path)).body
 
 
-async def test_lines_say_in_headers_what_is_not_an_entry(pulling: Pulling) -> None:
+async def test_lines_say_in_headers_what_is_not_an_entry(pulling):
     path = f"{OPEN}?from={await begin(pulling)}&limit=2"
     answer = await pulling.get(path, accept=NDJSON)
     document = await pulling.document(path)
@@ -141,9 +141,7 @@ async def test_lines_say_in_headers_what_is_not_an_entry(pulling: Pulling) -> No
     assert len(as_lines(answer)) == 2
 
 
-async def test_a_large_resource_list_is_one_stream_of_lines(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_resource_list_is_one_stream_of_lines(pulling, monkeypatch):
     monkeypatch.setattr(snapshot, "PART_RESOURCES", 1)
     monkeypatch.setattr(snapshot, "SLICE_RESOURCES", 1)
     await pulling.upkeep.snapshot(SET)
@@ -153,7 +151,7 @@ async def test_a_large_resource_list_is_one_stream_of_lines(
     assert "documents" in as_json(await pulling.get(RESOURCES, accept=JSON))
 
 
-async def test_an_empty_list_has_no_line(client: Client) -> None:
+async def test_an_empty_list_has_no_line(client):
     async with Pulling(client) as pulling:
         assert (await pulling.get(OPEN, accept=NDJSON)).body == b""
         assert as_json(await pulling.get(OPEN, accept=JSON))["changes"] == []
@@ -161,9 +159,7 @@ async def test_an_empty_list_has_no_line(client: Client) -> None:
 
 @pytest.mark.parametrize("form", ["json", "ndjson"])
 @pytest.mark.parametrize("path", PATHS[:4])
-async def test_each_form_has_its_own_tag_and_compression(
-    pulling: Pulling, path: str, form: str
-) -> None:
+async def test_each_form_has_its_own_tag_and_compression(pulling, path, form):
     await pulling.upkeep.snapshot(SET)
     named = f"{path}{'&' if '?' in path else '?'}format={form}"
     answer, in_xml = await pulling.get(named), await pulling.get(path)
@@ -180,21 +176,19 @@ async def test_each_form_has_its_own_tag_and_compression(
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/html", "application/xml", JSON + ";q=0.1, */*"])
-async def test_everybody_else_gets_xml(pulling: Pulling, accept: str) -> None:
+async def test_everybody_else_gets_xml(pulling, accept):
     answer = await pulling.get(OPEN, accept=accept)
     assert answer.headers["content-type"] == "application/xml"
     assert answer.document.entries
 
 
-async def test_a_format_that_does_not_exist_is_refused(pulling: Pulling) -> None:
+async def test_a_format_that_does_not_exist_is_refused(pulling):
     answer = await pulling.get(f"{OPEN}?format=yaml")
     assert (answer.status, b"xml or json or ndjson" in answer.body) == (400, True)
     assert (await pulling.get(f"{INDEX}?format=ndjson")).status == 400
 
 
-async def test_entries_cut_by_pieces_are_whole_in_json(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_entries_cut_by_pieces_are_whole_in_json(pulling, monkeypatch):
     monkeypatch.setattr("rsnotify.journal.gzip_parts.PIECE_BYTES", 7)
     await pulling.publish(*(Change(loc(f"n{number}"), "updated") for number in range(20)))
     await pulling.keep_windows()

@@ -35,8 +35,8 @@ def documented_rights() -> list[str]:
 
 
 async def test_a_user_with_the_documented_rights_is_enough_for_all_that_a_hub_does(
-    server: RedisServer, tmp_path: Path
-) -> None:
+    server, tmp_path
+):
     async with server.client() as admin:
         await admin.execute_command("ACL", "SETUSER", "rsnotify", "on", ">x", *documented_rights())
         url = server.url.replace("//", "//rsnotify:x@")
@@ -77,7 +77,7 @@ async def do_everything(hub: RunningHub, receiver: Receiver) -> None:
     assert (await hub.ask("DELETE", f"/api/tokens/{made['id']}"))[0] == 204
 
 
-async def test_a_user_with_the_documented_rights_may_do_nothing_else(server: RedisServer) -> None:
+async def test_a_user_with_the_documented_rights_may_do_nothing_else(server):
     async with server.client() as admin:
         await admin.execute_command("ACL", "SETUSER", "rsnotify", "on", ">x", *documented_rights())
         for command in ("FLUSHALL", "KEYS *", "CONFIG SET save 1", "GET others", "SHUTDOWN"):
@@ -85,7 +85,7 @@ async def test_a_user_with_the_documented_rights_may_do_nothing_else(server: Red
             assert b"no permissions" in await admin.execute_command(*words), command
 
 
-async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_path: Path) -> None:
+async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_path):
     for binary in await installed_binaries():
         async with RedisServer(tmp_path, binary=binary.path) as server, server.client() as admin:
             right = right_to_wait(binary)
@@ -99,9 +99,7 @@ async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_pa
             )
 
 
-async def test_a_redis_behind_tls_with_a_certificate_of_the_hub_will_do(
-    server: RedisServer, tmp_path: Path
-) -> None:
+async def test_a_redis_behind_tls_with_a_certificate_of_the_hub_will_do(server, tmp_path):
     async with tls_before(server.port) as port:
         url = f"rediss://localhost:{port}/0{WITH_CERTIFICATE}"
         hub = RunningHub(tmp_path / "data", "--redis", url)
@@ -117,16 +115,14 @@ async def test_a_redis_behind_tls_with_a_certificate_of_the_hub_will_do(
         (f"rediss://127.0.0.1:{{port}}{TRUSTING}", "must name the host as the certificate does"),
     ],
 )
-async def test_what_tls_does_not_accept_is_said_at_once(
-    server: RedisServer, address: str, said: str
-) -> None:
+async def test_what_tls_does_not_accept_is_said_at_once(server, address, said):
     async with tls_before(server.port) as port:
         host, query, rest = address.partition("?")
         host = host.format(port=port) if "{port}" in host else f"{host}:{port}"
         assert said in await problem_of(f"{host}{query}{rest}")
 
 
-async def test_a_certificate_of_the_hub_that_redis_misses_is_said_at_once() -> None:
+async def test_a_certificate_of_the_hub_that_redis_misses_is_said_at_once():
     with refusing() as port:
         problem = await problem_of(f"rediss://localhost:{port}{TRUSTING}")
     assert "wants to see a certificate of the hub: add ?ssl_certfile=FILE" in problem
@@ -145,15 +141,11 @@ async def test_a_certificate_of_the_hub_that_redis_misses_is_said_at_once() -> N
         "http://localhost",
     ],
 )
-async def test_an_address_that_can_never_work_is_refused_before_anything_is_dialled(
-    url: str,
-) -> None:
+async def test_an_address_that_can_never_work_is_refused_before_anything_is_dialled(url):
     assert (await problem_of(url)).startswith(f"--redis {url!r}: ")
 
 
-async def test_a_password_from_a_file_opens_a_redis_for_a_hub_and_its_workers(
-    server: RedisServer, tmp_path: Path
-) -> None:
+async def test_a_password_from_a_file_opens_a_redis_for_a_hub_and_its_workers(server, tmp_path):
     (tmp_path / "password").write_text("s3cret/@\n")
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     (tmp_path / "address").write_text(f"{server.url}\n")

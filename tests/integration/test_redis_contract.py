@@ -26,7 +26,7 @@ async def either(request: pytest.FixtureRequest, redis_url: str) -> AsyncIterato
         yield client
 
 
-async def test_answers_have_the_types_of_the_library(either: Client) -> None:
+async def test_answers_have_the_types_of_the_library(either):
     assert await either.set("text", "é") is True
     assert await either.get("text") == "é".encode()
     assert await either.get("none") is None
@@ -44,9 +44,7 @@ async def test_answers_have_the_types_of_the_library(either: Client) -> None:
     assert (await either.info("server"))["redis_version"]
 
 
-async def test_an_error_in_a_pipeline_stands_in_its_place_and_the_others_are_done(
-    either: Client,
-) -> None:
+async def test_an_error_in_a_pipeline_stands_in_its_place_and_the_others_are_done(either):
     await either.set("text", "x")
     pipeline = either.pipeline(transaction=False)
     pipeline.set("before", 1)
@@ -61,7 +59,7 @@ async def test_an_error_in_a_pipeline_stands_in_its_place_and_the_others_are_don
         await pipeline.execute()
 
 
-async def test_of_a_transaction_with_a_command_that_is_none_nothing_is_done(either: Client) -> None:
+async def test_of_a_transaction_with_a_command_that_is_none_nothing_is_done(either):
     pipeline = either.pipeline(transaction=True)
     pipeline.set("first", 1)
     pipeline.execute_command("NONSENSE")
@@ -70,7 +68,7 @@ async def test_of_a_transaction_with_a_command_that_is_none_nothing_is_done(eith
     assert await either.get("first") is None
 
 
-async def test_nobody_reads_a_transaction_half_done(either: Client) -> None:
+async def test_nobody_reads_a_transaction_half_done(either):
     async def write() -> None:
         for count in range(50):
             pipeline = either.pipeline(transaction=True)
@@ -85,19 +83,19 @@ async def test_nobody_reads_a_transaction_half_done(either: Client) -> None:
     await writing
 
 
-async def test_more_callers_than_connections_each_get_their_own_answer(either: Client) -> None:
+async def test_more_callers_than_connections_each_get_their_own_answer(either):
     names = [f"key{number}" for number in range(CONNECTIONS * 4)]
     await asyncio.gather(*(either.set(name, name) for name in names))
     assert await asyncio.gather(*map(either.get, names)) == [name.encode() for name in names]
 
 
-async def test_a_large_value_comes_back_whole(either: Client) -> None:
+async def test_a_large_value_comes_back_whole(either):
     value = bytes(range(256)) * 20_000
     await either.set("large", value)
     assert await either.get("large") == value
 
 
-async def test_who_gives_up_leaves_no_answer_to_the_next(either: Client) -> None:
+async def test_who_gives_up_leaves_no_answer_to_the_next(either):
     await either.set("key", "right")
     waiting = [asyncio.create_task(either.blpop("nothing", timeout=1)) for _ in range(8)]
     await asyncio.sleep(0)
@@ -110,9 +108,7 @@ async def test_who_gives_up_leaves_no_answer_to_the_next(either: Client) -> None
     )
 
 
-async def test_a_connection_that_was_closed_while_it_was_idle_is_made_anew(
-    either: Client, client: Client
-) -> None:
+async def test_a_connection_that_was_closed_while_it_was_idle_is_made_anew(either, client):
     await either.set("key", 1)
     assert await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") > 0
     assert await either.get("key") == b"1"

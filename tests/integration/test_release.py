@@ -1,7 +1,6 @@
 """What is released is whole: it serves from an empty folder, and brings its tests."""
 
 import tomllib
-from pathlib import Path
 
 from tests.release import (
     IMPORTED,
@@ -16,7 +15,7 @@ from tests.release import (
 )
 
 
-def test_the_wheel_of_the_sdist_serves_from_an_empty_folder(tmp_path: Path) -> None:
+def test_the_wheel_of_the_sdist_serves_from_an_empty_folder(tmp_path):
     sdist, wheel = build(tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -27,11 +26,11 @@ def test_the_wheel_of_the_sdist_serves_from_an_empty_folder(tmp_path: Path) -> N
     assert brought < names_in(sdist)
 
 
-def test_one_version_is_released() -> None:
+def test_one_version_is_released():
     assert wrong_versions() == []
 
 
-def test_every_extra_is_tried_in_an_empty_environment() -> None:
+def test_every_extra_is_tried_in_an_empty_environment():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert IMPORTED.keys() - {""} == project["optional-dependencies"].keys() - {
         "docs",

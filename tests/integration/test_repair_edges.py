@@ -49,8 +49,8 @@ async def direct(own_redis: OwnRedis) -> AsyncIterator[Client]:
 
 @pytest.mark.parametrize("command", ["INFO", "XRANGE", "SET", "GET", "EVALSHA", "HMGET"])
 async def test_an_answer_that_is_lost_during_a_repair_loses_and_doubles_nothing(
-    direct: Client, way: SlowWay, hub: Journals, command: str
-) -> None:
+    direct, way, hub, command
+):
     await hub.publish(CHANGES, submission("kept"))
     async with Losing(direct, f"rsnotify:{{{SET}}}*"):
         for name in ("lost-1", "lost-2"):
@@ -103,9 +103,7 @@ async def of_list(pulling: Pulling, path: str) -> list[str]:
     return [(each.loc or "").rpartition("/")[2] for each in entries]
 
 
-async def test_an_open_list_in_memory_forgets_what_was_lost_and_published_again(
-    client: Client, losing: Losing
-) -> None:
+async def test_an_open_list_in_memory_forgets_what_was_lost_and_published_again(client, losing):
     pulling = await looking_when_asked(client)
     await pulling.update("kept")
     async with losing:
@@ -121,8 +119,8 @@ async def test_an_open_list_in_memory_forgets_what_was_lost_and_published_again(
 
 
 async def test_lists_that_were_closed_above_a_loss_stay_and_all_of_it_is_listed_once(
-    pulling: Pulling, client: Client, losing: Losing
-) -> None:
+    pulling, client, losing
+):
     await pulling.update("kept")
     async with losing:
         for name in ("lost-1", "lost-2", "lost-3"):
@@ -142,9 +140,7 @@ async def test_lists_that_were_closed_above_a_loss_stay_and_all_of_it_is_listed_
         assert await listed(each) == journal
 
 
-async def test_what_was_lost_before_a_snapshot_stands_behind_it(
-    pulling: Pulling, client: Client, losing: Losing
-) -> None:
+async def test_what_was_lost_before_a_snapshot_stands_behind_it(pulling, client, losing):
     await pulling.update("kept")
     async with losing:
         await pulling.update("lost")
@@ -160,9 +156,7 @@ async def test_what_was_lost_before_a_snapshot_stands_behind_it(
 # --- the framework channel ------------------------------------------------------------------------
 
 
-async def test_a_gap_of_the_framework_channel_is_told_too(
-    client: Client, losing: Losing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_gap_of_the_framework_channel_is_told_too(client, losing, monkeypatch):
     monkeypatch.setattr(repairing, "ORDER_SECONDS", 0)
     monkeypatch.setattr(repairing, "OTHERS_SECONDS", 0)
     channel = ChannelName(SET, "framework")

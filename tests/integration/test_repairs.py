@@ -428,9 +428,7 @@ async def test_the_change_before_ones_own_is_put_back_if_whoever_appended_it_is_
 
 
 @pytest.mark.parametrize(("missing", "told"), [(1, ["newest"]), (0, [])])
-async def test_an_append_tells_the_change_before_it_if_it_was_not_seen(
-    hub, client, missing: int, told: list[str]
-):
+async def test_an_append_tells_the_change_before_it_if_it_was_not_seen(hub, client, missing, told):
     newest = await hub.publish(CHANNEL, submission("newest"))
     journal = Journal(client, window_changes=10_000)
     seen = Position(newest.until - missing)
@@ -440,7 +438,7 @@ async def test_an_append_tells_the_change_before_it_if_it_was_not_seen(
 
 @pytest.mark.parametrize(("changes", "told"), [(1000, 1000), (1001, 1)])
 async def test_an_append_tells_the_whole_request_before_it_unless_that_is_very_long(
-    hub, client, changes: int, told: int
+    hub, client, changes, told
 ):
     await hub.publish(CHANNEL, submission("earlier"))
     newest = await hub.publish(CHANNEL, submission(*map(str, range(changes)), key="k"))
@@ -481,9 +479,7 @@ async def test_a_request_that_was_seen_only_as_the_one_before_keeps_its_key(
 
 
 @pytest.mark.parametrize(("missing", "told"), [(1, ["before"]), (0, [])])
-async def test_a_repeated_append_tells_the_change_before_its_first_try(
-    hub, client, missing: int, told: list[str]
-):
+async def test_a_repeated_append_tells_the_change_before_its_first_try(hub, client, missing, told):
     before = await hub.publish(CHANNEL, submission("before"))
     await hub.publish(CHANNEL, submission("mine", key="k"))
     await hub.publish(CHANNEL, submission("after"))

@@ -2,19 +2,17 @@
 
 import gzip
 import json
-from pathlib import Path
 
 from rsnotify.cli.resources import OUTCOME
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from tests.client.hubs import granting
 from tests.integration.test_cli import rsnotify
 from tests.support.loading import ndjson
-from tests.support.running import RunningHub
 
 LIST = Md(capability="resourcelist", at="2026-11-21T00:00:00Z")
 
 
-async def test_a_file_is_loaded_compared_and_asked_about(hub: RunningHub, tmp_path: Path) -> None:
+async def test_a_file_is_loaded_compared_and_asked_about(hub, tmp_path):
     file = tmp_path / "all.ndjson"
     file.write_bytes(ndjson(["a", "b", "c"]))
     loaded = await rsnotify("resources", "load", "dataset1", str(file), hub=hub)
@@ -37,7 +35,7 @@ async def test_a_file_is_loaded_compared_and_asked_about(hub: RunningHub, tmp_pa
     assert (gone.status, "never known, or deleted" in gone.err) == (1, True)
 
 
-async def test_an_index_and_its_parts_are_one_load(hub: RunningHub, tmp_path: Path) -> None:
+async def test_an_index_and_its_parts_are_one_load(hub, tmp_path):
     parts = [Entry(f"http://example.com/{name}") for name in "ab"]
     documents = [
         Document("sitemapindex", LIST, (), tuple(parts)),
@@ -53,9 +51,7 @@ async def test_an_index_and_its_parts_are_one_load(hub: RunningHub, tmp_path: Pa
     assert "names 2 lists, but 1 came" in broken.err
 
 
-async def test_files_whose_last_line_has_no_end_are_one_load(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_files_whose_last_line_has_no_end_are_one_load(hub, tmp_path):
     files = [tmp_path / f"{name}.ndjson" for name in "ab"]
     for file in files:
         file.write_bytes(ndjson([file.stem]).rstrip())
@@ -63,9 +59,7 @@ async def test_files_whose_last_line_has_no_end_are_one_load(
     assert (loaded.status, json.loads(loaded.out)["created"]) == (0, 2), loaded
 
 
-async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(hub, tmp_path):
     words = ("resources", "load", "dataset1")
     loaded = await rsnotify(*words, "-", hub=hub, stdin=ndjson(["a"]))
     assert loaded.status == 0, loaded
@@ -80,7 +74,7 @@ async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(
         assert (ended.status, said in ended.err) == (2, True), ended
 
 
-async def test_a_load_whose_set_is_removed_meanwhile_is_not_done(tmp_path: Path) -> None:
+async def test_a_load_whose_set_is_removed_meanwhile_is_not_done(tmp_path):
     taken = dict.fromkeys(OUTCOME, 0) | {"stage": "storing", "load": None, "last_load": None}
     (tmp_path / "a.json").write_text("[]")
     with granting(json.dumps(taken).encode()) as url:

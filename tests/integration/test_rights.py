@@ -67,9 +67,7 @@ def sent(secret: str | None, *, in_address: bool = False) -> HTTPConnection:
     return HTTPConnection(scope)
 
 
-async def test_rights_are_read_again_after_two_seconds(
-    rights: Access, tokens: Watched, clock: Clock
-) -> None:
+async def test_rights_are_read_again_after_two_seconds(rights, tokens, clock):
     await tokens.make("secret")
     for now, asked in [(0.0, 1), (TOKEN_SECONDS - 0.1, 1), (TOKEN_SECONDS, 2)]:
         clock.now = now
@@ -77,9 +75,7 @@ async def test_rights_are_read_again_after_two_seconds(
         assert tokens.asked == asked
 
 
-async def test_a_revoked_token_is_refused_two_seconds_later_at_the_latest(
-    rights: Access, tokens: Watched, clock: Clock
-) -> None:
+async def test_a_revoked_token_is_refused_two_seconds_later_at_the_latest(rights, tokens, clock):
     await tokens.make("secret")
     await rights.require(sent("secret"), "publish", "a")
     await tokens.revoke("secret")
@@ -88,9 +84,7 @@ async def test_a_revoked_token_is_refused_two_seconds_later_at_the_latest(
         await rights.require(sent("secret"), "publish", "a")
 
 
-async def test_a_token_that_is_unknown_is_asked_about_each_time(
-    rights: Access, tokens: Watched
-) -> None:
+async def test_a_token_that_is_unknown_is_asked_about_each_time(rights, tokens):
     with pytest.raises(TokenRefused):
         await rights.require(sent("secret"), "publish", "a")
     await tokens.make("secret")
@@ -98,17 +92,13 @@ async def test_a_token_that_is_unknown_is_asked_about_each_time(
 
 
 @pytest.mark.parametrize(("characters", "asked"), [(SECRET_CHARACTERS, 1), (257, 0)])
-async def test_no_token_is_longer_than_256_characters(
-    rights: Access, tokens: Watched, characters: int, asked: int
-) -> None:
+async def test_no_token_is_longer_than_256_characters(rights, tokens, characters, asked):
     with pytest.raises(TokenRefused):
         await rights.require(sent("x" * characters), "publish", "a")
     assert tokens.asked == asked
 
 
-async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(
-    rights: Access, tokens: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(rights, tokens, monkeypatch):
     monkeypatch.setattr(access, "TOKENS_KNOWN", 2)
     for secret in ("first", "second", "third"):
         await tokens.make(secret)
@@ -118,9 +108,7 @@ async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(
 
 
 @pytest.mark.parametrize("secret", [None, ADMIN, "nobody's"])
-async def test_a_public_set_is_read_with_any_token_or_none(
-    rights: Access, secret: str | None
-) -> None:
+async def test_a_public_set_is_read_with_any_token_or_none(rights, secret):
     record = SetRecord(name="a", created="now")
     assert await rights.require_reader(sent(secret), "a", record) == ""
 
@@ -133,8 +121,8 @@ async def test_a_public_set_is_read_with_any_token_or_none(
     ],
 )
 async def test_a_private_set_is_read_with_a_token_for_it_alone(
-    rights: Access, tokens: Watched, secret: str | None, in_address: bool, status: int | None
-) -> None:
+    rights, tokens, secret, in_address, status
+):
     await tokens.make("reader", "read")
     await tokens.make("writer", "publish")
     record = SetRecord(name="a", created="now", private=True)

@@ -49,7 +49,7 @@ async def two(hub: RunningHub) -> RunningHub:
     return hub
 
 
-async def test_each_set_gets_its_changes_and_an_interval_of_its_own(two: RunningHub) -> None:
+async def test_each_set_gets_its_changes_and_an_interval_of_its_own(two):
     status, answer = await post(two, BOTH)
     assert status == 201
     assert {name: each["accepted"] for name, each in answer["sets"].items()} == {A: 1, B: 2}
@@ -58,13 +58,13 @@ async def test_each_set_gets_its_changes_and_an_interval_of_its_own(two: Running
     assert later["from"] == answer["sets"][A]["until"]
 
 
-async def test_a_change_that_names_a_set_twice_is_stored_once(two: RunningHub) -> None:
+async def test_a_change_that_names_a_set_twice_is_stored_once(two):
     _, answer = await post(two, [change("1", A, A)])
     assert answer["sets"][A]["accepted"] == 1
     assert await listed(two, A) == ["1"]
 
 
-async def test_a_line_of_ndjson_is_a_change(two: RunningHub) -> None:
+async def test_a_line_of_ndjson_is_a_change(two):
     lines = b"\n".join(json.dumps(each).encode() for each in BOTH)
     status, answer = await two.ask(
         "POST", "/api/changes", data=lines, headers={"Content-Type": "application/x-ndjson"}
@@ -86,25 +86,23 @@ async def test_a_line_of_ndjson_is_a_change(two: RunningHub) -> None:
     ],
     ids=["set", "none", "field", "length", "change", "empty", "text", "many"],
 )
-async def test_what_is_wrong_is_named_and_nothing_is_stored(
-    two: RunningHub, body: object, status: int, told: str
-) -> None:
+async def test_what_is_wrong_is_named_and_nothing_is_stored(two, body, status, told):
     answered, problem = await post(two, body)
     assert (answered, told in problem["detail"]) == (status, True), problem
     assert (await listed(two, A), await listed(two, B)) == ([], [])
 
 
-async def test_so_many_changes_are_not_too_many(two: RunningHub) -> None:
+async def test_so_many_changes_are_not_too_many(two):
     status, answer = await post(two, [change("1", A, B)] * 5_000)
     assert (status, answer["sets"][A]["accepted"]) == (201, 5_000)
 
 
-async def test_xml_has_no_place_for_the_names_of_sets(two: RunningHub) -> None:
+async def test_xml_has_no_place_for_the_names_of_sets(two):
     status, problem = await post(two, "", **{"Content-Type": "application/xml"})
     assert (status, "send JSON or NDJSON" in problem["detail"]) == (415, True)
 
 
-async def test_the_token_must_be_for_every_set(two: RunningHub) -> None:
+async def test_the_token_must_be_for_every_set(two):
     _, token = await two.ask("POST", "/api/tokens", json={"sets": [A]})
     mine = {"Authorization": f"Bearer {token['token']}"}
     status, problem = await post(two, BOTH, **mine)
@@ -113,21 +111,19 @@ async def test_the_token_must_be_for_every_set(two: RunningHub) -> None:
     assert (await post(two, [change("1", A)], **mine))[0] == 201
 
 
-async def test_without_a_known_token_the_body_is_not_read(two: RunningHub) -> None:
+async def test_without_a_known_token_the_body_is_not_read(two):
     status, _ = await post(two, "no change", Authorization="Bearer rsn_unknown")
     assert status == 401
 
 
-async def test_a_repetition_gets_the_same_answer_and_doubles_nothing(two: RunningHub) -> None:
+async def test_a_repetition_gets_the_same_answer_and_doubles_nothing(two):
     key = {"Idempotency-Key": "k"}
     first = await post(two, BOTH, **key)
     assert await post(two, BOTH, **key) == first
     assert (await listed(two, A), await listed(two, B)) == (["1"], ["1", "2"])
 
 
-async def test_a_key_that_one_set_knows_for_other_changes_stores_in_none(
-    two: RunningHub,
-) -> None:
+async def test_a_key_that_one_set_knows_for_other_changes_stores_in_none(two):
     key = {"Idempotency-Key": "k"}
     await post(two, [change("1", B)], **key)
     status, problem = await post(two, BOTH, **key)
@@ -151,9 +147,7 @@ async def with_both(client: Client) -> Journals:
     return hub
 
 
-async def test_a_repetition_completes_what_a_crash_left_and_doubles_nothing(
-    client: Client,
-) -> None:
+async def test_a_repetition_completes_what_a_crash_left_and_doubles_nothing(client):
     hub, all_of_it = await with_both(client), submissions("k")
     channel = ChannelName(A, "change")
     stored = await hub.publish(channel, all_of_it[channel])  # and then the process was killed
@@ -164,7 +158,7 @@ async def test_a_repetition_completes_what_a_crash_left_and_doubles_nothing(
     assert (await hub.head(channel)) == stored.until
 
 
-def test_a_failure_says_for_which_sets_the_changes_are_stored() -> None:
+def test_a_failure_says_for_which_sets_the_changes_are_stored():
     a, b = (ChannelName(name, "change") for name in (A, B))
     results = {a: TryAgain("Redis is silent"), b: Interval(Position(1), Position(2))}
     for key, mend in (("k", "repeat all with the same key"), (None, "repeat only what is not")):
@@ -173,7 +167,7 @@ def test_a_failure_says_for_which_sets_the_changes_are_stored() -> None:
         assert f"a: Redis is silent; stored for b: {mend}" in failed.value.detail
 
 
-def test_a_key_that_is_taken_is_not_to_be_used_again() -> None:
+def test_a_key_that_is_taken_is_not_to_be_used_again():
     a, b = (ChannelName(name, "change") for name in (A, B))
     taken = Rejected("the key was used for other changes", status=409)
     with pytest.raises(Rejected) as failed:

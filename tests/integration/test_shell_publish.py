@@ -13,7 +13,7 @@ from tests.support.running import TOKEN, RunningHub, until
 ROOT = Path(__file__).parents[2]
 
 
-async def test_a_publish_by_curl_waits_for_the_hub_and_is_stored_once(tmp_path: Path) -> None:
+async def test_a_publish_by_curl_waits_for_the_hub_and_is_stored_once(tmp_path):
     need("curl")
     section = (ROOT / "docs/publishing.md").read_text().partition("## Publish from a shell")[2]
     (script,) = re.findall(r"```sh\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
@@ -37,7 +37,7 @@ async def test_a_publish_by_curl_waits_for_the_hub_and_is_stored_once(tmp_path: 
     said.close()
 
 
-def test_make_run_takes_a_port_from_its_own_line_alone() -> None:
+def test_make_run_takes_a_port_from_its_own_line_alone():
     """Many a shell has a PORT of its own."""
     make = need("make")
 

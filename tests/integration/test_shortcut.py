@@ -1,7 +1,6 @@
 """What this process has appended is told from memory, and is what the journal would tell."""
 
 import asyncio
-from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -83,9 +82,7 @@ SUBMISSIONS = st.builds(
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-async def test_what_is_told_from_memory_is_byte_for_byte_what_the_journal_tells(
-    client: Client, rounds: Sequence[Sequence[Submission]]
-) -> None:
+async def test_what_is_told_from_memory_is_byte_for_byte_what_the_journal_tells(client, rounds):
     hub, other = await hubs_on(client)
     from_memory, from_journal = Reader(hub.feed(CHANNEL)), Reader(other.feed(CHANNEL))
     for submissions in rounds:
@@ -109,9 +106,7 @@ async def test_what_is_told_from_memory_is_byte_for_byte_what_the_journal_tells(
         ([0] * (FEW_READERS + 1), False),
     ],
 )
-async def test_few_readers_are_told_of_a_single_change_before_its_source(
-    client: Client, writes: Sequence[int], are_first: bool
-) -> None:
+async def test_few_readers_are_told_of_a_single_change_before_its_source(client, writes, are_first):
     hub, _ = await hubs_on(client)
     told = [Reader(hub.feed(CHANNEL), each) for each in writes]
     await hub.publish(CHANNEL, submission("1"))
@@ -121,7 +116,7 @@ async def test_few_readers_are_told_of_a_single_change_before_its_source(
     assert not hub.feeds.have_rung
 
 
-async def test_what_was_published_in_one_round_is_one_notification(client: Client) -> None:
+async def test_what_was_published_in_one_round_is_one_notification(client):
     hub, _ = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     await publish(hub, submission("1"), submission("2"), submission("3"))
@@ -129,9 +124,7 @@ async def test_what_was_published_in_one_round_is_one_notification(client: Clien
     assert not hub.feeds.have_rung
 
 
-async def test_more_than_a_notification_carries_is_told_in_several_that_join(
-    client: Client,
-) -> None:
+async def test_more_than_a_notification_carries_is_told_in_several_that_join(client):
     hub, _ = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     await publish(hub, submission(*(str(number) for number in range(1_001))))
@@ -140,9 +133,7 @@ async def test_more_than_a_notification_carries_is_told_in_several_that_join(
     assert first.until == second.from_
 
 
-async def test_while_more_is_on_its_way_all_of_it_is_left_to_the_follow_loop(
-    client: Client,
-) -> None:
+async def test_while_more_is_on_its_way_all_of_it_is_left_to_the_follow_loop(client):
     hub, _ = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     more = asyncio.create_task(publish(hub, submission("1")))
@@ -153,7 +144,7 @@ async def test_while_more_is_on_its_way_all_of_it_is_left_to_the_follow_loop(
     assert joins(reader)
 
 
-async def test_what_another_process_has_appended_before_is_told_first(client: Client) -> None:
+async def test_what_another_process_has_appended_before_is_told_first(client):
     hub, other = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     await other.publish(CHANNEL, submission("before"))
@@ -164,7 +155,7 @@ async def test_what_another_process_has_appended_before_is_told_first(client: Cl
     assert told.payload.index(b"before") < told.payload.index(b"after")
 
 
-async def test_while_the_follow_loop_reads_nothing_passes_it(client: Client) -> None:
+async def test_while_the_follow_loop_reads_nothing_passes_it(client):
     hub, _ = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     async with hub.checking.lock:
@@ -174,9 +165,7 @@ async def test_while_the_follow_loop_reads_nothing_passes_it(client: Client) -> 
     assert [each.count for each in reader.told] == [1]
 
 
-async def test_a_set_that_another_process_has_made_private_is_known_to_be_first(
-    client: Client,
-) -> None:
+async def test_a_set_that_another_process_has_made_private_is_known_to_be_first(client):
     hub, other = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     await other.edit_set(CHANNEL.set_name, {"private": True})
@@ -189,8 +178,8 @@ async def test_a_set_that_another_process_has_made_private_is_known_to_be_first(
 
 
 async def test_a_redis_that_has_forgotten_its_scripts_does_not_hide_that_a_set_became_private(
-    client: Client,
-) -> None:
+    client,
+):
     hub, other = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     await other.edit_set(CHANNEL.set_name, {"private": True})
@@ -199,9 +188,7 @@ async def test_a_redis_that_has_forgotten_its_scripts_does_not_hide_that_a_set_b
     assert reader.told == []
 
 
-async def test_a_version_of_the_sets_that_cannot_be_read_means_the_long_way(
-    client: Client,
-) -> None:
+async def test_a_version_of_the_sets_that_cannot_be_read_means_the_long_way(client):
     hub, _ = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     await client.delete(keys.SETS_VERSION)
@@ -211,7 +198,7 @@ async def test_a_version_of_the_sets_that_cannot_be_read_means_the_long_way(
     assert hub.feeds.have_rung
 
 
-async def test_what_is_repeated_under_its_key_is_told_once(client: Client) -> None:
+async def test_what_is_repeated_under_its_key_is_told_once(client):
     hub, _ = await hubs_on(client)
     reader = Reader(hub.feed(CHANNEL))
     for _ in range(2):
@@ -219,14 +206,14 @@ async def test_what_is_repeated_under_its_key_is_told_once(client: Client) -> No
     assert [each.count for each in reader.told] == [1]
 
 
-async def test_what_nobody_reads_is_not_made(client: Client) -> None:
+async def test_what_nobody_reads_is_not_made(client):
     hub, _ = await hubs_on(client)
     await publish(hub, submission("1"))
     assert hub.feed(CHANNEL).tail.newest is None
     assert hub.feeds.have_rung
 
 
-async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client: Client) -> None:
+async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client):
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     head = (await other.publish(CHANNEL, submission("1"))).until
@@ -236,7 +223,7 @@ async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client: Client) -
     assert hub.feeds.have_rung
 
 
-async def test_our_own_stroke_is_looked_at_later(client: Client) -> None:
+async def test_our_own_stroke_is_looked_at_later(client):
     """Of what was appended for a Source that has gone meanwhile nobody was told."""
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))

@@ -47,7 +47,7 @@ async def store(client: Client) -> Subscriptions:
 
 
 @pytest.mark.parametrize("hub", [RemovedSet(), ShortJournal()])
-async def test_what_cannot_be_counted_is_shown_as_null(store: Subscriptions, hub) -> None:
+async def test_what_cannot_be_counted_is_shown_as_null(store, hub):
     subscribers = SubscriptionAdmin(hub, Admin(), store)
     id_ = request().subscription_id
     asked = HttpRequest({"type": "http", "path_params": {"subscription": id_}})

@@ -68,9 +68,7 @@ async def client(server: RedisServer) -> AsyncIterator[Any]:
         yield client
 
 
-async def test_what_is_rung_at_a_former_primary_is_not_heard(
-    listener: Listener, client: Any
-) -> None:
+async def test_what_is_rung_at_a_former_primary_is_not_heard(listener, client):
     """Nothing tells this listener that another has taken over: its connection lives on."""
     await client.publish(keys.BELL, "before")
     await until(partial(listener.has_heard, "before"))
@@ -81,7 +79,7 @@ async def test_what_is_rung_at_a_former_primary_is_not_heard(
     await until(partial(listener.has_heard, "before", "after"))
 
 
-async def test_a_connection_that_is_killed_is_made_again(listener: Listener, client: Any) -> None:
+async def test_a_connection_that_is_killed_is_made_again(listener, client):
     for times in range(2, 5):
         await client.client_kill_filter(_type="pubsub")
         await until(partial(listener.is_connected, times))
@@ -89,9 +87,7 @@ async def test_a_connection_that_is_killed_is_made_again(listener: Listener, cli
         await until(partial(listener.has_heard, *["there"] * (times - 1)))
 
 
-async def test_a_redis_that_is_started_again_is_heard_again(
-    listener: Listener, server: RedisServer
-) -> None:
+async def test_a_redis_that_is_started_again_is_heard_again(listener, server):
     await server.kill()
 
     async def is_deaf() -> bool:
@@ -102,9 +98,7 @@ async def test_a_redis_that_is_started_again_is_heard_again(
     await until(partial(listener.is_connected, 2))
 
 
-async def test_a_redis_that_is_silent_is_not_taken_to_be_there(
-    listener: Listener, server: RedisServer, client: Any
-) -> None:
+async def test_a_redis_that_is_silent_is_not_taken_to_be_there(listener, server, client):
     server.signal(signal.SIGSTOP)
 
     async def is_deaf() -> bool:
@@ -117,7 +111,7 @@ async def test_a_redis_that_is_silent_is_not_taken_to_be_there(
     await until(partial(listener.has_heard, "there"))
 
 
-async def test_who_hears_nothing_asks_and_stays(listener: Listener, client: Any) -> None:
+async def test_who_hears_nothing_asks_and_stays(listener, client):
     async def has_asked() -> bool:
         return bool((await client.info("commandstats"))["cmdstat_ping"]["calls"] > 5)
 
@@ -125,9 +119,7 @@ async def test_who_hears_nothing_asks_and_stays(listener: Listener, client: Any)
     assert await listener.is_connected(1)
 
 
-async def test_a_failure_of_who_hears_is_not_taken_for_one_of_redis(
-    server: RedisServer, client: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failure_of_who_hears_is_not_taken_for_one_of_redis(server, client, caplog):
     heard: list[str] = []
 
     def hear(stroke: str) -> None:
@@ -163,7 +155,7 @@ def peer() -> Any:
     server.close()
 
 
-async def test_who_doubts_while_a_connection_is_made_makes_another(peer: ThreadedPeer) -> None:
+async def test_who_doubts_while_a_connection_is_made_makes_another(peer):
     listener = Listener(f"redis://127.0.0.1:{peer.port}?protocol=2")
     await asyncio.sleep(0)
     listener.bell.doubt()
@@ -175,7 +167,7 @@ async def test_who_doubts_while_a_connection_is_made_makes_another(peer: Threade
     await end([listener.listening])
 
 
-async def test_strokes_come_whole_however_they_were_cut(peer: ThreadedPeer) -> None:
+async def test_strokes_come_whole_however_they_were_cut(peer):
     listener = Listener(f"redis://127.0.0.1:{peer.port}?protocol=2")
     await connected(peer)
     said = SUBSCRIBED + STROKE % b"one" + PONG + STROKE % b"two" + STROKE % b"\xff\xfex"
@@ -189,9 +181,7 @@ async def test_strokes_come_whole_however_they_were_cut(peer: ThreadedPeer) -> N
 @pytest.mark.parametrize(
     "said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-NOPERM no\r\n", b"-LOADING loading\r\n", None]
 )
-async def test_who_hears_what_is_no_bell_connects_again(
-    peer: ThreadedPeer, said: bytes | None
-) -> None:
+async def test_who_hears_what_is_no_bell_connects_again(peer, said):
     listener = Listener(f"redis://127.0.0.1:{peer.port}?protocol=2")
     await connected(peer)
     peer.says(SUBSCRIBED + STROKE % b"one")
@@ -207,7 +197,7 @@ async def test_who_hears_what_is_no_bell_connects_again(
     await end([listener.listening])
 
 
-def test_what_is_said_while_this_process_is_busy_is_heard(peer: ThreadedPeer) -> None:
+def test_what_is_said_while_this_process_is_busy_is_heard(peer):
     uvloop.run(_listened_and_busy(peer))
 
 

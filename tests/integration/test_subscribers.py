@@ -30,7 +30,7 @@ async def rsnotify(hub: RunningHub, *words: str) -> tuple[int, str]:
     return ended.status, ended.out + ended.err
 
 
-async def test_the_operator_sees_lists_retries_and_removes(open_hub: RunningHub) -> None:
+async def test_the_operator_sees_lists_retries_and_removes(open_hub):
     async with Receiver(post=answers("500 Oh")) as receiver:
         found = await subscribe(open_hub, receiver, hub_secret="geheim")
         await open_hub.publish("http://example.com/1")
@@ -60,7 +60,7 @@ async def test_the_operator_sees_lists_retries_and_removes(open_hub: RunningHub)
         assert denial.query["hub.reason"] == "the operator of the hub has removed the subscription"
 
 
-async def test_a_subscription_survives_a_restart(open_hub: RunningHub) -> None:
+async def test_a_subscription_survives_a_restart(open_hub):
     async with Receiver() as receiver:
         await subscribe(open_hub, receiver, hub_secret="geheim")
         assert await open_hub.stop() == 0
@@ -70,7 +70,7 @@ async def test_a_subscription_survives_a_restart(open_hub: RunningHub) -> None:
         assert "x-hub-signature" in delivery.headers
 
 
-async def test_a_receiver_that_is_only_starting_is_asked_again(open_hub: RunningHub) -> None:
+async def test_a_receiver_that_is_only_starting_is_asked_again(open_hub):
     async with Receiver() as receiver:
         callback, port = receiver.callback, receiver.port
     assert (await ask(open_hub, "subscribe", topic(open_hub), callback))[0] == 202

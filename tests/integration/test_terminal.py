@@ -6,14 +6,13 @@ import pty
 import select
 import sys
 from asyncio.subprocess import DEVNULL
-from pathlib import Path
 
 from tests.support.running import RunningHub, clean_environment
 
 ADDRESS = "/#token="
 
 
-async def test_a_terminal_shows_the_address_that_opens_the_page(tmp_path: Path) -> None:
+async def test_a_terminal_shows_the_address_that_opens_the_page(tmp_path):
     ours, theirs = pty.openpty()
     hub = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rsnotify", "serve", "--port", "0", "--data", str(tmp_path)),
@@ -33,7 +32,7 @@ async def test_a_terminal_shows_the_address_that_opens_the_page(tmp_path: Path) 
     assert shown.count(token) == 1
 
 
-async def test_a_log_shows_no_token_and_no_hints(tmp_path: Path) -> None:
+async def test_a_log_shows_no_token_and_no_hints(tmp_path):
     """But where the token is."""
     async with RunningHub(tmp_path / "data", "--workers", "2", admin_token="") as hub:
         pass

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
-from pathlib import Path
 from signal import SIGUSR1
 
 import aiohttp
@@ -66,9 +65,7 @@ class TracedHub(RunningHub):
         return set.intersection(*files)
 
 
-async def test_a_trip_passes_through_few_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_trip_passes_through_few_files(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACE", str(tmp_path / "trace"))
     async with (
         TracedHub(tmp_path / "data", callback_private="allow") as hub,

@@ -22,11 +22,10 @@ from rsnotify.journal.sets import Sets
 from rsnotify.operation.metrics import METRICS, Metrics, shown_names
 from rsnotify.operation.reports import FILES, Identity, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
-from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client import connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from tests.integration.test_cli import rsnotify
-from tests.support.faults import OwnRedis
 from tests.support.receivers import Receiver, has, subscribe
 from tests.support.running import TOKEN, RunningHub, until
 
@@ -55,7 +54,7 @@ def total(numbers: Numbers, name: str, **labels: str) -> float:
     return sum(number for (each, its), number in numbers.items() if each == name and wanted <= its)
 
 
-async def test_what_passes_through_the_hub_stands_in_its_metrics(tmp_path: Path) -> None:
+async def test_what_passes_through_the_hub_stands_in_its_metrics(tmp_path):
     hub = RunningHub(tmp_path / "data", callback_private="allow", sets=("dataset1", "secret"))
     async with hub, Receiver() as receiver, aiohttp.ClientSession() as session:
         await hub.ask("PATCH", "/api/sets/secret", json={"private": True})
@@ -149,9 +148,7 @@ class SlowOverview(Overview):
     ("sent", "told"),
     [(None, {"open"}), ("the-admin-token", {"open", "turned", "made", "unknown"})],
 )
-async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(
-    client: Client, sent: str | None, told: set[str]
-) -> None:
+async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(client, sent, told):
     """Another process may have readers in a set that this one does not know yet."""
     bell: Any = Bell(connect("redis://none"))
     hub = Journals(Journal(client, window_changes=100), Sets(client), bell, base_url="http://h")
@@ -169,7 +166,7 @@ async def test_only_sets_that_are_public_in_the_end_are_told_of_to_everybody(
     assert set(re.findall(r'set="(\w+)"', bytes(answer).decode())) == told
 
 
-async def test_any_worker_tells_of_all_and_a_token_may_be_asked_for(tmp_path: Path) -> None:
+async def test_any_worker_tells_of_all_and_a_token_may_be_asked_for(tmp_path):
     options = {"metrics_token": "the-token-of-prometheus"}
     async with RunningHub(tmp_path / "data", "--workers", "2", **options) as hub:
         assert (await metrics(hub))[0] == 401
@@ -190,9 +187,7 @@ async def test_any_worker_tells_of_all_and_a_token_may_be_asked_for(tmp_path: Pa
         await until(all_of_it)
 
 
-async def test_a_redis_that_takes_no_write_makes_the_hub_unready_and_says_why(
-    tmp_path: Path, own_redis: OwnRedis
-) -> None:
+async def test_a_redis_that_takes_no_write_makes_the_hub_unready_and_says_why(tmp_path, own_redis):
     async with RunningHub(tmp_path / "data", "--redis", own_redis.url) as hub:
         assert (await hub.ask("GET", "/health/ready"))[0] == 200
         await own_redis.client.config_set("min-replicas-to-write", 1)
@@ -214,14 +209,14 @@ async def test_a_redis_that_takes_no_write_makes_the_hub_unready_and_says_why(
         assert "publishing works again after" in hub.log.read_text()
 
 
-async def test_every_metric_of_the_table_is_shown(hub: RunningHub) -> None:
+async def test_every_metric_of_the_table_is_shown(hub):
     await hub.publish("http://example.com/1")
     async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/metrics") as answer:
         shown = {family.name for family in text_string_to_metric_families(await answer.text())}
     assert shown == METRICS.keys()
 
 
-async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_path: Path) -> None:
+async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_path):
     settings = {"log": "json", "access_log": "on", "trusted_proxies": "127.0.0.1"}
     async with RunningHub(tmp_path / "data", **settings) as hub:
         headers = {"X-Forwarded-For": "192.0.2.7"}
@@ -239,9 +234,7 @@ async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_pa
     assert TOKEN not in log
 
 
-async def test_what_an_operator_sizes_by_is_told_of_a_hub_that_was_just_started(
-    hub: RunningHub,
-) -> None:
+async def test_what_an_operator_sizes_by_is_told_of_a_hub_that_was_just_started(hub):
     async def known() -> Numbers:
         _, numbers = await metrics(hub, TOKEN)
         return numbers if total(numbers, "rsnotify_redis_memory_bytes") else {}
@@ -265,7 +258,7 @@ OF_LINUX = {"rsnotify_resident_memory_bytes", "rsnotify_open_files"}
 AGES = {"Age of the Resource List", "Age of the last backup"}
 
 
-async def test_a_fresh_hub_shows_every_panel_something(hub: RunningHub, tmp_path: Path) -> None:
+async def test_a_fresh_hub_shows_every_panel_something(hub, tmp_path):
     """A number that begins when something happens is one that no alert can wait for."""
 
     async def is_whole() -> bool:  # WebSub begins a moment after the hub answers

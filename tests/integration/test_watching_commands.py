@@ -1,13 +1,10 @@
 """`rsnotify status`, `health` and `check`, as an operator sees them."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from rsnotify.cli.administer import print_status
 from tests.support.forks import run
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, clean_environment
 
 
 async def rsnotify(*words: str, **environ: str) -> tuple[int, str, str]:
@@ -15,9 +12,7 @@ async def rsnotify(*words: str, **environ: str) -> tuple[int, str, str]:
     return ended.status, ended.out, ended.err
 
 
-async def test_status_shows_the_whole_and_health_answers_for_a_container(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_status_shows_the_whole_and_health_answers_for_a_container(hub, tmp_path):
     await hub.publish("http://example.com/1", "http://example.com/2")
     mine = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
     status, out, _ = await rsnotify("status", **mine)
@@ -35,7 +30,7 @@ async def test_status_shows_the_whole_and_health_answers_for_a_container(
     assert "cannot be reached: connection refused; is the hub running?" in err
 
 
-def test_status_says_how_many_sets_it_does_not_show(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_says_how_many_sets_it_does_not_show(capsys):
     status = {
         "version": "1",
         "base_url": "http://hub",
@@ -51,7 +46,7 @@ def test_status_says_how_many_sets_it_does_not_show(capsys: pytest.CaptureFixtur
     assert "2 more sets are not shown" in capsys.readouterr().out
 
 
-async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path: Path) -> None:
+async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path):
     data = str(tmp_path / "data")
     assert await rsnotify("check", "--data", data) == (0, "the settings are good\n", "")
     assert list(tmp_path.iterdir()) == []

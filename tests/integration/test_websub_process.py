@@ -219,9 +219,7 @@ def process(client: Client) -> HubProcess:
 # --- claims --------------------------------------------------------------------------------------
 
 
-async def test_a_share_that_is_lost_while_it_is_claimed_again_stays_lost(
-    process: HubProcess,
-) -> None:
+async def test_a_share_that_is_lost_while_it_is_claimed_again_stays_lost(process):
     await process.begin()
 
     async def lose(_: str) -> None:
@@ -232,9 +230,7 @@ async def test_a_share_that_is_lost_while_it_is_claimed_again_stays_lost(
     assert process.ownership.shares == {}
 
 
-async def test_a_share_that_was_nobodys_meanwhile_is_read_anew(
-    process: HubProcess, client: Client
-) -> None:
+async def test_a_share_that_was_nobodys_meanwhile_is_read_anew(process, client):
     await process.begin(cursor=HEAD)
     await client.flushall()
     await process.ownership.renew()
@@ -243,9 +239,7 @@ async def test_a_share_that_was_nobodys_meanwhile_is_read_anew(
     assert process.share.subscribers == {}
 
 
-async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_told(
-    process: HubProcess,
-) -> None:
+async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_told(process):
     await process.begin(cursor=HEAD)
     process.hub.remove()
     asked = asyncio.Event()
@@ -273,9 +267,7 @@ async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_
 # --- progress ------------------------------------------------------------------------------------
 
 
-async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(
-    process: HubProcess,
-) -> None:
+async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(process):
     await process.begin(cursor=HEAD)
     process.subscriber.advance(Progress(99))
     begun = asyncio.Event()
@@ -299,9 +291,7 @@ async def test_progress_whose_recording_is_cancelled_is_recorded_by_the_drain(
 
 
 @pytest.mark.parametrize("order", ["subscribe", "unsubscribe", "denied", "remove"])
-async def test_a_callback_is_asked_once_though_redis_hiccups(
-    process: HubProcess, order: Any
-) -> None:
+async def test_a_callback_is_asked_once_though_redis_hiccups(process, order):
     await process.begin(cursor=None if order == "subscribe" else HEAD)
     request = PendingRequest(order, "http://t/", CALLBACK, "dataset1", lease_seconds=60)
     process.store.failing = ["finish_request"]
@@ -314,7 +304,7 @@ async def test_a_callback_is_asked_once_though_redis_hiccups(
     assert (ID in await process.store.all()) == (order in ("subscribe", "denied"))
 
 
-async def test_what_was_confirmed_later_is_settled_later(process: HubProcess) -> None:
+async def test_what_was_confirmed_later_is_settled_later(process):
     await process.begin(cursor=HEAD)
     process.store.failing = ["finish_request"]
     for order in ("unsubscribe", "subscribe"):
@@ -328,8 +318,8 @@ async def test_what_was_confirmed_later_is_settled_later(process: HubProcess) ->
 
 
 async def test_whoever_is_confirmed_is_served_though_its_client_address_is_not_dismissed(
-    process: HubProcess, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    process, client, monkeypatch
+):
     async def is_away(*_: object) -> None:
         raise TryAgain("the node of the address is away")
 
@@ -343,9 +333,7 @@ async def test_whoever_is_confirmed_is_served_though_its_client_address_is_not_d
 # --- deliveries ----------------------------------------------------------------------------------
 
 
-async def test_a_bug_in_a_delivery_counts_as_a_failure_of_the_callback(
-    process: HubProcess,
-) -> None:
+async def test_a_bug_in_a_delivery_counts_as_a_failure_of_the_callback(process):
     process.callbacks.answer = ZeroDivisionError("a bug")
     await process.begin(cursor=0)
     await process.rest()
@@ -357,7 +345,7 @@ async def test_a_bug_in_a_delivery_counts_as_a_failure_of_the_callback(
     process.subscribers.abandon(process.share)
 
 
-async def test_a_removed_set_is_followed_no_more(process: HubProcess) -> None:
+async def test_a_removed_set_is_followed_no_more(process):
     await process.begin(cursor=HEAD)
     process.hub.remove()
     await process.rest()
@@ -372,8 +360,8 @@ async def test_a_removed_set_is_followed_no_more(process: HubProcess) -> None:
     ],
 )
 async def test_the_log_says_which_callback_failed_and_when_it_is_called_again(
-    process: HubProcess, caplog: pytest.LogCaptureFixture, answer: CallbackAnswer, said: str
-) -> None:
+    process, caplog, answer, said
+):
     process.callbacks.answer = answer
     await process.begin(cursor=0)
     await process.rest()
@@ -387,9 +375,7 @@ async def test_the_log_says_which_callback_failed_and_when_it_is_called_again(
 # --- the right to it -----------------------------------------------------------------------------
 
 
-async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(
-    process: HubProcess,
-) -> None:
+async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(process):
     await process.begin(cursor=0)
     process.hub.sets["dataset1"] = SimpleNamespace(private=True)  # before its turn comes
     await process.rest()
@@ -401,7 +387,7 @@ async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(
     assert await process.store.all() == {}
 
 
-async def test_what_turns_private_while_it_is_read_is_not_delivered(process: HubProcess) -> None:
+async def test_what_turns_private_while_it_is_read_is_not_delivered(process):
     stretch_after = process.hub.reading.stretch_after
 
     async def meanwhile(feed: Feed, cursor: Position) -> Notification | None:
@@ -414,7 +400,7 @@ async def test_what_turns_private_while_it_is_read_is_not_delivered(process: Hub
     assert process.callbacks.posts == 0
 
 
-async def test_a_retry_is_not_made_once_the_set_is_private(process: HubProcess) -> None:
+async def test_a_retry_is_not_made_once_the_set_is_private(process):
     process.callbacks.answer = CallbackAnswer(500)
     await process.begin(cursor=0)
     await process.rest()
@@ -424,9 +410,7 @@ async def test_a_retry_is_not_made_once_the_set_is_private(process: HubProcess) 
     assert process.callbacks.posts == 1
 
 
-async def test_whoever_subscribed_with_a_token_goes_on_when_the_set_turns_private(
-    process: HubProcess,
-) -> None:
+async def test_whoever_subscribed_with_a_token_goes_on_when_the_set_turns_private(process):
     await process.begin(cursor=0, by_token=True)
     process.hub.sets["dataset1"] = SimpleNamespace(private=True)
     await process.rest()
@@ -445,7 +429,7 @@ async def leap(process: HubProcess, seconds: float) -> float:
     return process.clock.look(round(now + seconds * MICROSECONDS))
 
 
-async def test_a_clock_that_leaps_ahead_ends_no_lease(process: HubProcess) -> None:
+async def test_a_clock_that_leaps_ahead_ends_no_lease(process):
     await process.begin(cursor=0)
     assert await leap(process, TWO_DAYS) > TWO_DAYS - 1
     await process.ownership.end_subscriptions()
@@ -454,9 +438,7 @@ async def test_a_clock_that_leaps_ahead_ends_no_lease(process: HubProcess) -> No
     assert ID in await process.store.all()
 
 
-async def test_a_lease_that_is_over_when_it_is_first_seen_is_kept_until_that_is_certain(
-    process: HubProcess,
-) -> None:
+async def test_a_lease_that_is_over_when_it_is_first_seen_is_kept_until_that_is_certain(process):
     await process.begin(cursor=0, lease_seconds=-1)
     await process.ownership.end_subscriptions()
     await process.rest()
@@ -468,9 +450,7 @@ async def test_a_lease_that_is_over_when_it_is_first_seen_is_kept_until_that_is_
     assert process.callbacks.posts == 1
 
 
-async def test_a_lease_that_stays_over_ends_in_the_end(
-    process: HubProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lease_that_stays_over_ends_in_the_end(process, monkeypatch):
     monkeypatch.setattr("rsnotify.websub.subscribers.BELIEVED_AFTER_SECONDS", 0.0)
     await process.begin(cursor=0, lease_seconds=-1)
     await process.ownership.end_subscriptions()
@@ -498,9 +478,7 @@ async def renew(process: HubProcess) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_a_lease_that_is_renewed_while_it_ends_goes_on(
-    process: HubProcess, moment: str
-) -> None:
+async def test_a_lease_that_is_renewed_while_it_ends_goes_on(process, moment):
     """Whether Redis writes down the renewal before the end or after it."""
     await begin_with_a_lease_that_is_over(process)
 
@@ -516,9 +494,7 @@ async def test_a_lease_that_is_renewed_while_it_ends_goes_on(
     assert process.callbacks.posts == 1
 
 
-async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(
-    process: HubProcess,
-) -> None:
+async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(process):
     await begin_with_a_lease_that_is_over(process)
     is_written, may_go_on = asyncio.Event(), asyncio.Event()
 
@@ -556,9 +532,7 @@ async def is_gone_before_its_answer_is_written(process: HubProcess) -> None:
     await process.rest()
 
 
-async def test_a_callback_that_is_gone_before_its_no_is_written_has_ended(
-    process: HubProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_callback_that_is_gone_before_its_no_is_written_has_ended(process, monkeypatch):
     async def says_no(_: str) -> CallbackAnswer:
         return CallbackAnswer(404)
 
@@ -569,9 +543,7 @@ async def test_a_callback_that_is_gone_before_its_no_is_written_has_ended(
     assert await process.store.all() == {}
 
 
-async def test_a_callback_that_is_gone_before_its_yes_is_written_is_called_again(
-    process: HubProcess,
-) -> None:
+async def test_a_callback_that_is_gone_before_its_yes_is_written_is_called_again(process):
     await is_gone_before_its_answer_is_written(process)
     assert process.callbacks.posts == 3
     assert list(await process.store.all()) == list(process.share.subscribers) == [ID]
@@ -582,9 +554,7 @@ async def redis_has(process: HubProcess, subscription: Subscription) -> None:
     await process.settled(REQUEST, keep=Stored(subscription, Progress(0)))
 
 
-async def test_a_callback_that_is_gone_ends_though_redis_has_lost_its_renewal(
-    process: HubProcess,
-) -> None:
+async def test_a_callback_that_is_gone_ends_though_redis_has_lost_its_renewal(process):
     process.callbacks.may_answer.clear()
     process.callbacks.answer = CallbackAnswer(410)
     await process.begin(cursor=0)
@@ -599,7 +569,7 @@ async def test_a_callback_that_is_gone_ends_though_redis_has_lost_its_renewal(
 
 
 @pytest.mark.parametrize("seconds_left", [3600, -1])
-async def test_a_lease_ends_when_it_does_in_redis(process: HubProcess, seconds_left: int) -> None:
+async def test_a_lease_ends_when_it_does_in_redis(process, seconds_left):
     """Its renewal was put back there by another process; or the renewal that is known was lost."""
     await begin_with_a_lease_that_is_over(process)
     await redis_has(process, process.subscription(lease_seconds=seconds_left))
@@ -611,7 +581,7 @@ async def test_a_lease_ends_when_it_does_in_redis(process: HubProcess, seconds_l
     assert (ID in await process.store.all()) == (ID in process.share.subscribers) == is_left
 
 
-async def test_a_renewal_that_another_process_puts_back_is_taken_over(process: HubProcess) -> None:
+async def test_a_renewal_that_another_process_puts_back_is_taken_over(process):
     await process.begin(cursor=HEAD)
     renewed = process.subscription(lease_seconds=7200)
     await redis_has(process, renewed)
@@ -621,9 +591,7 @@ async def test_a_renewal_that_another_process_puts_back_is_taken_over(process: H
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_what_is_tried_again_while_its_lease_ends_has_ended(
-    process: HubProcess, moment: str
-) -> None:
+async def test_what_is_tried_again_while_its_lease_ends_has_ended(process, moment):
     await begin_with_a_lease_that_is_over(process)
     await process.rest()
 
@@ -637,7 +605,7 @@ async def test_what_is_tried_again_while_its_lease_ends_has_ended(
     assert process.share.subscribers == await process.store.all() == {}
 
 
-async def test_a_clock_that_goes_back_keeps_no_retry_waiting(process: HubProcess) -> None:
+async def test_a_clock_that_goes_back_keeps_no_retry_waiting(process):
     process.callbacks.answer = CallbackAnswer(503, retry_after="1")
     await process.begin(cursor=0)
     await process.rest()
@@ -649,9 +617,7 @@ async def test_a_clock_that_goes_back_keeps_no_retry_waiting(process: HubProcess
     assert process.callbacks.posts == 2
 
 
-async def test_a_leap_of_the_clock_is_said(
-    process: HubProcess, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_leap_of_the_clock_is_said(process, caplog):
     await process.begin(cursor=HEAD)
     await leap(process, -TWO_DAYS)  # so that the true time is ahead
     await process.ownership.round()
@@ -682,9 +648,7 @@ async def caught_up(client: Client, begin: Position) -> list[tuple[bytes, Mappin
     return process.callbacks.sent  # type: ignore[no-any-return]
 
 
-async def test_whoever_is_away_longer_than_the_stream_is_kept_loses_nothing(
-    pulling: Pulling, client: Client
-) -> None:
+async def test_whoever_is_away_longer_than_the_stream_is_kept_loses_nothing(pulling, client):
     begin = await away_for_long(pulling)
     ((body, headers),) = await caught_up(client, begin)
     told = read_notification(body)
@@ -693,9 +657,7 @@ async def test_whoever_is_away_longer_than_the_stream_is_kept_loses_nothing(
     assert 'rel="index"' not in headers["Link"]
 
 
-async def test_whoever_is_away_longer_than_history_is_kept_is_told_so(
-    pulling: Pulling, client: Client
-) -> None:
+async def test_whoever_is_away_longer_than_history_is_kept_is_told_so(pulling, client):
     begin = await away_for_long(pulling)
     windows = (await pulling.windows.span(SET)).windows
     await pulling.windows.forget(SET, windows[:1])
@@ -717,7 +679,7 @@ async def many_subscribers(process: HubProcess, count: int) -> None:
         process.share.subscribers[f"{number}"].prompt = True
 
 
-async def test_distance_costs_no_slots(process: HubProcess) -> None:
+async def test_distance_costs_no_slots(process):
     """However long they take: as many calls are under way as are allowed, and soon."""
     process.callbacks.may_answer.clear()
     await process.begin()
@@ -730,7 +692,7 @@ async def test_distance_costs_no_slots(process: HubProcess) -> None:
     assert process.callbacks.posts == 150
 
 
-async def test_few_calls_begin_in_one_turn_of_the_loop(process: HubProcess) -> None:
+async def test_few_calls_begin_in_one_turn_of_the_loop(process):
     process.callbacks.may_answer.clear()
     await process.begin()
     await many_subscribers(process, 20)

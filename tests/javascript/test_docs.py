@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from playwright.async_api import BrowserContext
 
 from tests.javascript.programs import CLIENT, NODE
 from tests.support.receivers import ReceivedRequest, Receiver, response
@@ -44,7 +43,7 @@ NUMBERS = {
 }
 
 
-def test_every_example_is_run() -> None:
+def test_every_example_is_run():
     run = [*FOLLOWING, *PUBLISHING, *WEB_PAGES, *RENEWING]
     assert len(run) == len(EXAMPLES) == 6
 
@@ -65,9 +64,7 @@ async def run(text: str, folder: Path, hub: RunningHub) -> asyncio.subprocess.Pr
     )
 
 
-async def test_every_example_that_follows_tells_what_changes(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_every_example_that_follows_tells_what_changes(hub, tmp_path):
     assert FOLLOWING
     for number, text in enumerate(FOLLOWING):
         process = await run(text, tmp_path, hub)
@@ -81,9 +78,7 @@ async def test_every_example_that_follows_tells_what_changes(
         await process.wait()
 
 
-async def test_the_example_that_renews_its_token_goes_on_with_the_next(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_the_example_that_renews_its_token_goes_on_with_the_next(hub, tmp_path):
     (text,) = RENEWING
     await hub.ask("PUT", "/api/sets/renewed", json={"private": True})
     asked = {"sets": ["renewed"], "rights": ["read"]}
@@ -116,7 +111,7 @@ async def publish_until_cancelled(hub: RunningHub, number: int, set_name: str = 
         await asyncio.sleep(0.1)
 
 
-async def test_the_example_that_publishes_does(hub: RunningHub, tmp_path: Path) -> None:
+async def test_the_example_that_publishes_does(hub, tmp_path):
     for text in PUBLISHING:
         process = await run(text, tmp_path, hub)
         said, _ = await process.communicate()
@@ -125,8 +120,8 @@ async def test_the_example_that_publishes_does(hub: RunningHub, tmp_path: Path) 
 
 
 async def test_the_example_page_of_the_docs_shows_what_changes_and_goes_on_where_it_was(
-    browser: BrowserContext, site: str, hub: RunningHub
-) -> None:
+    browser, site, hub
+):
     (text,) = WEB_PAGES
     url = f"{site}/?{urlencode({'html': text.replace(HUB, hub.url)})}"
     page = await browser.new_page()
@@ -143,13 +138,13 @@ async def test_the_example_page_of_the_docs_shows_what_changes_and_goes_on_where
 
 
 @pytest.mark.parametrize("file", NUMBERS)
-def test_every_number_is_the_one_that_holds(file: str) -> None:
+def test_every_number_is_the_one_that_holds(file):
     source = (CLIENT / "lib" / file).read_text()
     for name, value in NUMBERS[file].items():
         assert re.search(rf"^export const {name} = {re.escape(value)};", source, re.MULTILINE)
 
 
-def test_the_numbers_are_on_the_page() -> None:
+def test_the_numbers_are_on_the_page():
     for said in (
         "| 50 MiB, unpacked |",
         "| 8,192 characters |",

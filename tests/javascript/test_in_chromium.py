@@ -7,7 +7,6 @@ from typing import Any
 from playwright.async_api import BrowserContext, Page
 
 from tests.javascript.programs import CLIENT
-from tests.support.running import RunningHub
 
 EXAMPLES = CLIENT.parents[1] / "tests/specification/examples"
 
@@ -79,9 +78,7 @@ async def follow(browser: BrowserContext, site: str, url: str, **options: Any) -
     return tab
 
 
-async def test_pages_of_another_origin_follow_a_public_set_across_a_killed_hub(
-    browser: BrowserContext, site: str, hub: RunningHub
-) -> None:
+async def test_pages_of_another_origin_follow_a_public_set_across_a_killed_hub(browser, site, hub):
     tabs = [await follow(browser, site, url) for url in (hub.channel(), hub.url)]
     tabs.append(await follow(browser, site, hub.channel(), transport="sse"))
     for tab, transport in zip(tabs, ("websocket", "websocket", "sse"), strict=True):
@@ -99,9 +96,7 @@ async def test_pages_of_another_origin_follow_a_public_set_across_a_killed_hub(
     assert await old.names(3) == ["1", "2", "3"]
 
 
-async def test_a_page_of_another_origin_reads_no_private_set(
-    browser: BrowserContext, site: str, hub: RunningHub
-) -> None:
+async def test_a_page_of_another_origin_reads_no_private_set(browser, site, hub):
     """Not even with the token of its visitor."""
     _, made = await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"], "rights": ["read"]})
     await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
@@ -113,9 +108,7 @@ async def test_a_page_of_another_origin_reads_no_private_set(
         assert await tab.names(0) == []
 
 
-async def test_tabs_of_one_site_share_one_connection(
-    browser: BrowserContext, site: str, hub: RunningHub
-) -> None:
+async def test_tabs_of_one_site_share_one_connection(browser, site, hub):
     leader = await follow(browser, site, hub.channel(), shared=True)
     await leader.told(1, "transport")
     others = [await follow(browser, site, hub.channel(), shared=True) for _ in range(2)]
@@ -132,9 +125,7 @@ async def test_tabs_of_one_site_share_one_connection(
     assert sum(len(tab.sockets) for tab in others) == 1
 
 
-async def test_a_tab_that_begins_further_back_gets_what_the_others_have(
-    browser: BrowserContext, site: str, hub: RunningHub
-) -> None:
+async def test_a_tab_that_begins_further_back_gets_what_the_others_have(browser, site, hub):
     await hub.publish("http://example.com/1")
     now = await follow(browser, site, hub.channel(), shared=True)
     await now.told(1, "transport")
@@ -148,8 +139,8 @@ async def test_a_tab_that_begins_further_back_gets_what_the_others_have(
 
 
 async def test_a_tab_from_before_all_history_stands_with_the_others_though_nothing_comes(
-    browser: BrowserContext, site: str, hub: RunningHub
-) -> None:
+    browser, site, hub
+):
     now = await follow(browser, site, hub.channel(), shared=True)
     await now.told(1, "transport")
     old = await follow(browser, site, hub.channel(), shared=True, **{"from": "2020-01-01"})
@@ -162,9 +153,7 @@ async def test_a_tab_from_before_all_history_stands_with_the_others_though_nothi
         assert await tab.names(1) == ["1"]
 
 
-async def test_the_browsers_parser_and_our_own_read_the_same(
-    browser: BrowserContext, site: str
-) -> None:
+async def test_the_browsers_parser_and_our_own_read_the_same(browser, site):
     page = await browser.new_page()
     await page.goto(site)
     examples = [path.read_text() for path in sorted(EXAMPLES.glob("*.xml"))]
@@ -175,9 +164,7 @@ async def test_the_browsers_parser_and_our_own_read_the_same(
     assert {by_us for _, _, by_us in read[-len(HOSTILE) :]} == {'"Rejected"'}
 
 
-async def test_the_example_page_shows_what_changes(
-    browser: BrowserContext, site: str, hub: RunningHub
-) -> None:
+async def test_the_example_page_shows_what_changes(browser, site, hub):
     page = await browser.new_page()
     await page.goto(f"{site}/example/index.html")
     await page.fill("input", hub.url)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.support.needs import need
 
 @pytest.mark.parametrize("node", nodes())
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.test.mjs")), ids=lambda file: file.name)
-def test_every_claim_about_the_client_holds(node: str, file: Path) -> None:
+def test_every_claim_about_the_client_holds(node, file):
     words = (node, "--test", "--test-timeout=60000", "--test-reporter=tap", str(file))
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -26,7 +25,7 @@ def test_every_claim_about_the_client_holds(node: str, file: Path) -> None:
 
 @pytest.mark.skipif(deno() is None, reason=NO_DENO)
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.test.mjs")), ids=lambda file: file.name)
-def test_every_claim_about_the_client_holds_in_deno(file: Path) -> None:
+def test_every_claim_about_the_client_holds_in_deno(file):
     words = (deno(), "test", "--allow-all", "--no-check", str(file))
     plain = os.environ | {"NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"}
     ended = subprocess.run(words, capture_output=True, text=True, check=False, env=plain)
@@ -35,13 +34,13 @@ def test_every_claim_about_the_client_holds_in_deno(file: Path) -> None:
     assert "| 0 passed" not in ended.stdout
 
 
-def test_the_types_hold() -> None:
+def test_the_types_hold():
     tsc = need("tsc")
     ended = subprocess.run([tsc, "-p", str(HERE)], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
 
 
-def test_what_is_typed_is_what_can_be_imported() -> None:
+def test_what_is_typed_is_what_can_be_imported():
     script = f"console.log(JSON.stringify(Object.keys(await import('{CLIENT}/rsnotify.js'))))"
     words = (NODE, "--input-type=module", "--eval", script)
     exported = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
@@ -54,18 +53,18 @@ def test_what_is_typed_is_what_can_be_imported() -> None:
     assert sorted(exported) == sorted(names)
 
 
-def test_the_package_has_the_hubs_version_and_needs_nothing() -> None:
+def test_the_package_has_the_hubs_version_and_needs_nothing():
     package = json.loads((CLIENT / "package.json").read_text())
     assert package["version"] == __version__
     assert not package.keys() & {"dependencies", "devDependencies", "scripts"}
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_says_what_it_is_for():
     for path in [*CLIENT.rglob("*.js"), *HERE.glob("*.mjs")]:
         assert path.read_text().startswith("// "), path
 
 
-def test_a_packed_client_runs_where_it_is_installed(tmp_path: Path) -> None:
+def test_a_packed_client_runs_where_it_is_installed(tmp_path):
     """`npm install` of what `npm pack` makes is to unpack these files into node_modules."""
     package = json.loads((CLIENT / "package.json").read_text())
     installed = tmp_path / "node_modules/rsnotify"

@@ -11,7 +11,6 @@ from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from tests.javascript.programs import NO_DENO, Reader, deno, nodes
 from tests.protocol.test_node_readers import node_modules
-from tests.support.running import RunningHub
 from tests.support.sources import CAPABILITIES, Source, rendered
 
 AT = "2026-11-20T00:00:01.000000Z"
@@ -34,9 +33,7 @@ def readers_of(request: pytest.FixtureRequest) -> Any:
     return made
 
 
-async def test_a_killed_hub_costs_no_change_and_repeats_none(
-    hub: RunningHub, readers_of: Any
-) -> None:
+async def test_a_killed_hub_costs_no_change_and_repeats_none(hub, readers_of):
     async with AsyncExitStack() as stack:
         readers = [await stack.enter_async_context(each) for each in readers_of(hub.channel())]
         for reader in readers:
@@ -53,7 +50,7 @@ async def test_a_killed_hub_costs_no_change_and_repeats_none(
 
 
 @pytest.mark.skipif(deno() is None, reason=NO_DENO)
-async def test_in_deno_a_killed_hub_costs_no_change_either(hub: RunningHub) -> None:
+async def test_in_deno_a_killed_hub_costs_no_change_either(hub):
     program = (deno(), "run", "--allow-net", "--allow-read")
     async with (
         Reader(hub.channel(), program=program, transport="websocket") as socket,
@@ -74,9 +71,7 @@ def ws() -> str:
     return str(node_modules() / "ws/wrapper.mjs")
 
 
-async def test_with_the_package_ws_a_killed_hub_costs_no_change_either(
-    hub: RunningHub, ws: str
-) -> None:
+async def test_with_the_package_ws_a_killed_hub_costs_no_change_either(hub, ws):
     async with Reader(hub.channel(), program=(nodes()[-1],), WebSocket=ws) as reader:
         assert (await reader.live())["transport"] == "websocket"
         await hub.kill()
@@ -87,7 +82,7 @@ async def test_with_the_package_ws_a_killed_hub_costs_no_change_either(
         assert await reader.changes(1) == ["1"]
 
 
-async def test_with_the_package_ws_a_refused_websocket_leaves_the_event_stream(ws: str) -> None:
+async def test_with_the_package_ws_a_refused_websocket_leaves_the_event_stream(ws):
     async def channel(request: web.Request) -> web.StreamResponse:
         if request.headers.get("Upgrade") == "websocket":
             return web.Response(status=403)
@@ -109,7 +104,7 @@ async def test_with_the_package_ws_a_refused_websocket_leaves_the_event_stream(w
             assert await reader.changes(1) == ["1"]
 
 
-async def test_every_address_of_a_set_leads_to_its_channel(hub: RunningHub) -> None:
+async def test_every_address_of_a_set_leads_to_its_channel(hub):
     paths = ("", "/.well-known/resourcesync", "/dataset1", "/dataset1/capabilitylist.xml")
     async with AsyncExitStack() as stack:
         opened = [Reader(hub.url + path) for path in paths]
@@ -119,7 +114,7 @@ async def test_every_address_of_a_set_leads_to_its_channel(hub: RunningHub) -> N
             assert live["cursor"] is not None
 
 
-async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub: RunningHub) -> None:
+async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub):
     for path in ("/other", "/other/capabilitylist.xml"):
         async with Reader(hub.url + path) as reader:
             failed = await reader.line(lambda line: line.get("failed"))
@@ -127,14 +122,14 @@ async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub: RunningHub) -> No
         assert failed["message"].startswith(f"{hub.url}{path}: there is no")
 
 
-async def test_whoever_begins_before_all_history_gets_all_of_it(hub: RunningHub) -> None:
+async def test_whoever_begins_before_all_history_gets_all_of_it(hub):
     await hub.publish(*(f"http://example.com/{number}" for number in range(3)))
     for way in ("websocket", "sse"):
         async with Reader(hub.channel(), **{"from": "2020-01-01", "transport": way}) as reader:
             assert await reader.changes(3) == ["0", "1", "2"]
 
 
-async def test_a_private_set_is_read_with_a_token_and_refused_without(hub: RunningHub) -> None:
+async def test_a_private_set_is_read_with_a_token_and_refused_without(hub):
     await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
     wanted = {"sets": ["dataset1"], "rights": ["read"]}
     _, made = await hub.ask("POST", "/api/tokens", json=wanted)
@@ -154,7 +149,7 @@ async def test_a_private_set_is_read_with_a_token_and_refused_without(hub: Runni
             assert (await reader.line(lambda line: "failed" in line))["failed"] == "Rejected"
 
 
-async def test_a_websocket_that_is_dead_is_noticed_and_left() -> None:
+async def test_a_websocket_that_is_dead_is_noticed_and_left():
     """The first one brings nothing, though the Source goes on; the second one does."""
     sockets: list[web.WebSocketResponse] = []
 
@@ -184,7 +179,7 @@ async def test_a_websocket_that_is_dead_is_noticed_and_left() -> None:
     assert len(sockets) == 2
 
 
-async def test_a_dead_websocket_that_never_says_where_it_begins_is_noticed_by_the_lists() -> None:
+async def test_a_dead_websocket_that_never_says_where_it_begins_is_noticed_by_the_lists():
     """While the list tells nothing new, the connection stays."""
     sockets: list[web.WebSocketResponse] = []
 
@@ -216,7 +211,7 @@ async def test_a_dead_websocket_that_never_says_where_it_begins_is_noticed_by_th
     assert len(sockets) == 2
 
 
-async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_gap() -> None:
+async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_gap():
     """As version 0.8 has it: no event stream, and 4410 for a cursor that is too old."""
     cursors: list[str | None] = []
 
@@ -257,8 +252,8 @@ async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_g
     ],
 )
 async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
-    hub: RunningHub, start: str, transport: str, is_in_head: bool
-) -> None:
+    hub, start, transport, is_in_head
+):
     async with Source() as source:
         topic = source.loc("news")
         status, _ = await hub.ask("PATCH", "/api/sets/dataset1", json={"topic": topic})

@@ -143,9 +143,7 @@ def fetched_alone(source: Source) -> int:
     return sum(count for path, count in source.asked.items() if path in source.resources)
 
 
-async def test_it_equals_one_that_fetched_each(
-    source: Source, dumps: Dumps, tmp_path: Path
-) -> None:
+async def test_it_equals_one_that_fetched_each(source, dumps, tmp_path):
     await begun(source, tmp_path / "each")
     assert fetched_alone(source) == len(source.resources)
     dumps.offer("resourcelist", "changelist", "resourcedump")
@@ -157,9 +155,7 @@ async def test_it_equals_one_that_fetched_each(
     assert found.is_in_sync
 
 
-async def test_what_changed_since_the_dump_is_fetched_alone(
-    source: Source, dumps: Dumps, tmp_path: Path
-) -> None:
+async def test_what_changed_since_the_dump_is_fetched_alone(source, dumps, tmp_path):
     source.change("f0/r0.bin", b"new")
     source.change("f0/r3.bin", None)
     dumps.offer("resourcelist", "changelist", "resourcedump")
@@ -173,8 +169,8 @@ async def test_what_changed_since_the_dump_is_fetched_alone(
 
 @pytest.mark.parametrize("offered", [("resourcedump",), ("resourcedump", "resourcelist")])
 async def test_change_dumps_lead_to_the_source_without_one_single_request(
-    source: Source, dumps: Dumps, tmp_path: Path, offered: tuple[str, ...]
-) -> None:
+    source, dumps, tmp_path, offered
+):
     dumps.offer(*offered, "changedump")
     source.documents["/dumps/changedump.xml"] = rendered(
         "changedump", [], **{"from": str(source.at)}
@@ -195,9 +191,7 @@ async def test_change_dumps_lead_to_the_source_without_one_single_request(
         assert files(tmp_path / "begun") == found
 
 
-async def test_a_package_that_breaks_off_goes_on_where_it_stopped(
-    source: Source, dumps: Dumps, tmp_path: Path
-) -> None:
+async def test_a_package_that_breaks_off_goes_on_where_it_stopped(source, dumps, tmp_path):
     dumps.offer("resourcelist", "changelist", "resourcedump")
     dumps.cut(500_000)
     assert not problems(await begun(source, tmp_path / "begun"))
@@ -207,9 +201,7 @@ async def test_a_package_that_breaks_off_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize("lie", ["bytes", "tag"])
-async def test_a_range_that_lies_is_never_taken_for_the_package(
-    source: Source, dumps: Dumps, tmp_path: Path, lie: str
-) -> None:
+async def test_a_range_that_lies_is_never_taken_for_the_package(source, dumps, tmp_path, lie):
     """What it should have is fetched one by one."""
     dumps.offer("resourcelist", "changelist", "resourcedump")
     dumps.cut(900_000, lie)
@@ -219,9 +211,7 @@ async def test_a_range_that_lies_is_never_taken_for_the_package(
     assert files(tmp_path / "begun") == found
 
 
-async def test_killed_it_goes_on_with_the_package_that_it_was_at(
-    source: Source, dumps: Dumps, tmp_path: Path
-) -> None:
+async def test_killed_it_goes_on_with_the_package_that_it_was_at(source, dumps, tmp_path):
     dumps.offer("resourcelist", "changelist", "resourcedump")
     dumps.cut(300_000)
     kills = 0
@@ -246,9 +236,7 @@ async def test_killed_it_goes_on_with_the_package_that_it_was_at(
     assert files(tmp_path / "begun") == found
 
 
-async def test_validate_finds_nothing_wrong_with_our_dumps(
-    source: Source, dumps: Dumps, tmp_path: Path
-) -> None:
+async def test_validate_finds_nothing_wrong_with_our_dumps(source, dumps, tmp_path):
     source.change("f0/r0.bin", b"new")
     source.change("f0/r3.bin", None)
     source.change("made-and-gone", b"1")
@@ -270,9 +258,7 @@ async def test_validate_finds_nothing_wrong_with_our_dumps(
     assert running.returncode == 0, said.decode()
 
 
-async def test_the_reference_client_reads_them(
-    source: Source, dumps: Dumps, tmp_path: Path
-) -> None:
+async def test_the_reference_client_reads_them(source, dumps, tmp_path):
     """It knows dumps as documents: what it finds in ours is what there is."""
     python = installed().with_name("python")
     code = (
@@ -418,9 +404,7 @@ HOSTILE: dict[str, Hostile] = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-async def test_a_hostile_package_harms_nothing_and_is_said(
-    source: Source, tmp_path: Path, kind: str
-) -> None:
+async def test_a_hostile_package_harms_nothing_and_is_said(source, tmp_path, kind):
     content, expected = HOSTILE[kind](source)
     source.documents[CAPABILITIES] = source.capability_list("resourcedump")
     source.documents["/1.zip"] = content
@@ -438,7 +422,7 @@ async def test_a_hostile_package_harms_nothing_and_is_said(
     assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
 
 
-def test_killed_with_the_mirror_and_its_destination_dumps_are_the_source() -> None:
+def test_killed_with_the_mirror_and_its_destination_dumps_are_the_source():
     """In a process without threads, so that it may fork; `make soak SOAK_ARGS=dumps` is longer."""
     code = "from tests.soak.dumps import proven; print(proven(3, 'short', 30))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

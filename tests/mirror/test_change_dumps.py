@@ -3,7 +3,7 @@
 import asyncio
 import io
 import zipfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -43,7 +43,7 @@ def dump(source: Source, *names: str, links: tuple[Link, ...] = ()) -> None:
     source.documents["/changedump.xml"] = rendered("changedump", entries, **md)
 
 
-async def test_packages_are_read_as_they_come(source: Source) -> None:
+async def test_packages_are_read_as_they_come(source):
     made, gone = source.change("a", b"1"), source.change("a", None)
     source.documents["/1.zip"] = package(manifest(made, gone))
     dump(source, "1.zip")
@@ -55,7 +55,7 @@ async def test_packages_are_read_as_they_come(source: Source) -> None:
     assert await reading == [("updated", "a"), ("deleted", "a"), ("updated", "b")]
 
 
-async def test_a_manifest_that_can_be_had_alone_is(source: Source) -> None:
+async def test_a_manifest_that_can_be_had_alone_is(source):
     source.documents["/1.xml"] = manifest(source.change("a", b"1"))
     dump(source, "1.zip", links=(Link("contents", source.loc("1.xml")),))
     assert await read(source.url + CAPABILITIES, 1, after=str(source.at)) == [("updated", "a")]
@@ -75,8 +75,8 @@ async def test_a_manifest_that_can_be_had_alone_is(source: Source) -> None:
     ],
 )
 async def test_a_hostile_package_is_skipped_by_name_and_the_rest_goes_on(
-    source: Source, caplog: pytest.LogCaptureFixture, hostile: Callable[[], bytes], said: str
-) -> None:
+    source, caplog, hostile, said
+):
     source.documents["/1.zip"] = hostile()
     source.documents["/2.zip"] = package(manifest(source.change("a", b"1")))
     dump(source, "1.zip", "2.zip")

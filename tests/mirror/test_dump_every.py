@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,10 +11,10 @@ from rsnotify.errors import InvalidSettings
 from tests.mirror.test_dumps import state_of
 from tests.support.forks import run
 from tests.support.running import clean_environment
-from tests.support.sources import CAPABILITIES, Source
+from tests.support.sources import CAPABILITIES
 
 
-async def test_each_dump_has_what_the_mirror_has(source: Source, tmp_path: Path) -> None:
+async def test_each_dump_has_what_the_mirror_has(source, tmp_path):
     out = tmp_path / "out"
     words = ("--dump-every", "1s", "--dump", f"{out} --base http://d.example/ --changes")
     running = await asyncio.create_subprocess_exec(
@@ -44,12 +43,12 @@ async def test_each_dump_has_what_the_mirror_has(source: Source, tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "seconds"), [("1s", 1), ("30m", 1_800), ("24h", 86_400), ("7d", 604_800)]
 )
-def test_how_often(text: str, seconds: float) -> None:
+def test_how_often(text, seconds):
     assert seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "0s", "24", "h", "-1h", "1.5h", "1w"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_what_is_no_time_is_refused(text):
     with pytest.raises(InvalidSettings, match="such as 30m, 24h or 7d"):
         seconds_of(text)
 
@@ -63,7 +62,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         (("--dump-every", "1h", "--dump", "out", "--all-sets"), "with one set"),
     ],
 )
-async def test_wrong_use_is_said_at_once(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+async def test_wrong_use_is_said_at_once(tmp_path, words, said):
     command = ("mirror", "http://127.0.0.1:9/", str(tmp_path / "copy"), *words)
     ended = await run(command, clean_environment())
     assert ended.status == 2

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import obstore
-import pytest
 from obstore.store import from_url
 
 from rsnotify.resourcesync.xml_reader import parse_document
@@ -13,7 +12,6 @@ from rsnotify_mirror.dumping.generations import Bucket
 from tests.mirror.test_dumps import mirrored, state_of
 from tests.support.running import clean_environment
 from tests.support.s3_server import bucket
-from tests.support.sources import Source
 
 BASE = "https://bucket.example/d/"
 
@@ -45,9 +43,7 @@ def state_in(document: str, folder: Path, state: dict[str, bytes]) -> dict[str, 
     return state_of(packages, state)
 
 
-async def test_the_bucket_has_what_the_source_has(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_bucket_has_what_the_source_has(source, tmp_path, monkeypatch):
     copy = tmp_path / "copy"
     source.add("large", b"12345" * 2_000_000)  # more than one piece of an upload
     source.list_resources()

@@ -8,7 +8,6 @@ import sqlite3
 import subprocess
 import sys
 import zipfile
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -79,9 +78,7 @@ def leavings(copy: Path) -> list[str]:
     return [each.name for each in copy.iterdir() if each.name.startswith(OURS)][1:]
 
 
-async def test_a_copy_is_made_and_then_brought_up_to_date_by_changes(
-    source: Source, copy: Path
-) -> None:
+async def test_a_copy_is_made_and_then_brought_up_to_date_by_changes(source, copy):
     assert (await once(source, copy)).is_whole
     assert files(copy) == {f"{name}.txt": f"first {name}".encode() for name in "abc"}
     source.change("a.txt", b"second a")
@@ -96,7 +93,7 @@ async def test_a_copy_is_made_and_then_brought_up_to_date_by_changes(
     assert leavings(copy) == []
 
 
-async def test_a_copy_that_is_up_to_date_fetches_nothing(source: Source, copy: Path) -> None:
+async def test_a_copy_that_is_up_to_date_fetches_nothing(source, copy):
     await once(source, copy)
     source.asked.clear()
     assert (await once(source, copy)).is_whole
@@ -107,9 +104,7 @@ async def test_a_copy_that_is_up_to_date_fetches_nothing(source: Source, copy: P
     ("told", "words"),
     [({"hash": digest(b"other")}, "sha-256 digest"), ({"length": 3}, "the Source says 3")],
 )
-async def test_what_is_not_as_the_source_says_is_never_stored(
-    source: Source, copy: Path, told: dict[str, object], words: str
-) -> None:
+async def test_what_is_not_as_the_source_says_is_never_stored(source, copy, told, words):
     await once(source, copy)
     source.change("a.txt", b"wrong", **told)
     ran = await once(source, copy)
@@ -119,9 +114,7 @@ async def test_what_is_not_as_the_source_says_is_never_stored(
     assert (await once(source, copy)).is_whole
 
 
-async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_told(
-    source: Source, copy: Path
-) -> None:
+async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_told(source, copy):
     await once(source, copy)
 
     source.answer("/a.txt", status=410)
@@ -135,9 +128,7 @@ async def test_a_resource_that_is_gone_is_removed_and_one_that_is_not_found_is_t
 
 
 @pytest.mark.parametrize(("new", "stored"), [("d.txt", "d.txt"), ("A.txt", "A~*.txt")])
-async def test_what_was_renamed_is_removed_and_fetched_anew(
-    source: Source, copy: Path, new: str, stored: str
-) -> None:
+async def test_what_was_renamed_is_removed_and_fetched_anew(source, copy, new, stored):
     await once(source, copy)
     for _ in range(2):
         source.change("a.txt", None)
@@ -149,9 +140,7 @@ async def test_what_was_renamed_is_removed_and_fetched_anew(
 
 
 @pytest.mark.parametrize(("status", "text"), [(304, None), (206, "a par")])
-async def test_an_answer_to_what_was_not_asked_is_no_content(
-    source: Source, copy: Path, status: int, text: str | None
-) -> None:
+async def test_an_answer_to_what_was_not_asked_is_no_content(source, copy, status, text):
     source.change("a.txt", b"a part", hash=None, length=None)
     source.list_resources()
     source.answer("/a.txt", text, status=status)
@@ -172,8 +161,8 @@ async def test_an_answer_to_what_was_not_asked_is_no_content(
     ids=["of-nothing", "of-the-beginning", "not-to-the-end", "unchanged"],
 )
 async def test_a_part_is_continued_only_where_it_ended_and_to_the_end(
-    source: Source, copy: Path, status: int, headers: dict[str, str]
-) -> None:
+    source, copy, status, headers
+):
     """Nothing but the head of the answer says that these are not the bytes that were missing."""
     source.change("large", LARGE, hash=None, length=None)
     asked: list[str | None] = []
@@ -216,17 +205,15 @@ def _within_a_second(source: Source, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.usefixtures("_within_a_second")
 async def test_a_file_that_changed_in_the_second_in_which_it_was_sent_is_not_taken_for_the_same(
-    source: Source, copy: Path
-) -> None:
+    source, copy
+):
     for content in (b"first", b"later"):
         source.change("a.txt", content, hash=None, length=None)
         assert (await once(source, copy)).is_whole
         assert files(copy)["a.txt"] == content
 
 
-async def test_a_part_of_a_file_that_may_have_changed_since_is_not_continued(
-    source: Source, copy: Path
-) -> None:
+async def test_a_part_of_a_file_that_may_have_changed_since_is_not_continued(source, copy):
     source.change("large", LARGE, hash=None, length=None)
     asked: list[str | None] = []
 
@@ -245,9 +232,7 @@ async def test_a_part_of_a_file_that_may_have_changed_since_is_not_continued(
     assert asked == [None, None]
 
 
-async def test_deleted_files_are_kept_aside_each_under_its_name(
-    source: Source, copy: Path, tmp_path: Path
-) -> None:
+async def test_deleted_files_are_kept_aside_each_under_its_name(source, copy, tmp_path):
     aside = tmp_path / "aside"
     await once(source, copy)
     for content in (b"second", None, b"third", None):
@@ -257,9 +242,7 @@ async def test_deleted_files_are_kept_aside_each_under_its_name(
     assert (len(kept), kept[0]) == (2, "a.txt")
 
 
-async def test_a_folder_keeps_its_name_while_a_resource_is_to_come_into_it(
-    source: Source, copy: Path
-) -> None:
+async def test_a_folder_keeps_its_name_while_a_resource_is_to_come_into_it(source, copy):
     source.add("folder/y", b"first y")
     source.list_resources()
     await once(source, copy)
@@ -272,9 +255,7 @@ async def test_a_folder_keeps_its_name_while_a_resource_is_to_come_into_it(
 
 
 @pytest.mark.parametrize("fails_first", [False, True])
-async def test_a_folder_that_was_left_empty_gives_its_name_back(
-    source: Source, copy: Path, fails_first: bool
-) -> None:
+async def test_a_folder_that_was_left_empty_gives_its_name_back(source, copy, fails_first):
     failures = [TryAgain("not yet", retry_after_seconds=0)] if fails_first else []
 
     async def hook(event: Event, _: bytes | None) -> None:
@@ -291,7 +272,7 @@ async def test_a_folder_that_was_left_empty_gives_its_name_back(
     assert files(copy)["folder"] == b"a file"
 
 
-async def test_a_host_that_asks_for_time_gets_it(source: Source, copy: Path) -> None:
+async def test_a_host_that_asks_for_time_gets_it(source, copy):
     answers = iter([503, 200])
 
     async def busy(_: web.Request) -> web.Response:
@@ -303,9 +284,7 @@ async def test_a_host_that_asks_for_time_gets_it(source: Source, copy: Path) -> 
     assert (await once(source, copy)).is_whole
 
 
-async def test_a_source_that_tells_nothing_of_a_resource_is_asked_with_a_condition(
-    source: Source, copy: Path
-) -> None:
+async def test_a_source_that_tells_nothing_of_a_resource_is_asked_with_a_condition(source, copy):
     source.documents["/resourcelist.xml"] = rendered(
         "resourcelist", [Entry(source.loc("a.txt"))], at=str(source.at)
     )
@@ -316,7 +295,7 @@ async def test_a_source_that_tells_nothing_of_a_resource_is_asked_with_a_conditi
     assert "If-None-Match" in source.requests[-1][1]
 
 
-async def test_a_large_file_goes_on_where_it_broke_off(source: Source, copy: Path) -> None:
+async def test_a_large_file_goes_on_where_it_broke_off(source, copy):
     source.add("large", LARGE)
     source.list_resources()
     half = len(LARGE) // 2
@@ -343,9 +322,7 @@ async def test_a_large_file_goes_on_where_it_broke_off(source: Source, copy: Pat
     assert leavings(copy) == []
 
 
-async def test_mirrors_of_a_resource_are_asked_first_and_checked(
-    source: Source, copy: Path
-) -> None:
+async def test_mirrors_of_a_resource_are_asked_first_and_checked(source, copy):
     await once(source, copy)
     source.resources |= {"/stale": b"old", "/good": b"second"}
     links = (
@@ -372,9 +349,7 @@ PATCHES = {
 
 @pytest.mark.parametrize("kind", PATCHES)
 @pytest.mark.parametrize("is_right", [True, False])
-async def test_a_patch_is_used_if_it_leads_to_what_the_source_says(
-    source: Source, copy: Path, kind: str, is_right: bool
-) -> None:
+async def test_a_patch_is_used_if_it_leads_to_what_the_source_says(source, copy, kind, is_right):
     old, new, patch = PATCHES[kind]
     source.add("d", old)
     source.list_resources()
@@ -389,7 +364,7 @@ async def test_a_patch_is_used_if_it_leads_to_what_the_source_says(
     assert files(copy)["d"] == new
 
 
-async def test_an_index_of_compressed_lists_is_read(source: Source, copy: Path) -> None:
+async def test_an_index_of_compressed_lists_is_read(source, copy):
     whole = source.documents["/resourcelist.xml"]
     index = sitemap_index(source, "part.xml.gz")
     source.documents |= {"/resourcelist.xml": index, "/part.xml.gz": gzip.compress(whole)}
@@ -407,8 +382,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_a_list_that_cannot_be_read_is_skipped_by_name_and_nothing_is_taken_for_deleted(
-    source: Source, copy: Path, content: bytes
-) -> None:
+    source, copy, content
+):
     await once(source, copy)
     index = sitemap_index(source, "bad.xml", "good.xml")
     source.add("d.txt", b"first d")
@@ -422,9 +397,7 @@ async def test_a_list_that_cannot_be_read_is_skipped_by_name_and_nothing_is_take
     assert len(files(copy)) == 4
 
 
-async def test_what_is_no_address_in_an_index_is_skipped_by_name(
-    source: Source, copy: Path
-) -> None:
+async def test_what_is_no_address_in_an_index_is_skipped_by_name(source, copy):
     source.documents["/good.xml"] = source.documents["/resourcelist.xml"]
     index = sitemap_index(source, "bad.xml", "good.xml")
     bad = source.loc("bad.xml").encode()
@@ -445,8 +418,8 @@ async def test_what_is_no_address_in_an_index_is_skipped_by_name(
     ],
 )
 async def test_what_is_no_address_where_nothing_can_take_its_place_is_named(
-    source: Source, copy: Path, place: str, root: str, capability: str
-) -> None:
+    source, copy, place, root, capability
+):
     document = Document(root, Md(capability=capability), (), (Entry("http://[x"),))
     source.documents[place] = render_document(document)
     try:
@@ -459,9 +432,7 @@ async def test_what_is_no_address_where_nothing_can_take_its_place_is_named(
     assert "http://[x is no address that can be fetched" in said
 
 
-async def test_packages_fill_an_empty_copy_and_what_is_wrong_in_them_is_fetched(
-    source: Source, copy: Path
-) -> None:
+async def test_packages_fill_an_empty_copy_and_what_is_wrong_in_them_is_fetched(source, copy):
     packed = io.BytesIO()
     entries = [
         Entry(source.loc(f"{name}.txt"), md=Md(hash=digest(content), path=f"/{name}"))
@@ -488,9 +459,7 @@ async def test_packages_fill_an_empty_copy_and_what_is_wrong_in_them_is_fetched(
     assert leavings(copy) == []
 
 
-async def test_no_resource_is_written_outside_and_no_symlink_is_followed(
-    source: Source, copy: Path, tmp_path: Path
-) -> None:
+async def test_no_resource_is_written_outside_and_no_symlink_is_followed(source, copy, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     await once(source, copy)
@@ -506,9 +475,7 @@ async def test_no_resource_is_written_outside_and_no_symlink_is_followed(
     assert "is a file or a symlink" in ran.problems()
 
 
-async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(
-    source: Source, copy: Path
-) -> None:
+async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(source, copy):
     locs = ["http://[", "ftp://example.com/a", "nothing", source.loc("a.txt")]
     entries = [Entry(loc) for loc in locs]
     source.documents["/resourcelist.xml"] = rendered("resourcelist", entries, at=str(source.at))
@@ -517,7 +484,7 @@ async def test_what_is_no_address_is_one_failure_and_the_rest_goes_on(
     assert files(copy) == {"a.txt": b"first a"}
 
 
-async def test_a_selection_holds_for_lists_and_changes(source: Source, copy: Path) -> None:
+async def test_a_selection_holds_for_lists_and_changes(source, copy):
     selection = Selection(("*/a.txt", "*/d.txt"), ())
     (baseline, *_) = (await once(source, copy, selection=selection)).events
     assert baseline == Event("baseline", resources=1, to_do=1, listed=3, selection=str(selection))
@@ -538,8 +505,8 @@ removing = pytest.mark.parametrize(
 
 @removing
 async def test_another_selection_that_would_remove_much_is_refused_and_changes_nothing(
-    source: Source, copy: Path, selection: Selection, gone: int, percent: int
-) -> None:
+    source, copy, selection, gone, percent
+):
     await once(source, copy)
     before = files(copy)
     with pytest.raises(InvalidSettings) as raised:
@@ -555,8 +522,8 @@ async def test_another_selection_that_would_remove_much_is_refused_and_changes_n
 
 @removing
 async def test_another_selection_that_would_remove_much_is_taken_with_max_delete(
-    source: Source, copy: Path, selection: Selection, gone: int, percent: int
-) -> None:
+    source, copy, selection, gone, percent
+):
     await once(source, copy)
     with pytest.raises(InvalidSettings):
         await once(source, copy, selection=selection, max_delete=percent - 1)
@@ -565,9 +532,7 @@ async def test_another_selection_that_would_remove_much_is_taken_with_max_delete
 
 
 @removing
-async def test_the_selection_of_before_is_never_refused(
-    source: Source, copy: Path, selection: Selection, gone: int, percent: int
-) -> None:
+async def test_the_selection_of_before_is_never_refused(source, copy, selection, gone, percent):
     async def fails_at_removals(event: Event, _: bytes | None) -> None:
         if event.event == "deleted":
             raise TryAgain("not yet", retry_after_seconds=0)
@@ -579,9 +544,7 @@ async def test_the_selection_of_before_is_never_refused(
     assert len(files(copy)) == 3 - gone
 
 
-async def test_a_selection_is_not_refused_for_what_the_source_deletes(
-    source: Source, copy: Path
-) -> None:
+async def test_a_selection_is_not_refused_for_what_the_source_deletes(source, copy):
     selection = Selection(("*.txt",))
     await once(source, copy)
     source.change("a.txt", None)
@@ -594,8 +557,8 @@ async def test_a_selection_is_not_refused_for_what_the_source_deletes(
 
 
 async def test_a_command_is_run_after_each_change_and_repeated_alone_if_it_fails(
-    source: Source, copy: Path, tmp_path: Path
-) -> None:
+    source, copy, tmp_path
+):
     log = tmp_path / "log"
     script = tmp_path / "script"
     script.write_text(f'#!/bin/sh\necho "$RSNOTIFY_EVENT $1" >> {log}\n[ -e {tmp_path}/fine ]\n')
@@ -628,8 +591,8 @@ class Told:
 
 @pytest.mark.parametrize("is_listed_anew", [False, True])
 async def test_what_a_hook_failed_for_is_told_later_and_not_fetched_again(
-    source: Source, copy: Path, is_listed_anew: bool
-) -> None:
+    source, copy, is_listed_anew
+):
     hook = Told(source.loc("a.txt"))
     assert not (await once(source, copy, hook=hook)).is_whole
     hook.failing, hook.events[:] = (), []
@@ -643,8 +606,8 @@ async def test_what_a_hook_failed_for_is_told_later_and_not_fetched_again(
 
 @pytest.mark.parametrize("content", [b"FIRST a, and longer", None])
 async def test_what_a_hook_failed_for_is_fetched_again_if_its_file_is_not_right(
-    source: Source, copy: Path, content: bytes | None
-) -> None:
+    source, copy, content
+):
     hook = Told(source.loc("a.txt"))
     await once(source, copy, hook=hook)
     (file,) = copy.rglob("a.txt")
@@ -675,8 +638,8 @@ between = pytest.mark.parametrize("between", [repaired, run_without_the_hook])
 @between
 @pytest.mark.parametrize("is_missing", [False, True])
 async def test_what_a_hook_failed_for_is_told_later_whatever_was_run_without_it(
-    source: Source, copy: Path, between: Callable[..., Awaitable[None]], is_missing: bool
-) -> None:
+    source, copy, between, is_missing
+):
     locs = [source.loc(name) for name in ("a.txt", "b.txt", "c.txt")]
     hook = Told(*locs)
     await once(source, copy, hook=hook)
@@ -696,8 +659,8 @@ async def test_what_a_hook_failed_for_is_told_later_whatever_was_run_without_it(
 @between
 @pytest.mark.parametrize("is_back", [False, True])
 async def test_a_deletion_that_a_hook_failed_for_is_told_later_whatever_was_run_without_it(
-    source: Source, copy: Path, between: Callable[..., Awaitable[None]], is_back: bool
-) -> None:
+    source, copy, between, is_back
+):
     await once(source, copy)
     hook = Told(source.loc("a.txt"))
     source.change("a.txt", None)
@@ -714,9 +677,7 @@ async def test_a_deletion_that_a_hook_failed_for_is_told_later_whatever_was_run_
     assert ("a.txt" in files(copy)) == is_back
 
 
-async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_own(
-    tmp_path: Path,
-) -> None:
+async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_own(tmp_path):
     out = tmp_path / "out"
     command = """sh -c 'printf %s "$1" > OUT; : ${HOME}' sh '{loc} {{path}}'"""
     hook = command_hook(command.replace("OUT", str(out)), tmp_path)
@@ -726,8 +687,8 @@ async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_o
 
 @pytest.mark.parametrize(("excess", "is_printed"), [(0, True), (1, False)])
 async def test_without_files_whoever_is_told_gets_the_content(
-    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch, excess: int, is_printed: bool
-) -> None:
+    source, copy, monkeypatch, excess, is_printed
+):
     monkeypatch.setattr("rsnotify_mirror.storing.IN_MEMORY_BYTES", len(LARGE) - excess)
     source.add("large", LARGE)
     source.list_resources()
@@ -743,9 +704,7 @@ async def test_without_files_whoever_is_told_gets_the_content(
     assert leavings(copy) == []
 
 
-async def test_a_copy_that_is_too_old_for_the_change_lists_is_made_anew(
-    source: Source, copy: Path
-) -> None:
+async def test_a_copy_that_is_too_old_for_the_change_lists_is_made_anew(source, copy):
     await once(source, copy)
     source.change("a.txt", b"second a")
     source.change("b.txt", None)
@@ -756,18 +715,14 @@ async def test_a_copy_that_is_too_old_for_the_change_lists_is_made_anew(
     assert files(copy) == {"a.txt": b"second a", "c.txt": b"first c"}
 
 
-async def test_a_source_without_a_resource_list_is_copied_by_its_changes(
-    source: Source, copy: Path
-) -> None:
+async def test_a_source_without_a_resource_list_is_copied_by_its_changes(source, copy):
     source.documents[CAPABILITIES] = source.capability_list("changelist")
     source.change("d.txt", b"first d")
     assert (await once(source, copy)).is_whole
     assert files(copy) == {"d.txt": b"first d"}
 
 
-async def test_a_copy_is_kept_by_polling_where_there_is_no_channel(
-    source: Source, copy: Path
-) -> None:
+async def test_a_copy_is_kept_by_polling_where_there_is_no_channel(source, copy):
     async with Mirror(source.url + CAPABILITIES, copy, Options(poll_seconds=0.05)) as mirror:
         keeping = asyncio.create_task(mirror.keep())
         source.change("a.txt", b"second a")
@@ -782,9 +737,7 @@ async def test_a_copy_is_kept_by_polling_where_there_is_no_channel(
         await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_what_changes_while_it_is_fetched_is_read_about_again(
-    source: Source, copy: Path
-) -> None:
+async def test_what_changes_while_it_is_fetched_is_read_about_again(source, copy):
     contents = iter([b"second a", b"third a"])
 
     async def changes(_: web.Request) -> web.Response:
@@ -798,7 +751,7 @@ async def test_what_changes_while_it_is_fetched_is_read_about_again(
     assert files(copy)["a.txt"] == b"third a"
 
 
-async def test_a_source_that_never_rests_ends_a_single_run(source: Source, copy: Path) -> None:
+async def test_a_source_that_never_rests_ends_a_single_run(source, copy):
     async def changes(_: web.Request) -> web.Response:
         source.change("a.txt", b"%d" % source.asked["/a.txt"])
         return web.Response(body=source.resources["/a.txt"])
@@ -809,9 +762,7 @@ async def test_a_source_that_never_rests_ends_a_single_run(source: Source, copy:
     assert ROUNDS <= source.asked["/changelist.xml"] <= ROUNDS + 2
 
 
-async def test_of_a_resource_that_was_never_held_no_deletion_is_told(
-    source: Source, copy: Path
-) -> None:
+async def test_of_a_resource_that_was_never_held_no_deletion_is_told(source, copy):
     await once(source, copy)
     source.change("a.txt", None)
     source.change("d.txt", b"first d")
@@ -821,9 +772,7 @@ async def test_of_a_resource_that_was_never_held_no_deletion_is_told(
 
 
 @pytest.mark.parametrize("per_host", [1, 3])
-async def test_one_host_gets_no_more_connections_than_are_wanted(
-    source: Source, copy: Path, per_host: int
-) -> None:
+async def test_one_host_gets_no_more_connections_than_are_wanted(source, copy, per_host):
     """Its lists count, too, which are read while resources are fetched."""
     for number in range(60):
         source.add(f"more/{number}", b"%d" % number)
@@ -842,8 +791,8 @@ async def test_one_host_gets_no_more_connections_than_are_wanted(
 
 @pytest.mark.parametrize("name", ["small", "large"])
 async def test_a_mirror_that_is_interrupted_in_the_middle_of_a_body_ends_and_goes_on_later(
-    source: Source, copy: Path, name: str
-) -> None:
+    source, copy, name
+):
     content = LARGE if name == "large" else b"small"
     source.add(name, content)
     source.list_resources()
@@ -873,7 +822,7 @@ async def test_a_mirror_that_is_interrupted_in_the_middle_of_a_body_ends_and_goe
 # Audit ------------------------------------------------------------------------------------------
 
 
-async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: Path) -> None:
+async def test_an_audit_finds_what_differs_and_repairs_it(source, copy):
     await once(source, copy)
     url = source.url + CAPABILITIES
     assert (await audit(url, copy)).is_in_sync
@@ -900,9 +849,7 @@ async def test_an_audit_finds_what_differs_and_repairs_it(source: Source, copy: 
 
 
 @pytest.mark.usefixtures("_within_a_second")
-async def test_an_audit_finds_a_file_that_changed_in_the_second_in_which_it_was_sent(
-    source: Source, copy: Path
-) -> None:
+async def test_an_audit_finds_a_file_that_changed_in_the_second_in_which_it_was_sent(source, copy):
     url, md = source.url + CAPABILITIES, Md(capability="resourcelist", at=str(source.at))
     document = Document("urlset", md, (Link("up", url),), (Entry(source.loc("a.txt")),))
     source.documents["/resourcelist.xml"] = render_document(document)
@@ -911,9 +858,7 @@ async def test_an_audit_finds_a_file_that_changed_in_the_second_in_which_it_was_
     assert [each.kind for each in (await audit(url, copy)).findings] == ["hash"]
 
 
-async def test_another_mirror_in_a_copy_is_named_and_no_repair_removes_it(
-    source: Source, copy: Path
-) -> None:
+async def test_another_mirror_in_a_copy_is_named_and_no_repair_removes_it(source, copy):
     await once(source, copy)
     await once(source, copy.with_name("other"))
     other = copy.with_name("other").rename(copy / "other")
@@ -932,7 +877,7 @@ async def test_another_mirror_in_a_copy_is_named_and_no_repair_removes_it(
 # Killed -----------------------------------------------------------------------------------------
 
 
-def test_a_mirror_that_is_killed_20_times_is_in_sync_after_the_next_run() -> None:
+def test_a_mirror_that_is_killed_20_times_is_in_sync_after_the_next_run():
     """In a process without threads, so that it may fork; `make soak` kills it 100 times."""
     code = "from tests.soak.mirror_killed import proven; print(proven(20, 50, 0.1))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -942,7 +887,7 @@ def test_a_mirror_that_is_killed_20_times_is_in_sync_after_the_next_run() -> Non
 # Bad use ----------------------------------------------------------------------------------------
 
 
-async def test_a_directory_that_is_anothers_is_refused(source: Source, copy: Path) -> None:
+async def test_a_directory_that_is_anothers_is_refused(source, copy):
     await once(source, copy)
     async with Source() as other:
         other.list_resources()
@@ -957,13 +902,13 @@ async def test_a_directory_that_is_anothers_is_refused(source: Source, copy: Pat
             await audit(other.url + CAPABILITIES, copy)
 
 
-async def test_two_mirrors_on_one_directory_are_refused(source: Source, copy: Path) -> None:
+async def test_two_mirrors_on_one_directory_are_refused(source, copy):
     async with Mirror(source.url + CAPABILITIES, copy):
         with pytest.raises(InvalidSettings, match="in use by another mirror"):
             Mirror(source.url + CAPABILITIES, copy)
 
 
-def test_a_directory_with_files_that_is_no_mirror_is_refused(copy: Path) -> None:
+def test_a_directory_with_files_that_is_no_mirror_is_refused(copy):
     copy.mkdir()
     (copy / "file").touch()
     with pytest.raises(InvalidSettings, match="holds files, but no mirror"):
@@ -974,9 +919,7 @@ def test_a_directory_with_files_that_is_no_mirror_is_refused(copy: Path) -> None
     "done",
     ["", "PRAGMA journal_mode=WAL", "CREATE TABLE fact (name TEXT PRIMARY KEY, value TEXT)"],
 )
-async def test_a_mirror_that_was_killed_before_its_state_was_made_is_told(
-    source: Source, copy: Path, done: str
-) -> None:
+async def test_a_mirror_that_was_killed_before_its_state_was_made_is_told(source, copy, done):
     copy.mkdir()
     with closing(sqlite3.connect(copy / f"{OURS}.sqlite")) as database:
         database.execute(done)
@@ -987,9 +930,7 @@ async def test_a_mirror_that_was_killed_before_its_state_was_made_is_told(
     assert (await once(source, copy)).is_whole
 
 
-async def test_the_place_of_a_file_is_recorded_before_the_file_is_there(
-    source: Source, copy: Path
-) -> None:
+async def test_the_place_of_a_file_is_recorded_before_the_file_is_there(source, copy):
     """A mirror that is killed leaves no file that it does not know, and would never remove."""
     unrecorded = []
 
@@ -1009,7 +950,7 @@ async def test_the_place_of_a_file_is_recorded_before_the_file_is_there(
 
 
 @pytest.mark.parametrize("place", ["copy/inside", "copy/inside/deep", "link/inside"])
-def test_a_mirror_in_another_is_refused(tmp_path: Path, copy: Path, place: str) -> None:
+def test_a_mirror_in_another_is_refused(tmp_path, copy, place):
     (tmp_path / "link").symlink_to(copy)
     State(copy).close()
     with pytest.raises(InvalidSettings) as raised:
@@ -1032,8 +973,8 @@ def test_a_mirror_in_another_is_refused(tmp_path: Path, copy: Path, place: str) 
     ],
 )
 def test_a_place_for_deleted_files_that_is_in_the_mirror_or_around_it_is_refused(
-    tmp_path: Path, mirror: str, kept: str
-) -> None:
+    tmp_path, mirror, kept
+):
     (tmp_path / "link").symlink_to(tmp_path / "copy")
     options = Options(keep_deleted=tmp_path / kept)
     with pytest.raises(InvalidSettings, match="and not around it"):
@@ -1042,9 +983,7 @@ def test_a_place_for_deleted_files_that_is_in_the_mirror_or_around_it_is_refused
 
 
 @pytest.mark.parametrize("place", ["other", "other/inside", "link/inside"])
-def test_a_place_for_deleted_files_that_is_in_another_mirror_is_refused(
-    tmp_path: Path, copy: Path, place: str
-) -> None:
+def test_a_place_for_deleted_files_that_is_in_another_mirror_is_refused(tmp_path, copy, place):
     other = tmp_path / "other"
     (tmp_path / "link").symlink_to(other)
     State(other).close()
@@ -1057,9 +996,7 @@ def test_a_place_for_deleted_files_that_is_in_another_mirror_is_refused(
     assert not (other / "inside").exists()
 
 
-def test_a_place_for_deleted_files_that_is_the_data_directory_of_a_hub_is_refused(
-    tmp_path: Path, copy: Path
-) -> None:
+def test_a_place_for_deleted_files_that_is_the_data_directory_of_a_hub_is_refused(tmp_path, copy):
     data = tmp_path / "data"
     data.mkdir()
     (data / HUB_LOCK).touch()
@@ -1070,9 +1007,7 @@ def test_a_place_for_deleted_files_that_is_the_data_directory_of_a_hub_is_refuse
     assert not copy.exists()
 
 
-async def test_another_map_for_the_same_directory_is_refused(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_another_map_for_the_same_directory_is_refused(source, tmp_path):
     copy = tmp_path / "a {name}"
     mapped = (source.url + "/", "data")
     await once(source, copy, maps=(mapped,))
@@ -1088,17 +1023,13 @@ async def test_another_map_for_the_same_directory_is_refused(
     ("status", "words"),
     [(401, "a token is needed"), (403, "may not be read"), (404, "nothing at this")],
 )
-async def test_a_source_that_refuses_says_how_to_mend_it(
-    source: Source, copy: Path, status: int, words: str
-) -> None:
+async def test_a_source_that_refuses_says_how_to_mend_it(source, copy, status, words):
     source.answer(CAPABILITIES, status=status)
     with pytest.raises(Rejected, match=words):
         await once(source, copy)
 
 
-async def test_a_site_whose_description_is_not_for_everybody_says_so(
-    source: Source, copy: Path
-) -> None:
+async def test_a_site_whose_description_is_not_for_everybody_says_so(source, copy):
     source.answer(
         "/.well-known/resourcesync", status=401, headers={"WWW-Authenticate": "Basic realm=papers"}
     )
@@ -1111,8 +1042,8 @@ async def test_a_site_whose_description_is_not_for_everybody_says_so(
 
 
 async def test_a_mirror_whose_channel_was_trimmed_while_it_was_away_copies_anew(
-    tmp_path: Path, copy: Path, redis_url: str, client: Client, source: Source
-) -> None:
+    tmp_path, copy, redis_url, client, source
+):
     async def copied() -> bool:
         return files(copy).keys() == {"a.txt", "b.txt"}
 

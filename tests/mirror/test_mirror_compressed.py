@@ -71,8 +71,8 @@ def sends(
     ],
 )
 async def test_the_list_says_whether_it_means_the_gzip_or_what_is_in_it(
-    source: Source, copy: Path, told: dict[str, Any], stored: bytes, chunked: bool
-) -> None:
+    source, copy, told, stored, chunked
+):
     await stores(source, copy, PACKED, told, stored, chunked=chunked)
 
 
@@ -111,8 +111,8 @@ async def stores(
     ],
 )
 async def test_gzip_that_is_damaged_or_holds_something_else_is_not_stored(
-    source: Source, copy: Path, sent: bytes, told: dict[str, Any], words: str
-) -> None:
+    source, copy, sent, told, words
+):
     listed(source, "a.txt", **told)
     sends(source, "a.txt", sent)
     ran = await once(source, copy)
@@ -121,9 +121,7 @@ async def test_gzip_that_is_damaged_or_holds_something_else_is_not_stored(
     assert words in ran.problems()
 
 
-async def test_gzip_that_breaks_off_before_its_length_is_not_stored(
-    source: Source, copy: Path
-) -> None:
+async def test_gzip_that_breaks_off_before_its_length_is_not_stored(source, copy):
     listed(source, "a.txt")
 
     async def breaks(request: web.Request) -> web.StreamResponse:
@@ -149,8 +147,8 @@ async def test_gzip_that_breaks_off_before_its_length_is_not_stored(
     ],
 )
 async def test_what_is_too_long_to_be_unpacked_in_memory_is_asked_for_as_it_is(
-    source: Source, copy: Path, content: bytes, asks: list[str]
-) -> None:
+    source, copy, content, asks
+):
     listed(source, "a.txt", hash=digest(content))
     asked = sends(source, "a.txt", gzip.compress(content), content)
     assert (await once(source, copy)).is_whole
@@ -177,9 +175,7 @@ async def test_what_is_too_long_to_be_unpacked_in_memory_is_asked_for_as_it_is(
         ("a", "application/octet-stream", None, True),
     ],
 )
-def test_gzip_is_asked_for_where_it_may_save_something(
-    name: str, kind: str | None, length: int | None, expected: bool
-) -> None:
+def test_gzip_is_asked_for_where_it_may_save_something(name, kind, length, expected):
     url = f"http://source.example/{name}"
     assert may_be_compressed(url, SourceResource(url, type=kind, length=length)) is expected
 
@@ -194,14 +190,14 @@ def test_gzip_is_asked_for_where_it_may_save_something(
         (gzip.compress(b"", mtime=0), 0, b""),
     ],
 )
-def test_gzip_is_inflated_up_to_a_cap(packed: bytes, cap: int, expected: bytes | None) -> None:
+def test_gzip_is_inflated_up_to_a_cap(packed, cap, expected):
     assert inflated(packed, cap) == expected
 
 
 @pytest.mark.parametrize("status", [206, 416])
 async def test_a_part_that_cannot_be_continued_is_begun_again_without_an_encoding(
-    source: Source, copy: Path, status: int
-) -> None:
+    source, copy, status
+):
     source.add("large.txt", LARGE)
     source.list_resources()
     ranges: list[str | None] = []
@@ -243,16 +239,12 @@ LONG_PACKED = gzip.compress(LONG, compresslevel=1, mtime=0)
     ],
     ids=["digest", "length", "two members", "full to the brim"],
 )
-async def test_long_texts_are_unpacked_on_the_way(
-    source: Source, copy: Path, sent: bytes, told: dict[str, Any], stored: bytes, chunked: bool
-) -> None:
+async def test_long_texts_are_unpacked_on_the_way(source, copy, sent, told, stored, chunked):
     await stores(source, copy, sent, told, stored, chunked=chunked)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_a_long_gzip_that_the_list_means_is_stored_as_it_is(
-    source: Source, copy: Path, chunked: bool
-) -> None:
+async def test_a_long_gzip_that_the_list_means_is_stored_as_it_is(source, copy, chunked):
     listed(source, "a.txt", **told_of(LONG_PACKED))
     asked = sends(source, "a.txt", LONG_PACKED, chunked=chunked)
     assert (await once(source, copy)).is_whole
@@ -279,8 +271,8 @@ EMPTY = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff" + b"n" * 1000 + b"\0\x03\0" + bytes(8)
     ids=["cut", "crc", "rest", "short", "long", "digest", "bomb", "nothing for ever"],
 )
 async def test_a_long_gzip_that_is_not_what_it_should_be_is_not_stored(
-    source: Source, copy: Path, sent: bytes, told: dict[str, Any], words: str
-) -> None:
+    source, copy, sent, told, words
+):
     listed(source, "a.txt", **told)
     asked = sends(source, "a.txt", sent, plain=b"?", chunked=True)
     ran = await once(source, copy)
@@ -291,9 +283,7 @@ async def test_a_long_gzip_that_is_not_what_it_should_be_is_not_stored(
     assert words in ran.problems()
 
 
-async def test_a_long_text_that_broke_off_in_gzip_is_asked_for_as_it_is(
-    source: Source, copy: Path
-) -> None:
+async def test_a_long_text_that_broke_off_in_gzip_is_asked_for_as_it_is(source, copy):
     listed(source, "a.txt", **told_of(LONG))
     asked: list[tuple[str | None, ...]] = []
 
@@ -322,9 +312,7 @@ async def test_a_long_text_that_broke_off_in_gzip_is_asked_for_as_it_is(
     assert [each[1] is None for each in asked] == [True, True, False]
 
 
-async def test_a_body_without_an_end_is_left_at_the_length_that_was_told(
-    source: Source, copy: Path
-) -> None:
+async def test_a_body_without_an_end_is_left_at_the_length_that_was_told(source, copy):
     listed(source, "a.bin", length=len(LARGE))
     sent = 0
 

@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Self
 
 import pytest
@@ -101,9 +100,7 @@ def _impatient(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_single_run_ends_though_a_host_does_not_answer(
-    source: Source, copy: Path, way: str, number: int
-) -> None:
+async def test_a_single_run_ends_though_a_host_does_not_answer(source, copy, way, number):
     async with (
         asyncio.timeout(60),
         peer_of(source, way, number),
@@ -118,8 +115,8 @@ async def test_a_single_run_ends_though_a_host_does_not_answer(
 @pytest.mark.parametrize("number", NUMBERS)
 @pytest.mark.parametrize("way", WAYS[:-1])
 async def test_a_host_that_is_back_is_asked_again_soon_by_a_mirror_that_goes_on(
-    source: Source, copy: Path, way: str, number: int
-) -> None:
+    source, copy, way, number
+):
     async def have_failed() -> bool:
         return mirror.sums.failed + mirror.sums.stored >= number
 
@@ -140,9 +137,7 @@ async def test_a_host_that_is_back_is_asked_again_soon_by_a_mirror_that_goes_on(
             await asyncio.wait([keeping])
 
 
-async def test_what_was_under_way_when_its_host_came_back_is_asked_again_soon(
-    source: Source, copy: Path
-) -> None:
+async def test_what_was_under_way_when_its_host_came_back_is_asked_again_soon(source, copy):
     """Its request was sent too early to be answered: that is the host's failure, not its own."""
     asked, under_way, is_back = Counter[str](), set[str](), False
 
@@ -175,16 +170,14 @@ async def test_what_was_under_way_when_its_host_came_back_is_asked_again_soon(
                 await asyncio.wait([keeping])
 
 
-async def test_a_single_run_ends_though_a_name_is_no_hosts(source: Source, copy: Path) -> None:
+async def test_a_single_run_ends_though_a_name_is_no_hosts(source, copy):
     list_these(source, [f"http://nobody.invalid/{each}" for each in range(3 * PER_HOST)])
     async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(60):
         assert not await mirror.once()
         assert mirror.state.counts() == (6, 6, 6)
 
 
-async def test_a_single_run_does_not_wait_long_for_a_host_that_asks_for_time(
-    source: Source, copy: Path
-) -> None:
+async def test_a_single_run_does_not_wait_long_for_a_host_that_asks_for_time(source, copy):
     """Whichever of its resources was asked for first, the others are not."""
     names = [f"/{name}.txt" for name in "abc"]
     for name in names:
@@ -199,9 +192,7 @@ async def test_a_single_run_does_not_wait_long_for_a_host_that_asks_for_time(
     assert sum(source.asked[name] for name in names) == 1
 
 
-async def test_what_is_at_other_hosts_is_copied_beside_one_that_does_not_answer(
-    source: Source, copy: Path
-) -> None:
+async def test_what_is_at_other_hosts_is_copied_beside_one_that_does_not_answer(source, copy):
     async with Peer("refuses") as peer, asyncio.timeout(60):
         away = [f"http://127.0.0.1:{peer.port}/{each}" for each in range(1_500)]
         list_these(source, [*away, source.loc("a.txt")])
@@ -210,7 +201,7 @@ async def test_what_is_at_other_hosts_is_copied_beside_one_that_does_not_answer(
             assert mirror.state.counts() == (1_501, 1_500, 1_500)
 
 
-async def test_of_each_host_the_first_failure_is_told_at_once(source: Source, copy: Path) -> None:
+async def test_of_each_host_the_first_failure_is_told_at_once(source, copy):
     events: list[Event] = []
     async with peer_of(source, "refuses", 3 * PER_HOST) as peer, asyncio.timeout(60):
         url = source.url + CAPABILITIES
@@ -224,8 +215,8 @@ async def test_of_each_host_the_first_failure_is_told_at_once(source: Source, co
 
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_what_is_newer_than_the_resource_list_is_trouble_if_no_change_says_so(
-    source: Source, copy: Path, is_told: bool
-) -> None:
+    source, copy, is_told
+):
     source.add("a.txt", b"old")
     source.list_resources()
     without = source.documents["/changelist.xml"]

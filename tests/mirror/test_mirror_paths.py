@@ -61,7 +61,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("loc", "place"), PLACES)
-def test_a_resource_has_its_place(loc: str, place: str) -> None:
+def test_a_resource_has_its_place(loc, place):
     assert place_of(loc) == place
 
 
@@ -78,7 +78,7 @@ def is_inside(path: str) -> bool:
 
 
 @given(st.text(), st.sampled_from([X, "http://", "", "https://a/%2e%2e/", "file:///", "//"]))
-def test_no_uri_leads_out_of_the_copy(text: str, start: str) -> None:
+def test_no_uri_leads_out_of_the_copy(text, start):
     try:
         place = place_of(start + text)
     except ValueError:  # no URI at all; it is reported and skipped
@@ -90,17 +90,17 @@ def test_no_uri_leads_out_of_the_copy(text: str, start: str) -> None:
 @pytest.mark.parametrize(
     ("length", "is_cut"), [(COMPONENT_BYTES, False), (COMPONENT_BYTES + 1, True)]
 )
-def test_a_component_that_is_too_long_is_cut_and_marked(length: int, is_cut: bool) -> None:
+def test_a_component_that_is_too_long_is_cut_and_marked(length, is_cut):
     name = place_of(X + "a" * length).rpartition("/")[2]
     assert (name != "a" * length) == is_cut
     assert len(name) <= 255
 
 
-def test_two_long_names_with_the_same_beginning_have_two_places() -> None:
+def test_two_long_names_with_the_same_beginning_have_two_places():
     assert place_of(X + "a" * 300 + "b") != place_of(X + "a" * 300 + "c")
 
 
-def test_a_path_that_is_too_long_is_stored_under_its_digest() -> None:
+def test_a_path_that_is_too_long_is_stored_under_its_digest():
     at_limit = X + "/".join(["abcd"] * ((PATH_BYTES - len("example.com")) // 5))
     assert place_of(at_limit).endswith("abcd/abcd")
     over = at_limit + "/abcd"
@@ -112,7 +112,7 @@ def test_a_path_that_is_too_long_is_stored_under_its_digest() -> None:
     assert place_of(far_over) == f"example.com/~long/{digest(far_over, 64)}"
 
 
-def test_a_prefix_is_mapped_to_a_folder_and_cannot_leave_it() -> None:
+def test_a_prefix_is_mapped_to_a_folder_and_cannot_leave_it():
     maps = [(X + "data/", "data/pdf"), (X, "rest")]
     assert place_of(X + "data/a", maps) == "data/pdf/a"
     assert place_of(X + "b", maps) == "rest/b"
@@ -138,18 +138,18 @@ class Places:
         return path
 
 
-def test_names_that_differ_in_case_only_have_two_places() -> None:
+def test_names_that_differ_in_case_only_have_two_places():
     places = Places()
     assert places.add(X + "A.txt") == "example.com/A.txt"
     assert places.add(X + "a.txt") == f"example.com/a~{digest(X + 'a.txt')}.txt"
 
 
-def test_names_that_differ_in_their_unicode_form_only_have_two_places() -> None:
+def test_names_that_differ_in_their_unicode_form_only_have_two_places():
     places = Places()
     assert places.add(X + "e%CC%81") != places.add(X + "%C3%A9")
 
 
-def test_a_file_and_a_folder_of_one_name_have_two_places_in_either_order() -> None:
+def test_a_file_and_a_folder_of_one_name_have_two_places_in_either_order():
     places = Places()
     assert places.add(X + "a") == "example.com/a"
     assert places.add(X + "a/b") == "example.com/a~dir/b"
@@ -158,7 +158,7 @@ def test_a_file_and_a_folder_of_one_name_have_two_places_in_either_order() -> No
 
 
 @given(st.lists(st.text(alphabet="aA/.~%2eéÉ", max_size=8), max_size=12, unique=True))
-def test_any_set_of_uris_has_as_many_places(rests: list[str]) -> None:
+def test_any_set_of_uris_has_as_many_places(rests):
     places = Places()
     found = [places.add(X + rest) for rest in rests]
     assert len(set(map(key_of, found))) == len(rests)
@@ -172,7 +172,7 @@ NEARLY_PLAIN = st.from_regex(
 
 
 @given(NEARLY_PLAIN)
-def test_a_plain_address_has_the_place_that_the_rules_would_give_it(loc: str) -> None:
+def test_a_plain_address_has_the_place_that_the_rules_would_give_it(loc):
     try:
         place = place_of(loc)
     except ValueError:
@@ -182,8 +182,6 @@ def test_a_plain_address_has_the_place_that_the_rules_would_give_it(loc: str) ->
 
 @pytest.mark.parametrize("depth", [15, 16, 17])
 @pytest.mark.parametrize("length", [99, 100, 101, 241])
-def test_a_long_plain_address_has_the_place_that_the_rules_would_give_it(
-    depth: int, length: int
-) -> None:
+def test_a_long_plain_address_has_the_place_that_the_rules_would_give_it(depth, length):
     loc = X + f"{'f' * length}/" * depth + "f" * length
     assert place_of(loc) == place_of(loc, NO_MAP)

@@ -63,7 +63,7 @@ async def ran(command: str, copied: Copied, *options: str) -> tuple[int | None, 
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-async def test_a_copy_that_may_only_be_read_is_audited(copied: Copied, is_open: bool) -> None:
+async def test_a_copy_that_may_only_be_read_is_audited(copied, is_open):
     async with AsyncExitStack() as stack:
         if is_open:
             await stack.enter_async_context(Mirror(copied.url, copied.directory))
@@ -74,7 +74,7 @@ async def test_a_copy_that_may_only_be_read_is_audited(copied: Copied, is_open: 
         assert set(copied.directory.iterdir()) == before
 
 
-async def test_a_file_of_a_copy_that_may_not_be_read_is_named(copied: Copied) -> None:
+async def test_a_file_of_a_copy_that_may_not_be_read_is_named(copied):
     copied.file.chmod(0)
     status, out, err = await ran("audit", copied)
     assert (status, out.splitlines()[-1:], err) == (1, ["OUT OF SYNC"], "")
@@ -91,7 +91,7 @@ def unreadable(copied: Copied, name: str) -> str:
     return f"skipped: cannot read the file of {loc}: Permission denied"
 
 
-async def test_a_folder_in_which_files_may_not_be_looked_for_is_named(copied: Copied) -> None:
+async def test_a_folder_in_which_files_may_not_be_looked_for_is_named(copied):
     folder = copied.directory / "folder"
     folder.mkdir()
     (folder / "stray").touch()
@@ -101,9 +101,7 @@ async def test_a_folder_in_which_files_may_not_be_looked_for_is_named(copied: Co
     assert skipped(out) == [f"skipped: cannot read the folder {folder}: Permission denied"]
 
 
-async def test_what_is_extra_is_found_beside_what_may_not_be_read(
-    copied: Copied, source: Source
-) -> None:
+async def test_what_is_extra_is_found_beside_what_may_not_be_read(copied, source):
     source.change("a.txt", None)
     (copied.directory / "stray").touch()
     folder = copied.file.parent
@@ -117,9 +115,7 @@ async def test_what_is_extra_is_found_beside_what_may_not_be_read(
 
 
 @pytest.mark.parametrize("words", [("mirror", "--once"), ("audit", "--repair")])
-async def test_whoever_has_to_write_a_copy_and_may_not_is_told_how_to_mend_it(
-    copied: Copied, words: tuple[str, str]
-) -> None:
+async def test_whoever_has_to_write_a_copy_and_may_not_is_told_how_to_mend_it(copied, words):
     copied.directory.chmod(0o555)
     status, out, err = await ran(words[0], copied, *words[1:])
     assert (status, out) == (2, "")
@@ -128,16 +124,14 @@ async def test_whoever_has_to_write_a_copy_and_may_not_is_told_how_to_mend_it(
     assert err.count("\n") == 1
 
 
-async def test_a_copy_whose_state_may_not_be_read_is_told(copied: Copied) -> None:
+async def test_a_copy_whose_state_may_not_be_read_is_told(copied):
     (copied.directory / f"{OURS}.sqlite").chmod(0)
     status, out, err = await ran("audit", copied)
     assert (status, out) == (2, "")
     assert err.endswith(": give the right to read it, or to write in its directory\n")
 
 
-async def test_a_copy_of_a_mirror_that_was_killed_and_may_only_be_read_is_told(
-    copied: Copied,
-) -> None:
+async def test_a_copy_of_a_mirror_that_was_killed_and_may_only_be_read_is_told(copied):
     state = copied.directory / f"{OURS}.sqlite"
     state.with_name(f"{OURS}.sqlite-wal").touch()  # what it wrote last stands only there
     copied.directory.chmod(0o555)
@@ -148,9 +142,7 @@ async def test_a_copy_of_a_mirror_that_was_killed_and_may_only_be_read_is_told(
 
 
 @pytest.mark.parametrize("is_in_sync", [True, False])
-async def test_a_repair_beside_a_running_mirror_is_refused_before_the_audit(
-    copied: Copied, is_in_sync: bool
-) -> None:
+async def test_a_repair_beside_a_running_mirror_is_refused_before_the_audit(copied, is_in_sync):
     if not is_in_sync:
         copied.file.unlink()
     async with Mirror(copied.url, copied.directory):

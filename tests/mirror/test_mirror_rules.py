@@ -61,15 +61,11 @@ EXACT = "2013-01-02T03:04:05.6Z"
         ({"hash": "md5:a sha-1:" + "b" * 24}, {"hash": "md5:a sha-1:" + "b" * 24}, False),
     ],
 )
-def test_a_resource_is_current_if_what_the_source_says_of_it_is_known(
-    wanted: dict[str, object], have: dict[str, object], current: bool
-) -> None:
+def test_a_resource_is_current_if_what_the_source_says_of_it_is_known(wanted, have, current):
     assert is_current(SourceResource(LOC, **wanted), Have(**have)) == current  # type: ignore[arg-type]
 
 
-def test_rows_that_were_read_are_old_once_a_resource_that_is_known_is_planned(
-    tmp_path: Path,
-) -> None:
+def test_rows_that_were_read_are_old_once_a_resource_that_is_known_is_planned(tmp_path):
     with State(tmp_path) as state:
         state.plan([SourceResource("a")], 1, now=1.0)
         state.plan([SourceResource("b")], 1, now=1.0)
@@ -78,9 +74,7 @@ def test_rows_that_were_read_are_old_once_a_resource_that_is_known_is_planned(
         assert state.replanned
 
 
-def test_a_failure_counts_only_if_the_resource_was_not_planned_anew_meanwhile(
-    tmp_path: Path,
-) -> None:
+def test_a_failure_counts_only_if_the_resource_was_not_planned_anew_meanwhile(tmp_path):
     with State(tmp_path) as state:
         state.plan([SourceResource("a")], 1, now=1.0)
         ((before,), _) = state.due(1.0, START, 10, ())
@@ -91,7 +85,7 @@ def test_a_failure_counts_only_if_the_resource_was_not_planned_anew_meanwhile(
         assert state.due(1.0, START, 10, ()) == ([], None)
 
 
-def test_what_is_due_is_read_on_from_where_it_was_read_to(tmp_path: Path) -> None:
+def test_what_is_due_is_read_on_from_where_it_was_read_to(tmp_path):
     with State(tmp_path) as state:
         state.plan([SourceResource(loc) for loc in "badc"], 1, now=1.0)
         state.plan([SourceResource("later")], 1, now=9.0)
@@ -105,7 +99,7 @@ def test_what_is_due_is_read_on_from_where_it_was_read_to(tmp_path: Path) -> Non
         assert end is None
 
 
-def test_parts_are_swept_but_for_those_of_resources_that_are_begun(tmp_path: Path) -> None:
+def test_parts_are_swept_but_for_those_of_resources_that_are_begun(tmp_path):
     disk = Disk(tmp_path)
     with State(tmp_path) as state:
         state.plan([SourceResource("begun"), SourceResource("other")], 1, now=1.0)
@@ -121,14 +115,14 @@ def test_parts_are_swept_but_for_those_of_resources_that_are_begun(tmp_path: Pat
     disk.close()
 
 
-def test_of_several_changes_to_one_resource_the_newest_counts() -> None:
+def test_of_several_changes_to_one_resource_the_newest_counts():
     found = newest(
         [SourceResource("a", lastmod="1"), SourceResource("b"), SourceResource("a", lastmod="2")]
     )
     assert {each.loc: each.lastmod for each in found} == {"a": "2", "b": None}
 
 
-def test_mirrors_are_asked_by_pri_first_if_what_they_send_can_be_verified() -> None:
+def test_mirrors_are_asked_by_pri_first_if_what_they_send_can_be_verified():
     links = (
         Link("duplicate", "http://two/", pri=2),
         Link("duplicate", "gsiftp://never/", pri=1),
@@ -152,7 +146,7 @@ def test_mirrors_are_asked_by_pri_first_if_what_they_send_can_be_verified() -> N
         ("2026-11-20T10:00:07-01:00", "2026-11-20T11:00:08Z"),
     ],
 )
-def test_a_time_is_a_proof_once_all_that_it_may_mean_is_over(lastmod: str, ends: str) -> None:
+def test_a_time_is_a_proof_once_all_that_it_may_mean_is_over(lastmod, ends):
     wanted, over = SourceResource(LOC, lastmod=lastmod), int(Position.parse(ends)) // 1_000_000
     assert compared(wanted, Have(lastmod, asked=over)) is True
     assert compared(wanted, Have(lastmod, asked=over - 1)) is None
@@ -161,7 +155,7 @@ def test_a_time_is_a_proof_once_all_that_it_may_mean_is_over(lastmod: str, ends:
 
 
 @pytest.mark.parametrize("lastmod", ["2026-11-20T10:00:07", "yesterday", "2026-13-40", ""])
-def test_a_time_that_cannot_be_read_proves_nothing(lastmod: str) -> None:
+def test_a_time_that_cannot_be_read_proves_nothing(lastmod):
     assert compared(SourceResource(LOC, lastmod=lastmod), Have(lastmod, asked=2**40)) is None
 
 
@@ -169,11 +163,11 @@ def test_a_time_that_cannot_be_read_proves_nothing(lastmod: str) -> None:
     ("loc", "taken"),
     [("http://a/x.pdf", True), ("http://a/x.txt", False), ("http://a/old/x.pdf", False)],
 )
-def test_resources_are_selected_and_excluded_by_globs(loc: str, taken: bool) -> None:
+def test_resources_are_selected_and_excluded_by_globs(loc, taken):
     assert Selection(("*.pdf",), ("*/old/*",)).takes(loc) == taken
 
 
-def test_a_selection_is_spelled_as_on_the_command_line() -> None:
+def test_a_selection_is_spelled_as_on_the_command_line():
     assert str(Selection(("*/a b",), ("c",))) == "--select '*/a b' --exclude c"
     assert str(Selection()) == ""
 
@@ -181,9 +175,7 @@ def test_a_selection_is_spelled_as_on_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("length", "known", "is_taken"), [(9, True, True), (10, True, False), (9, False, False)]
 )
-def test_a_patch_is_taken_if_it_is_shorter_and_can_be_checked(
-    length: int, known: bool, is_taken: bool
-) -> None:
+def test_a_patch_is_taken_if_it_is_shorter_and_can_be_checked(length, known, is_taken):
     link = Link(PATCH, "http://a/p", length=length, type="application/json-patch+json")
     wanted = SourceResource(LOC, length=10, hash=SHA if known else None, links=(link,))
     assert (cheaper_patch(wanted, Have()) is link) == is_taken
@@ -212,25 +204,25 @@ PATCHES = [
 
 
 @pytest.mark.parametrize(("old", "patch", "new"), PATCHES)
-def test_a_json_patch_gives_the_new_document(old: object, patch: object, new: object) -> None:
+def test_a_json_patch_gives_the_new_document(old, patch, new):
     assert apply(old, patch) == new
 
 
-def test_a_json_patch_leaves_members_where_they_are() -> None:
+def test_a_json_patch_leaves_members_where_they_are():
     patch = [{"op": op, "path": "/b", "value": op} for op in ("replace", "add")]
     assert list(apply({"a": 1, "b": 2, "c": 3}, patch)) == ["a", "b", "c"]
 
 
 # Most are examples of RFC 5261, appendix A, without their white space
 @pytest.mark.parametrize(("count", "is_applied"), [(16, True), (17, False)])
-def test_a_json_patch_copies_up_to_16_mib(count: int, *, is_applied: bool) -> None:
+def test_a_json_patch_copies_up_to_16_mib(count, *, is_applied):
     a_mebibyte = "x" * (1024 * 1024 - len('""'))
     patch = [{"op": "copy", "from": "/a", "path": f"/{number}"} for number in range(count)]
     with nullcontext() if is_applied else pytest.raises(NotApplicable, match="16 MiB"):
         assert len(apply({"a": a_mebibyte}, patch)) == count + 1
 
 
-def test_a_json_patch_that_doubles_the_document_each_time_is_refused() -> None:
+def test_a_json_patch_that_doubles_the_document_each_time_is_refused():
     patch = [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(40)]
     with pytest.raises(NotApplicable, match="16 MiB"):
         apply({"a": 1}, patch)
@@ -262,7 +254,7 @@ XML_PATCHES = [
 
 
 @pytest.mark.parametrize(("old", "patch", "new"), XML_PATCHES)
-def test_an_xml_patch_gives_the_new_document(old: str, patch: str, new: str) -> None:
+def test_an_xml_patch_gives_the_new_document(old, patch, new):
     assert new.encode() in xml_candidates(old.encode(), f"<diff>{patch}</diff>".encode())
 
 
@@ -290,7 +282,7 @@ def test_an_xml_patch_gives_the_new_document(old: str, patch: str, new: str) -> 
         '<!DOCTYPE diff [<!ENTITY a "b">]><diff/>',
     ],
 )
-def test_an_xml_patch_that_does_not_fit_is_refused(patch: str) -> None:
+def test_an_xml_patch_that_does_not_fit_is_refused(patch):
     with pytest.raises(NotApplicable):
         next(xml_candidates(b'<d a="1"><f/><f/><g/></d>', patch.encode()))
 
@@ -304,7 +296,7 @@ def test_an_xml_patch_that_does_not_fit_is_refused(patch: str) -> None:
         '<?xml version="1.0"?>\n<!-- é --><d><f/><![CDATA[<a>]]></d>'.encode(),
     ],
 )
-def test_an_xml_document_is_spelt_as_it_was(old: bytes) -> None:
+def test_an_xml_document_is_spelt_as_it_was(old):
     patch = b'<diff><add sel="d/f" type="@a">1</add></diff>'
     assert old.replace(b"<f", b'<f a="1"') in xml_candidates(old, patch)
 
@@ -323,12 +315,12 @@ def test_an_xml_document_is_spelt_as_it_was(old: bytes) -> None:
         [{"op": "replace", "path": "n", "value": 1}],
     ],
 )
-def test_a_patch_that_does_not_fit_is_refused(patch: object) -> None:
+def test_a_patch_that_does_not_fit_is_refused(patch):
     with pytest.raises(NotApplicable):
         apply({"n": 1, "list": [1]}, patch)
 
 
-def test_the_usual_spellings_of_json_are_tried() -> None:
+def test_the_usual_spellings_of_json_are_tried():
     patch = json.dumps([{"op": "add", "path": "/b", "value": "é"}]).encode()
     found = list(candidates(b'{"a": 1}', patch))
     for text in ('{"a":1,"b":"é"}', '{"a": 1, "b": "\\u00e9"}\n', '{\n  "a": 1,\n  "b": "é"\n}'):
@@ -353,27 +345,27 @@ def entry(path: str | None, **md: object) -> Entry:
     return Entry(LOC, md=Md(path=path, **md))  # type: ignore[arg-type]
 
 
-def test_a_package_gives_what_its_manifest_describes() -> None:
+def test_a_package_gives_what_its_manifest_describes():
     opened = Package(package({"res/a": b"abc"}, [entry("/res/a", length=3)]), "a.zip")
     (found,) = opened.resources()
     assert b"".join(opened.content(found)) == b"abc"
 
 
 @pytest.mark.parametrize("path", ["/../a", "/res/../../a", "..\\a", "/a\\..\\..\\b"])
-def test_a_path_that_leads_out_of_a_package_is_refused_and_named(path: str) -> None:
+def test_a_path_that_leads_out_of_a_package_is_refused_and_named(path):
     opened = Package(package({path.lstrip("/"): b"abc"}, [entry(path)]), "a.zip")
     assert list(opened.resources()) == []
     assert "leads out of the package" in opened.refused[0]
 
 
-def test_what_a_package_does_not_hold_is_named() -> None:
+def test_what_a_package_does_not_hold_is_named():
     opened = Package(package({}, [entry("/a")]), "a.zip")
     assert list(opened.resources()) == []
     assert opened.refused == ["a.zip does not hold '/a'"]
 
 
 @pytest.mark.parametrize("more", [0, 1, 7])
-def test_so_many_refusals_are_named_and_the_others_counted(more: int) -> None:
+def test_so_many_refusals_are_named_and_the_others_counted(more):
     opened = Package(package({}, [entry("/a")] * (NAMED + more)), "a.zip")
     assert list(opened.resources()) == []
     assert opened.refused[:NAMED] == ["a.zip does not hold '/a'"] * NAMED
@@ -381,7 +373,7 @@ def test_so_many_refusals_are_named_and_the_others_counted(more: int) -> None:
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(3, False), (2, True)])
-def test_a_member_that_inflates_beyond_its_length_is_refused(length: int, is_refused: bool) -> None:
+def test_a_member_that_inflates_beyond_its_length_is_refused(length, is_refused):
     opened = Package(package({"a": b"abc"}, [entry("/a", length=length)]), "a.zip")
     (found,) = opened.resources()
     if is_refused:
@@ -391,7 +383,7 @@ def test_a_member_that_inflates_beyond_its_length_is_refused(length: int, is_ref
         assert b"".join(opened.content(found)) == b"abc"
 
 
-def test_a_bomb_without_a_length_is_refused_before_it_is_inflated() -> None:
+def test_a_bomb_without_a_length_is_refused_before_it_is_inflated():
     opened = Package(package({"a": b"\0" * (40 * FREE_BYTES)}, [entry("/a")]), "a.zip")
     (found,) = opened.resources()
     pieces: list[bytes] = []
@@ -402,7 +394,7 @@ def test_a_bomb_without_a_length_is_refused_before_it_is_inflated() -> None:
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_member_that_cannot_be_inflated_is_refused(compression: int) -> None:
+def test_a_member_that_cannot_be_inflated_is_refused(compression):
     content = package({"a": b"abc"}, [entry("/a")], compression)
     with zipfile.ZipFile(content) as file:
         member = file.getinfo("a")
@@ -416,7 +408,7 @@ def test_a_member_that_cannot_be_inflated_is_refused(compression: int) -> None:
 
 
 @pytest.mark.parametrize(("more", "is_refused"), [(0, False), (1, True)])
-def test_a_member_remembers_64_mib_at_most(*, more: int, is_refused: bool) -> None:
+def test_a_member_remembers_64_mib_at_most(*, more, is_refused):
     content = package({"a": b"abc"}, [entry("/a")], zipfile.ZIP_LZMA)
     with zipfile.ZipFile(content) as file:
         member = file.getinfo("a")
@@ -431,7 +423,7 @@ def test_a_member_remembers_64_mib_at_most(*, more: int, is_refused: bool) -> No
         assert b"".join(opened.content(found)) == b"abc"
 
 
-def test_a_member_whose_name_cannot_be_read_is_refused() -> None:
+def test_a_member_whose_name_cannot_be_read_is_refused():
     content = package({"é": b"abc"}, [entry("/é")])
     with zipfile.ZipFile(content) as file:
         start = file.getinfo("é").header_offset + 30
@@ -446,7 +438,7 @@ def test_a_member_whose_name_cannot_be_read_is_refused() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"hello", b"PK\x05\x06" + b"\0" * 18, b"PK\x05\x06" + b"\xff" * 18]
 )
-def test_what_is_no_package_is_refused(content: bytes) -> None:
+def test_what_is_no_package_is_refused(content):
     with pytest.raises(Rejected):
         list(Package(io.BytesIO(content), "a.zip").resources())
 
@@ -468,18 +460,14 @@ def _end(members: int, size: int) -> bytes:
 
 @pytest.mark.parametrize("zip64", [False, True])
 @pytest.mark.parametrize("claimed", [1, MEMBERS])
-def test_members_are_counted_in_the_directory_that_is_read_whatever_is_claimed(
-    *, claimed: int, zip64: bool
-) -> None:
+def test_members_are_counted_in_the_directory_that_is_read_whatever_is_claimed(*, claimed, zip64):
     Package(directory(MEMBERS, claimed=claimed, zip64=zip64), "a.zip")
     with pytest.raises(Rejected, match=f"more than {MEMBERS:,} members"):
         Package(directory(MEMBERS + 1, claimed=claimed, zip64=zip64), "a.zip")
 
 
 @pytest.mark.parametrize("zip64", [False, True])
-def test_a_directory_is_read_up_to_its_limit_in_bytes(
-    monkeypatch: pytest.MonkeyPatch, *, zip64: bool
-) -> None:
+def test_a_directory_is_read_up_to_its_limit_in_bytes(monkeypatch, *, zip64):
     monkeypatch.setattr(dump, "DIRECTORY_BYTES", 3 * 47)
     Package(directory(3, claimed=1, zip64=zip64), "a.zip")
     monkeypatch.setattr(dump, "DIRECTORY_BYTES", 3 * 47 - 1)
@@ -487,7 +475,7 @@ def test_a_directory_is_read_up_to_its_limit_in_bytes(
         Package(directory(3, claimed=1, zip64=zip64), "a.zip")
 
 
-def test_a_manifest_that_is_hostile_is_refused() -> None:
+def test_a_manifest_that_is_hostile_is_refused():
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as packed:
         packed.writestr("manifest.xml", '<!DOCTYPE a [<!ENTITY x "y">]><urlset>&x;</urlset>')
@@ -515,7 +503,7 @@ def test_a_manifest_that_is_hostile_is_refused() -> None:
         ("ssh web touch {path}", "ssh"),
     ],
 )
-def test_nothing_that_a_source_writes_becomes_part_of_a_script(command: str, program: str) -> None:
+def test_nothing_that_a_source_writes_becomes_part_of_a_script(command, program):
     with pytest.raises(InvalidSettings) as refused:
         command_hook(command, Path("/copy"))
     (problem,) = refused.value.problems
@@ -534,11 +522,11 @@ def test_nothing_that_a_source_writes_becomes_part_of_a_script(command: str, pro
         "tee -c {path} 'changed: {loc}'",
     ],
 )
-def test_a_command_may_be_given_what_a_source_writes_as_a_word(command: str) -> None:
+def test_a_command_may_be_given_what_a_source_writes_as_a_word(command):
     command_hook(command, Path("/copy"))
 
 
-async def test_a_script_reads_from_the_environment_what_a_source_writes(tmp_path: Path) -> None:
+async def test_a_script_reads_from_the_environment_what_a_source_writes(tmp_path):
     out = tmp_path / "out"
     hook = command_hook(f"""sh -c 'printf %s "$RSNOTIFY_LOC" > {out}'""", tmp_path)
     await hook(Event("stored", "http://a/$(touch x);`id`", "a"), None)
@@ -548,7 +536,7 @@ async def test_a_script_reads_from_the_environment_what_a_source_writes(tmp_path
 # The rest
 
 
-def test_gzip_is_unpacked_piece_by_piece_twice_at_most_and_only_where_it_is() -> None:
+def test_gzip_is_unpacked_piece_by_piece_twice_at_most_and_only_where_it_is():
     import gzip
 
     packed = gzip.compress(gzip.compress(b"<urlset/>"))
@@ -558,7 +546,7 @@ def test_gzip_is_unpacked_piece_by_piece_twice_at_most_and_only_where_it_is() ->
         assert found == b"<urlset/>"
 
 
-def test_no_piece_of_a_bomb_is_large() -> None:
+def test_no_piece_of_a_bomb_is_large():
     import gzip
 
     pieces = Unpacker().feed(gzip.compress(b"\0" * 50_000_000))
@@ -577,30 +565,28 @@ def test_no_piece_of_a_bomb_is_large() -> None:
         (None, 0),
     ],
 )
-def test_retry_after_is_a_number_or_a_date_and_an_hour_at_most(
-    text: str | None, seconds: int
-) -> None:
+def test_retry_after_is_a_number_or_a_date_and_an_hour_at_most(text, seconds):
     assert retry_after(text, now=60) == seconds
 
 
-def test_failures_are_tried_again_soon_a_few_times_and_then_rarely() -> None:
+def test_failures_are_tried_again_soon_a_few_times_and_then_rarely():
     assert delay(ATTEMPTS - 1, 0.99) < 5
     assert delay(ATTEMPTS, 0) >= LATER_SECONDS / 2
     assert delay(1_000, 1) <= LATEST_SECONDS
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://a.example:65536", "ws://a.example:x"])
-def test_an_address_that_cannot_be_read_is_refused(url: str) -> None:
+def test_an_address_that_cannot_be_read_is_refused(url):
     with pytest.raises(Rejected, match="is no address that can be fetched: "):
         origin_of(url)
 
 
-def test_a_channel_has_the_origin_of_its_http_twin() -> None:
+def test_a_channel_has_the_origin_of_its_http_twin():
     assert origin_of("ws://A.example/b") == origin_of("http://a.example:80/c")
     assert origin_of("https://a.example") != origin_of("http://a.example")
 
 
-def test_percentiles() -> None:
+def test_percentiles():
     assert percentile([], 0.5) is None
     assert percentile(list(range(100)), 0.99) == 99
 
@@ -621,14 +607,12 @@ def row(have: Have | None, path: str | None = "a") -> StateRow:
         ({"lastmod": "2014", "hash": SHA}, {"lastmod": "2013"}, 1, None),
     ],
 )
-def test_an_audit_sees_by_length_and_time_what_is_wrong(
-    wanted: dict[str, object], have: dict[str, object] | None, length: int | None, kind: str | None
-) -> None:
+def test_an_audit_sees_by_length_and_time_what_is_wrong(wanted, have, length, kind):
     found = judged(SourceResource(LOC, **wanted), row(Have(**have)) if have else None, length)  # type: ignore[arg-type]
     assert (found and found.kind) == kind
 
 
-def test_a_folder_that_goes_while_an_audit_looks_for_files_is_not_named(tmp_path: Path) -> None:
+def test_a_folder_that_goes_while_an_audit_looks_for_files_is_not_named(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     found = Audit()
@@ -637,7 +621,7 @@ def test_a_folder_that_goes_while_an_audit_looks_for_files_is_not_named(tmp_path
     assert found.skipped == []
 
 
-def test_a_change_says_what_is_wanted() -> None:
+def test_a_change_says_what_is_wanted():
     change = Change(LOC, "deleted", links=(Link("canonical", "http://c/"),))
     assert wanted_by(change).is_deleted
 
@@ -656,7 +640,7 @@ class Body:
         return len(piece)
 
 
-def test_a_long_body_goes_into_the_file_and_its_digest_whole() -> None:
+def test_a_long_body_goes_into_the_file_and_its_digest_whole():
     pieces = [bytes([each]) * (LARGE_READ_BYTES - each) for each in range(5)]
     digest, file, told = hashlib.sha256(), io.BytesIO(), list[int]()
     wanted = SourceResource(LOC, length=sum(map(len, pieces)))

@@ -58,11 +58,11 @@ FOLDERS = {
 
 
 @pytest.mark.parametrize("url", FOLDERS)
-def test_a_set_has_a_folder_that_leads_nowhere_else(url: str) -> None:
+def test_a_set_has_a_folder_that_leads_nowhere_else(url):
     assert folder_of(url) in (FOLDERS[url], "set")
 
 
-def test_sets_of_one_name_have_folders_of_their_own() -> None:
+def test_sets_of_one_name_have_folders_of_their_own():
     urls = ["http://a.example/S/", "http://b.example/s/", "http://b.example/t/"]
     found = folders_of(urls)
     assert len({each.lower() for each in found.values()}) == 3
@@ -70,7 +70,7 @@ def test_sets_of_one_name_have_folders_of_their_own() -> None:
     assert found == folders_of(urls[::-1])
 
 
-async def test_all_sets_are_found_in_a_description_and_in_indexes(source: Source) -> None:
+async def test_all_sets_are_found_in_a_description_and_in_indexes(source):
     offer(source, "one", "two", "three")
     lists = [source.loc(f"{name}/capabilitylist.xml") for name in ("two", "three")]
     index = Document(
@@ -85,7 +85,7 @@ async def test_all_sets_are_found_in_a_description_and_in_indexes(source: Source
     assert found == [first, source.loc("none.xml"), *lists]
 
 
-async def test_an_index_that_names_itself_ends(source: Source) -> None:
+async def test_an_index_that_names_itself_ends(source):
     offer(source, "one")
     entries = [Entry(source.loc(each)) for each in ("index.xml", "one/capabilitylist.xml")]
     source.documents["/index.xml"] = render_document(
@@ -96,9 +96,7 @@ async def test_an_index_that_names_itself_ends(source: Source) -> None:
     assert found == [source.loc("one/capabilitylist.xml")]
 
 
-async def test_all_sets_are_copied_and_one_that_fails_stops_no_other(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_all_sets_are_copied_and_one_that_fails_stops_no_other(source, tmp_path):
     offer(source, "one", "two", "three")
     del source.documents["/two/resourcelist.xml"]
     copy = tmp_path / "copy"
@@ -119,9 +117,7 @@ async def test_all_sets_are_copied_and_one_that_fails_stops_no_other(
     assert (await rsnotify("mirror", "--status", str(copy))).status == 0
 
 
-async def test_several_addresses_are_copied_and_each_is_named(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_several_addresses_are_copied_and_each_is_named(source, tmp_path):
     offer(source, "one", "two")
     urls = [source.loc(f"{name}/capabilitylist.xml") for name in ("one", "two")]
     said = await rsnotify("mirror", *urls, str(tmp_path / "copy"), "--once", "--json")
@@ -130,7 +126,7 @@ async def test_several_addresses_are_copied_and_each_is_named(
     assert files(tmp_path / "copy" / "two") == {"two/r": b"two"}
 
 
-async def test_a_token_is_shown_to_the_first_address_only(source: Source, tmp_path: Path) -> None:
+async def test_a_token_is_shown_to_the_first_address_only(source, tmp_path):
     async with Source() as other:
         offer(source, "one")
         offer(other, "two")
@@ -147,7 +143,7 @@ async def test_a_token_is_shown_to_the_first_address_only(source: Source, tmp_pa
 
 
 @pytest.mark.parametrize("words", [("--stdout",), ()])
-async def test_several_sets_need_a_directory(words: tuple[str, ...], source: Source) -> None:
+async def test_several_sets_need_a_directory(words, source):
     said = await rsnotify("mirror", source.url, "--all-sets", "--once", *words)
     assert said.status == 2
     said = await rsnotify("mirror", source.url, source.url, "--once", *words)
@@ -211,9 +207,7 @@ FAILURES = [
 
 @pytest.mark.usefixtures("_soon")
 @pytest.mark.parametrize("failure", FAILURES, ids=[type(each).__name__ for each in FAILURES])
-async def test_a_set_that_fails_is_tried_again_after_a_wait(
-    source: Source, failure: Exception | int
-) -> None:
+async def test_a_set_that_fails_is_tried_again_after_a_wait(source, failure):
     offer(source, "one", "two")
     mirrors = Mirrors(two=failure)
     async with mirrors.kept(source.url + DESCRIPTION):
@@ -224,9 +218,7 @@ async def test_a_set_that_fails_is_tried_again_after_a_wait(
 
 
 @pytest.mark.usefixtures("_soon")
-async def test_a_set_that_is_new_is_found_and_one_that_is_gone_stays(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_set_that_is_new_is_found_and_one_that_is_gone_stays(source, caplog):
     offer(source, "one", "two")
     mirrors = Mirrors()
     async with mirrors.kept(source.url + DESCRIPTION):
@@ -250,7 +242,7 @@ async def test_a_set_that_is_new_is_found_and_one_that_is_gone_stays(
 
 
 @pytest.mark.usefixtures("_soon")
-async def test_an_address_that_offers_nothing_yet_is_asked_again(source: Source) -> None:
+async def test_an_address_that_offers_nothing_yet_is_asked_again(source):
     async with Source() as other:
         offer(source, "one")
         mirrors = Mirrors()
@@ -261,7 +253,7 @@ async def test_an_address_that_offers_nothing_yet_is_asked_again(source: Source)
         assert len(mirrors.begun["one"]) == 1
 
 
-async def test_the_only_address_that_offers_nothing_is_wrong(source: Source) -> None:
+async def test_the_only_address_that_offers_nothing_is_wrong(source):
     sets = SetMirrors(
         [source.url + DESCRIPTION],
         Path("copy"),

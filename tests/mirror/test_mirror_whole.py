@@ -8,7 +8,6 @@ import os
 import tarfile
 from binascii import crc32
 from math import ceil
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -57,8 +56,8 @@ def begin_again(source: Source) -> None:
 
 @pytest.mark.parametrize("left_out", [5, MANY // 2, MANY])
 async def test_a_list_that_leaves_out_too_much_deletes_nothing_until_that_is_meant(
-    many: Source, copy: Path, left_out: int
-) -> None:
+    many, copy, left_out
+):
     await once(many, copy)
     leave_out(many, left_out)
     for _ in range(2):  # it is said again, for nothing has become better
@@ -72,14 +71,14 @@ async def test_a_list_that_leaves_out_too_much_deletes_nothing_until_that_is_mea
     assert (await once(many, copy)).is_whole
 
 
-async def test_a_tenth_may_be_left_out(many: Source, copy: Path) -> None:
+async def test_a_tenth_may_be_left_out(many, copy):
     await once(many, copy)
     leave_out(many, MANY // 10)
     assert (await once(many, copy)).is_whole
     assert len(files(copy)) == MANY - MANY // 10
 
 
-async def test_deletions_that_are_announced_one_by_one_are_obeyed(many: Source, copy: Path) -> None:
+async def test_deletions_that_are_announced_one_by_one_are_obeyed(many, copy):
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
     await once(many, copy)
     for number in range(MANY):
@@ -88,9 +87,7 @@ async def test_deletions_that_are_announced_one_by_one_are_obeyed(many: Source, 
     assert files(copy) == {}
 
 
-async def test_what_changed_is_taken_though_deletions_are_held_back(
-    many: Source, copy: Path
-) -> None:
+async def test_what_changed_is_taken_though_deletions_are_held_back(many, copy):
     await once(many, copy)
     leave_out(many, MANY // 2)
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
@@ -102,7 +99,7 @@ async def test_what_changed_is_taken_though_deletions_are_held_back(
     assert len(files(copy)) == MANY + 1
 
 
-async def test_a_repair_holds_back_what_a_mirror_does(many: Source, copy: Path) -> None:
+async def test_a_repair_holds_back_what_a_mirror_does(many, copy):
     await once(many, copy)
     leave_out(many, MANY)
     url = many.url + CAPABILITIES
@@ -114,9 +111,7 @@ async def test_a_repair_holds_back_what_a_mirror_does(many: Source, copy: Path) 
     assert files(copy) == {}
 
 
-async def test_what_another_selection_leaves_out_is_no_deletion_by_the_source(
-    many: Source, copy: Path
-) -> None:
+async def test_what_another_selection_leaves_out_is_no_deletion_by_the_source(many, copy):
     from rsnotify_mirror.plan import Selection
 
     await once(many, copy)
@@ -131,13 +126,8 @@ async def test_what_another_selection_leaves_out_is_no_deletion_by_the_source(
     ("words", "status", "left"), [((), 1, MANY), (("--max-delete", "100"), 0, 0)]
 )
 async def test_the_command_ends_with_status_1_and_says_why(
-    many: Source,
-    copy: Path,
-    command: tuple[str, str],
-    words: tuple[str, ...],
-    status: int,
-    left: int,
-) -> None:
+    many, copy, command, words, status, left
+):
     await once(many, copy)
     leave_out(many, MANY)
     ran = await rsnotify(command[0], many.url + CAPABILITIES, str(copy), command[1], *words)
@@ -145,9 +135,7 @@ async def test_the_command_ends_with_status_1_and_says_why(
     assert ("40 of 40 resources" in ran.err) == bool(status)
 
 
-async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(
-    many: Source, copy: Path
-) -> None:
+async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(many, copy):
     await once(many, copy)
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
     whole = dict(many.resources)
@@ -186,9 +174,7 @@ async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(
         ({"body": rendered("changelist", [])[:-4], "content_type": "text/xml"}, "well-formed"),
     ],
 )
-async def test_a_broken_change_list_does_not_end_a_baseline(
-    many: Source, copy: Path, answer: dict[str, object], said: str
-) -> None:
+async def test_a_broken_change_list_does_not_end_a_baseline(many, copy, answer, said):
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
     many.answer("/changelist.xml", **answer)
     ran = await once(many, copy)
@@ -201,9 +187,7 @@ async def test_a_broken_change_list_does_not_end_a_baseline(
     assert files(copy)["1.txt"] == b"second"
 
 
-async def test_what_a_broken_list_of_an_index_told_is_found_by_the_next_baseline(
-    many: Source, copy: Path
-) -> None:
+async def test_what_a_broken_list_of_an_index_told_is_found_by_the_next_baseline(many, copy):
     """The lists after it are read; the copy counts as whole only when nothing is missing."""
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
     await once(many, copy)
@@ -225,9 +209,7 @@ async def test_what_a_broken_list_of_an_index_told_is_found_by_the_next_baseline
     assert files(copy)["1.txt"] == b"second"
 
 
-async def test_what_was_created_since_its_list_is_not_deleted_by_a_new_baseline(
-    many: Source, copy: Path
-) -> None:
+async def test_what_was_created_since_its_list_is_not_deleted_by_a_new_baseline(many, copy):
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
     for number in range(6):
         many.change(f"new{number}.txt", b"first")
@@ -238,9 +220,7 @@ async def test_what_was_created_since_its_list_is_not_deleted_by_a_new_baseline(
     assert (ran.is_whole, ran.named("deleted"), len(files(copy))) == (True, [], MANY + 6)
 
 
-async def test_what_no_list_tells_between_a_baseline_and_the_change_lists_is_named(
-    many: Source, copy: Path
-) -> None:
+async def test_what_no_list_tells_between_a_baseline_and_the_change_lists_is_named(many, copy):
     many.documents[CAPABILITIES] = many.capability_list("resourcelist", "changelist")
     many.documents["/changelist.xml"] = rendered(
         "changelist", [], **{"from": "2026-11-21T00:00:00Z"}
@@ -297,9 +277,7 @@ def dumped(source: Source, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("mode", ["w:xz", "w:gz"])
-async def test_a_tar_is_read_as_a_zip_is(
-    source: Source, copy: Path, mode: Literal["w:xz", "w:gz"]
-) -> None:
+async def test_a_tar_is_read_as_a_zip_is(source, copy, mode):
     names = [f"f/{number}" for number in range(300)]
     files_in = [member(f"./{name}", name.encode()) for name in names]
     long = "long/" + "n" * 200
@@ -326,8 +304,8 @@ def with_dictionary(packed: bytes, size_code: int) -> bytes:
 
 @pytest.mark.parametrize(("size_code", "said"), [(28, ""), (29, "Memory usage limit")])
 async def test_an_xz_may_ask_for_the_dictionary_of_its_best_level_and_no_more(
-    source: Source, copy: Path, size_code: int, said: str
-) -> None:
+    source, copy, size_code, said
+):
     """64 MiB and 96; up to 4 GiB can be said in it."""
     packed = tarred(manifest_of(source, "a"), member("a", b"a"))
     dumped(source, with_dictionary(packed, size_code))
@@ -349,9 +327,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_of_a_tar_nothing_is_taken_but_plain_files_by_their_names(
-    source: Source, copy: Path, name: str
-) -> None:
+async def test_of_a_tar_nothing_is_taken_but_plain_files_by_their_names(source, copy, name):
     dumped(source, tarred(manifest_of(source, "a"), HOSTILE[name]))
     ran = await once(source, copy)
     assert not ran.is_whole
@@ -392,9 +368,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_hostile_tar_is_refused(
-    source: Source, copy: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hostile_tar_is_refused(source, copy, name, monkeypatch):
     monkeypatch.setattr("rsnotify_client.dumps.MEMBERS", 1_000)
     made, said = REFUSED[name]
     body = made()
@@ -416,8 +390,8 @@ async def test_a_hostile_tar_is_refused(
 )
 @pytest.mark.parametrize("capability", ["resourcedump", "changedump"])
 async def test_a_package_that_cannot_be_read_is_named_and_the_copy_is_not_whole(
-    source: Source, copy: Path, capability: str, body: bytes | None, md: Md, said: str
-) -> None:
+    source, copy, capability, body, md, said
+):
     source.documents[CAPABILITIES] = source.capability_list(capability)
     entries = [Entry(source.loc("dump.zip"), md=md, links=(Link("other", "x"),))]
     times = {"at": str(source.at)} if capability == "resourcedump" else {"from": str(source.at)}

@@ -1,7 +1,5 @@
 """What a browser is shown changes no byte for anybody else, and tells nobody of a private set."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.protocol.test_front_page import get
@@ -17,9 +15,7 @@ DOCUMENTS = ["capabilitylist", "changelist", "changelist-index", "capabilitylist
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_a_document_is_a_page_for_a_browser_alone(
-    websub_hub: RunningHub, new_set: str, method: str, name: str
-) -> None:
+async def test_a_document_is_a_page_for_a_browser_alone(websub_hub, new_set, method, name):
     url = f"{websub_hub.url}/{new_set}/{name}.xml"
     page = await get(url, method, **BROWSER)
     assert page.status == 200
@@ -36,9 +32,7 @@ async def test_a_document_is_a_page_for_a_browser_alone(
 
 
 @pytest.mark.parametrize("kind", ["change", "framework"])
-async def test_a_channel_is_a_page_for_a_browser_alone(
-    websub_hub: RunningHub, new_set: str, kind: str
-) -> None:
+async def test_a_channel_is_a_page_for_a_browser_alone(websub_hub, new_set, kind):
     url = f"{websub_hub.url}/channels/{new_set}/{kind}_notification_channel"
     page = await get(url, **BROWSER)
     assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -48,23 +42,19 @@ async def test_a_channel_is_a_page_for_a_browser_alone(
         assert {"accept", "upgrade-insecure-requests"} <= {*answer.headers["vary"].split(", ")}
 
 
-async def test_several_channels_are_no_document_for_a_browser_either(
-    websub_hub: RunningHub, new_set: str
-) -> None:
+async def test_several_channels_are_no_document_for_a_browser_either(websub_hub, new_set):
     url = f"{websub_hub.url}/channels/change_notification_channel?set={new_set}"
     page = await get(url, **BROWSER)
     assert (page.status, b"several channels are read" in page.body) == (406, True)
 
 
 @pytest.mark.parametrize("form", ["xml", "json"])
-async def test_a_form_that_is_asked_for_is_had_by_a_browser_too(
-    websub_hub: RunningHub, new_set: str, form: str
-) -> None:
+async def test_a_form_that_is_asked_for_is_had_by_a_browser_too(websub_hub, new_set, form):
     answer = await get(f"{websub_hub.url}/{new_set}/changelist.xml?format={form}", **BROWSER)
     assert answer.headers["content-type"] == f"application/{form}"
 
 
-async def test_what_a_cache_has_of_the_xml_is_no_page(websub_hub: RunningHub, new_set: str) -> None:
+async def test_what_a_cache_has_of_the_xml_is_no_page(websub_hub, new_set):
     """A browser that has the XML, too, does not get `304` in place of the page."""
     url = f"{websub_hub.url}/{new_set}/changelist.xml"
     tag = (await get(url)).headers["etag"]
@@ -73,9 +63,7 @@ async def test_what_a_cache_has_of_the_xml_is_no_page(websub_hub: RunningHub, ne
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-async def test_a_private_set_is_to_a_browser_as_one_that_is_not_there(
-    websub_hub: RunningHub, new_set: str, name: str
-) -> None:
+async def test_a_private_set_is_to_a_browser_as_one_that_is_not_there(websub_hub, new_set, name):
     await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
     missing = "x" * len(new_set)
     private, none = [
@@ -90,16 +78,14 @@ async def test_a_private_set_is_to_a_browser_as_one_that_is_not_there(
     assert private.headers.keys() == none.headers.keys()
 
 
-async def test_robots_txt_is_text_for_browsers_too(websub_hub: RunningHub) -> None:
+async def test_robots_txt_is_text_for_browsers_too(websub_hub):
     answer = await get(f"{websub_hub.url}/robots.txt", **BROWSER)
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.body
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/a/b/c", "/<script>alert(1)</script>"])
-async def test_a_missing_address_is_a_page_for_a_browser_and_a_problem_for_others(
-    websub_hub: RunningHub, path: str
-) -> None:
+async def test_a_missing_address_is_a_page_for_a_browser_and_a_problem_for_others(websub_hub, path):
     page = await get(f"{websub_hub.url}{path}", **BROWSER)
     assert page.status == 404
     assert b"there is nothing at" in page.body
@@ -109,7 +95,7 @@ async def test_a_missing_address_is_a_page_for_a_browser_and_a_problem_for_other
     assert other.headers["content-type"] == "application/problem+json"
 
 
-async def test_turned_off_documents_are_documents_for_everybody(tmp_path: Path) -> None:
+async def test_turned_off_documents_are_documents_for_everybody(tmp_path):
     async with RunningHub(tmp_path / "data", page="off") as hub:
         for path in ("/dataset1/changelist.xml", "/nowhere"):
             answer = await get(f"{hub.url}{path}", **BROWSER)
@@ -118,9 +104,7 @@ async def test_turned_off_documents_are_documents_for_everybody(tmp_path: Path) 
         assert (await get(f"{hub.url}/static/client/rsnotify.js")).status == 404
 
 
-async def test_the_javascript_client_is_served_and_nothing_beside_it(
-    websub_hub: RunningHub,
-) -> None:
+async def test_the_javascript_client_is_served_and_nothing_beside_it(websub_hub):
     base = f"{websub_hub.url}/static/client"
     for name in ("rsnotify.js", "lib/publish.js"):
         assert (await get(f"{base}/{name}")).headers["access-control-allow-origin"] == "*"

@@ -48,43 +48,41 @@ async def lives(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", bytes(125), b"\xff\xfe"])
-async def test_a_ping_is_answered_with_its_data(raw: Raw, data: bytes) -> None:
+async def test_a_ping_is_answered_with_its_data(raw, data):
     await raw.send(frame(PING, data))
     assert await reply(raw) == Frame(PONG, data)
 
 
-async def test_pings_in_one_packet_are_all_answered(raw: Raw) -> None:
+async def test_pings_in_one_packet_are_all_answered(raw):
     await raw.send(b"".join(frame(PING, b"%d" % number) for number in range(10)))
     assert [(await reply(raw)).data for _ in range(10)] == [b"%d" % n for n in range(10)]
 
 
-async def test_a_frame_may_come_byte_by_byte(raw: Raw) -> None:
+async def test_a_frame_may_come_byte_by_byte(raw):
     for byte in frame(PING, b"slow"):
         await raw.send(bytes([byte]))
     assert await reply(raw) == Frame(PONG, b"slow")
 
 
-async def test_an_unasked_pong_is_ignored(raw: Raw) -> None:
+async def test_an_unasked_pong_is_ignored(raw):
     await raw.send(frame(PONG, b"nobody asked"))
     await lives(raw)
 
 
 @pytest.mark.parametrize("opcode", [TEXT, BINARY])
 @pytest.mark.parametrize("length", [0, 1, 125, 126, 4096])
-async def test_what_a_reader_says_is_ignored_up_to_4_kib(
-    raw: Raw, opcode: int, length: int
-) -> None:
+async def test_what_a_reader_says_is_ignored_up_to_4_kib(raw, opcode, length):
     await raw.send(frame(opcode, b"x" * length))
     await lives(raw)
 
 
-async def test_a_fragmented_message_is_ignored_too(raw: Raw) -> None:
+async def test_a_fragmented_message_is_ignored_too(raw):
     await raw.send(frame(TEXT, b"a", fin=False) + frame(CONTINUATION, b"b", fin=False))
     await raw.send(frame(CONTINUATION, b"c"))
     await lives(raw)
 
 
-async def test_control_frames_may_come_between_fragments(raw: Raw) -> None:
+async def test_control_frames_may_come_between_fragments(raw):
     await raw.send(frame(TEXT, b"a", fin=False) + frame(PING, b"1") + frame(PONG))
     assert await reply(raw) == Frame(PONG, b"1")
     await raw.send(frame(CONTINUATION, b"b", fin=False) + frame(PING, b"2"))
@@ -93,12 +91,12 @@ async def test_control_frames_may_come_between_fragments(raw: Raw) -> None:
     await lives(raw)
 
 
-async def test_a_character_may_be_cut_by_fragments(raw: Raw) -> None:
+async def test_a_character_may_be_cut_by_fragments(raw):
     await raw.send(frame(TEXT, EURO[:1], fin=False) + frame(CONTINUATION, EURO[1:]))
     await lives(raw)
 
 
-async def test_binary_data_need_not_be_utf_8(raw: Raw) -> None:
+async def test_binary_data_need_not_be_utf_8(raw):
     await raw.send(frame(BINARY, b"\xff", fin=False) + frame(CONTINUATION, b"\xfe"))
     await lives(raw)
 
@@ -156,9 +154,7 @@ CLOSED_WITH = {1002: BREACHES, 1007: NOT_UTF_8, 1009: ABOVE_4_KIB}
 @pytest.mark.parametrize(
     ("code", "name"), [(code, name) for code, faults in CLOSED_WITH.items() for name in faults]
 )
-async def test_what_a_reader_may_not_send_is_closed_with_its_code(
-    raw: Raw, code: int, name: str
-) -> None:
+async def test_what_a_reader_may_not_send_is_closed_with_its_code(raw, code, name):
     await raw.send(CLOSED_WITH[code][name])
     assert (await raw.closed_with())[0] == code
 
@@ -169,33 +165,33 @@ async def test_what_a_reader_may_not_send_is_closed_with_its_code(
 @pytest.mark.parametrize(
     "code", [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999]
 )
-async def test_a_close_is_answered_with_its_code(raw: Raw, code: int) -> None:
+async def test_a_close_is_answered_with_its_code(raw, code):
     await raw.send(close(code, b"bye"))
     assert await raw.closed_with() == (code, "bye")
 
 
-async def test_a_close_without_a_code_is_answered_without_one(raw: Raw) -> None:
+async def test_a_close_without_a_code_is_answered_without_one(raw):
     await raw.send(close())
     assert await raw.closed_with() == (None, "")
 
 
-async def test_a_close_within_a_fragmented_message_is_a_close(raw: Raw) -> None:
+async def test_a_close_within_a_fragmented_message_is_a_close(raw):
     await raw.send(frame(TEXT, b"a", fin=False) + close(1000))
     assert (await raw.closed_with())[0] == 1000
 
 
-async def test_nothing_after_a_close_counts(raw: Raw) -> None:
+async def test_nothing_after_a_close_counts(raw):
     await raw.send(close(1000) + frame(PING, b"late") + b"\xff" * 100)
     assert (await raw.closed_with())[0] == 1000
 
 
-async def test_a_half_close_ends_the_connection(raw: Raw) -> None:
+async def test_a_half_close_ends_the_connection(raw):
     await lives(raw)
     raw.writer.write_eof()
     assert await raw.body() == b""
 
 
-async def test_what_the_hub_sends_is_one_whole_unmasked_text(hub: RunningHub, raw: Raw) -> None:
+async def test_what_the_hub_sends_is_one_whole_unmasked_text(hub, raw):
     await hub.publish("http://example.com/res1")
     found = await reply(raw)
     assert (found.opcode, found.is_compressed) == (TEXT, False)
@@ -218,9 +214,7 @@ OFFERS = {
 
 
 @pytest.mark.parametrize(("offer", "is_taken"), OFFERS.items())
-async def test_every_offer_is_taken_that_lets_all_readers_share_a_frame(
-    hub: RunningHub, offer: str, is_taken: bool
-) -> None:
+async def test_every_offer_is_taken_that_lets_all_readers_share_a_frame(hub, offer, is_taken):
     async with raw_channel(hub.channel(), {"Sec-WebSocket-Extensions": offer}) as raw:
         answer = raw.headers.get("sec-websocket-extensions", "")
         assert ("server_no_context_takeover" in answer) == is_taken
@@ -228,7 +222,7 @@ async def test_every_offer_is_taken_that_lets_all_readers_share_a_frame(
         assert (await reply(raw)).is_compressed == is_taken
 
 
-async def test_a_compressed_message_of_a_reader_is_ignored_too(hub: RunningHub) -> None:
+async def test_a_compressed_message_of_a_reader_is_ignored_too(hub):
     offer = {"Sec-WebSocket-Extensions": "permessage-deflate; server_no_context_takeover"}
     async with raw_channel(hub.channel(), offer) as raw:
         await raw.send(

@@ -2,7 +2,6 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,7 +9,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from rsnotify.journal import keys
-from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.notification import Received, read_notification
@@ -53,28 +51,28 @@ async def close_of(url: str, **options: object) -> tuple[int, str]:
 # --- where a reader begins -----------------------------------------------------------------------
 
 
-async def test_an_unknown_set_is_refused(hub: RunningHub) -> None:
+async def test_an_unknown_set_is_refused(hub):
     status, body = await refusal(hub.channel("nosuchset"))
     assert status == 404
     assert "nosuchset" in body
 
 
-async def test_an_unknown_kind_of_channel_is_refused(hub: RunningHub) -> None:
+async def test_an_unknown_kind_of_channel_is_refused(hub):
     assert (await refusal(hub.channel(kind="weather")))[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/", "/hub", "/channels/dataset1/change/"])
-async def test_a_handshake_where_no_channel_is_is_refused(hub: RunningHub, path: str) -> None:
+async def test_a_handshake_where_no_channel_is_is_refused(hub, path):
     status, body = await refusal(f"ws://127.0.0.1:{hub.port}{path}")
     assert (status, f"there is nothing at {path}" in body) == (404, True)
 
 
-async def test_a_handshake_without_a_key_is_a_bad_request(hub: RunningHub) -> None:
+async def test_a_handshake_without_a_key_is_a_bad_request(hub):
     async with raw_channel(hub.channel(), {"Sec-WebSocket-Key": "short"}) as raw:
         assert raw.status == 400
 
 
-async def test_another_version_of_the_protocol_is_a_bad_request(hub: RunningHub) -> None:
+async def test_another_version_of_the_protocol_is_a_bad_request(hub):
     async with raw_channel(hub.channel(), {"Sec-WebSocket-Version": "12"}) as raw:
         assert raw.status == 400
 
@@ -83,17 +81,17 @@ async def test_another_version_of_the_protocol_is_a_bad_request(hub: RunningHub)
     "after",
     ["yesterday", "2026-11", "2026-11-20T10:00:00", "", "9" * 400, "2026-99-99T00:00:00Z"],
 )
-async def test_a_malformed_position_is_closed_with_4400(hub: RunningHub, after: str) -> None:
+async def test_a_malformed_position_is_closed_with_4400(hub, after):
     assert (await close_of(f"{hub.channel()}?from={after}"))[0] == 4400
 
 
-async def test_a_position_in_the_future_is_closed_with_4400(hub: RunningHub) -> None:
+async def test_a_position_in_the_future_is_closed_with_4400(hub):
     code, reason = await close_of(f"{hub.channel()}?from={in_seconds(60)}")
     assert code == 4400
     assert "future" in reason
 
 
-async def test_a_position_before_the_set_s_first_moment_means_that_moment(hub: RunningHub) -> None:
+async def test_a_position_before_the_set_s_first_moment_means_that_moment(hub):
     first = await hub.publish("http://example.com/res1")
     for query in ("from=1999-12-31", "since=1999-12-31T23:00:00+01:00"):
         async with connect(f"{hub.channel()}?{query}") as channel:
@@ -101,9 +99,7 @@ async def test_a_position_before_the_set_s_first_moment_means_that_moment(hub: R
             assert str((await received(channel)).until) == first["until"]
 
 
-async def test_an_unknown_parameter_is_closed_with_4400_and_the_known_ones(
-    hub: RunningHub,
-) -> None:
+async def test_an_unknown_parameter_is_closed_with_4400_and_the_known_ones(hub):
     code, reason = await close_of(f"{hub.channel()}?form=2026-11-20")
     assert (code, reason) == (
         4400,
@@ -115,14 +111,14 @@ async def test_an_unknown_parameter_is_closed_with_4400_and_the_known_ones(
         assert (status, problem["detail"]) == (400, reason)
 
 
-async def test_a_position_between_the_head_and_now_means_the_head(hub: RunningHub) -> None:
+async def test_a_position_between_the_head_and_now_means_the_head(hub):
     first = await hub.publish("http://example.com/res1")
     async with connect(f"{hub.channel()}?from={in_seconds(0)}") as channel:
         await hub.publish("http://example.com/res2", datetime=first["until"])
         assert str((await received(channel)).from_) == first["until"]
 
 
-async def test_a_reader_is_told_where_it_begins_and_comes_back_there(hub: RunningHub) -> None:
+async def test_a_reader_is_told_where_it_begins_and_comes_back_there(hub):
     """By a position, not a time: a change that comes may have a datetime before the handshake's."""
     async with connect(hub.channel()) as channel:
         begins = channel.response.headers["Rsnotify-From"]
@@ -138,8 +134,8 @@ async def test_a_reader_is_told_where_it_begins_and_comes_back_there(hub: Runnin
 
 
 async def test_a_position_before_the_journal_is_closed_with_4410_and_told_where_to_look(
-    tmp_path: Path, redis_url: str, client: Client
-) -> None:
+    tmp_path, redis_url, client
+):
     async with RunningHub(tmp_path / "data", "--redis", redis_url) as own_hub:
         until = await own_hub.publish("http://example.com/res1")
         await own_hub.stop()
@@ -158,7 +154,7 @@ async def test_a_position_before_the_journal_is_closed_with_4410_and_told_where_
         assert f"{own_hub.url}/dataset1/changelist-index.xml" in problem["detail"]
 
 
-async def test_a_position_within_a_notification_gives_the_rest_of_it(hub: RunningHub) -> None:
+async def test_a_position_within_a_notification_gives_the_rest_of_it(hub):
     async with connect(hub.channel()) as witness:
         await hub.publish(*(f"http://example.com/res{number}" for number in range(5)))
         whole = await received(witness)
@@ -169,7 +165,7 @@ async def test_a_position_within_a_notification_gives_the_rest_of_it(hub: Runnin
     assert (str(rest.from_), rest.until) == (middle, whole.until)
 
 
-async def test_libraries_get_compression_as_they_ask_for_it_by_themselves(hub: RunningHub) -> None:
+async def test_libraries_get_compression_as_they_ask_for_it_by_themselves(hub):
     """None of them offers to do without context takeover; the hub chooses that unasked."""
     async with (
         connect(hub.channel(), compression=None) as plain,
@@ -186,7 +182,7 @@ async def test_libraries_get_compression_as_they_ask_for_it_by_themselves(hub: R
             assert (await another.receive()).data == told
 
 
-async def test_compression_of_channels_can_be_turned_off(tmp_path: Path) -> None:
+async def test_compression_of_channels_can_be_turned_off(tmp_path):
     async with (
         RunningHub(tmp_path / "data", channel_compression="off") as hub,
         connect(hub.channel()) as channel,
@@ -215,13 +211,13 @@ async def token_for(hub: RunningHub, *rights: str, set_name: str = "secrets") ->
     return token["token"]
 
 
-async def test_a_private_channel_needs_a_token(private: RunningHub) -> None:
+async def test_a_private_channel_needs_a_token(private):
     assert (await refusal(private.channel("secrets")))[0] == 404
     wrong = {"Authorization": "Bearer rsn_wrong"}
     assert (await refusal(private.channel("secrets"), additional_headers=wrong))[0] == 401
 
 
-async def test_a_reader_ends_with_its_token_and_the_others_stay(private: RunningHub) -> None:
+async def test_a_reader_ends_with_its_token_and_the_others_stay(private):
     readers = [{"Authorization": f"Bearer {await token_for(private, 'read')}"} for _ in range(2)]
     (first, _) = (await private.ask("GET", "/api/tokens"))[1]
     url = private.channel("secrets")
@@ -240,7 +236,7 @@ async def test_a_reader_ends_with_its_token_and_the_others_stay(private: Running
         assert [each.loc for each in (await received(stays)).changes] == ["http://example.com/a"]
 
 
-async def test_an_event_stream_ends_with_its_token(private: RunningHub) -> None:
+async def test_an_event_stream_ends_with_its_token(private):
     token = await token_for(private, "read")
     (made,) = (await private.ask("GET", "/api/tokens"))[1]
     headers = {"Authorization": f"Bearer {token}", "Accept": "text/event-stream"}
@@ -251,9 +247,7 @@ async def test_an_event_stream_ends_with_its_token(private: RunningHub) -> None:
             pass
 
 
-async def test_a_reader_s_token_opens_it_by_header_or_by_query_and_is_never_logged(
-    own_hub: RunningHub,
-) -> None:
+async def test_a_reader_s_token_opens_it_by_header_or_by_query_and_is_never_logged(own_hub):
     await own_hub.ask("PUT", "/api/sets/secrets", json={"private": True})
     secret = await token_for(own_hub, "read")
     bearer = {"Authorization": f"Bearer {secret}"}
@@ -269,9 +263,7 @@ async def test_a_reader_s_token_opens_it_by_header_or_by_query_and_is_never_logg
     assert secret not in own_hub.log.read_text()
 
 
-async def test_browsers_may_read_public_sets_from_any_page_and_private_ones_from_none(
-    private: RunningHub,
-) -> None:
+async def test_browsers_may_read_public_sets_from_any_page_and_private_ones_from_none(private):
     async with connect(private.channel(), origin="https://anywhere.example"):
         pass
     status, _ = await refusal(
@@ -280,7 +272,7 @@ async def test_browsers_may_read_public_sets_from_any_page_and_private_ones_from
     assert status == 403
 
 
-async def test_allowed_origins_hold_for_every_set(tmp_path: Path) -> None:
+async def test_allowed_origins_hold_for_every_set(tmp_path):
     origins = "https://a.example, https://b.example/"
     async with RunningHub(tmp_path / "data", allowed_origins=origins) as hub:
         await hub.ask("PUT", "/api/sets/secrets", json={"private": True})
@@ -296,7 +288,7 @@ async def test_allowed_origins_hold_for_every_set(tmp_path: Path) -> None:
 # --- how a channel ends --------------------------------------------------------------------------
 
 
-async def test_the_readers_of_a_removed_set_are_closed_with_4404(hub: RunningHub) -> None:
+async def test_the_readers_of_a_removed_set_are_closed_with_4404(hub):
     async with connect(hub.channel()) as channel:
         await hub.ask("DELETE", "/api/sets/dataset1")
         with pytest.raises(ConnectionClosed) as closed:
@@ -304,7 +296,7 @@ async def test_the_readers_of_a_removed_set_are_closed_with_4404(hub: RunningHub
     assert closed.value.rcvd.code == 4404
 
 
-async def test_a_set_made_anew_has_a_channel_of_its_own(hub: RunningHub) -> None:
+async def test_a_set_made_anew_has_a_channel_of_its_own(hub):
     async with connect(hub.channel()) as old:
         await hub.ask("DELETE", "/api/sets/dataset1")
         await hub.ask("PUT", "/api/sets/dataset1")
@@ -315,9 +307,7 @@ async def test_a_set_made_anew_has_a_channel_of_its_own(hub: RunningHub) -> None
             await received(old)
 
 
-async def test_sigterm_sends_readers_away_with_1001_and_finishes_what_was_asked(
-    tmp_path: Path,
-) -> None:
+async def test_sigterm_sends_readers_away_with_1001_and_finishes_what_was_asked(tmp_path):
     async with RunningHub(tmp_path / "data", drain_seconds="1") as own_hub:
         readers = [await connect(own_hub.channel()) for _ in range(50)]
         posting = asyncio.create_task(own_hub.publish("http://example.com/res1"))
@@ -330,9 +320,7 @@ async def test_sigterm_sends_readers_away_with_1001_and_finishes_what_was_asked(
     assert status == 0
 
 
-async def test_a_reader_that_does_not_answer_the_close_does_not_hold_the_hub(
-    tmp_path: Path,
-) -> None:
+async def test_a_reader_that_does_not_answer_the_close_does_not_hold_the_hub(tmp_path):
     async with (
         RunningHub(tmp_path / "data", drain_seconds="0") as own_hub,
         raw_channel(own_hub.channel()) as raw,
@@ -345,7 +333,7 @@ async def test_a_reader_that_does_not_answer_the_close_does_not_hold_the_hub(
 # --- the framework channel -----------------------------------------------------------------------
 
 
-async def test_framework_changes_travel_on_their_own_channel(hub: RunningHub) -> None:
+async def test_framework_changes_travel_on_their_own_channel(hub):
     index = "http://example.com/changelist-index.xml"
     change = {"loc": "http://example.com/changelist2.xml", "change": "created"}
     change |= {"capability": "changelist", "index": index}
@@ -372,7 +360,7 @@ DESCRIPTION = {
 }
 
 
-async def test_a_change_of_the_source_description_goes_to_every_set(hub: RunningHub) -> None:
+async def test_a_change_of_the_source_description_goes_to_every_set(hub):
     await hub.ask("PUT", "/api/sets/dataset2")
     other = DESCRIPTION | {"capability": "capabilitylist", "loc": "http://example.com/caps.xml"}
     async with (
@@ -394,7 +382,7 @@ async def told(channel: ClientConnection, number: int) -> list[str | None]:
     return [each.capability for each in changes]
 
 
-async def test_it_is_told_once_however_often_it_is_posted_with_one_key(hub: RunningHub) -> None:
+async def test_it_is_told_once_however_often_it_is_posted_with_one_key(hub):
     await hub.ask("PUT", "/api/sets/dataset2")
     last = DESCRIPTION | {"capability": "capabilitylist"}
     async with connect(hub.channel("dataset2", "framework")) as another:
@@ -406,7 +394,7 @@ async def test_it_is_told_once_however_often_it_is_posted_with_one_key(hub: Runn
         assert await told(another, 3) == ["description", "description", "capabilitylist"]
 
 
-async def test_who_may_not_publish_to_every_set_may_not_tell_every_set(hub: RunningHub) -> None:
+async def test_who_may_not_publish_to_every_set_may_not_tell_every_set(hub):
     secret = await token_for(hub, "publish", set_name="dataset1")
     bearer = {"Authorization": f"Bearer {secret}"}
     address = "/api/sets/dataset1/framework"
@@ -431,9 +419,7 @@ async def old_positions(own_hub: RunningHub) -> tuple[str, str, str]:
     return begun, read, new
 
 
-async def test_a_cursor_of_a_set_that_was_removed_is_refused(
-    own_hub: RunningHub, old_positions: tuple[str, str, str]
-) -> None:
+async def test_a_cursor_of_a_set_that_was_removed_is_refused(own_hub, old_positions):
     _, read, new = old_positions
     code, reason = await close_of(f"{own_hub.channel()}?from={read}")
     assert (code, new in reason) == (4410, True)
@@ -450,8 +436,8 @@ async def test_a_cursor_of_a_set_that_was_removed_is_refused(
 
 
 async def test_a_cursor_at_the_ends_of_a_set_that_was_removed_means_the_new_one(
-    own_hub: RunningHub, old_positions: tuple[str, str, str]
-) -> None:
+    own_hub, old_positions
+):
     begun, _, new = old_positions
     for cursor in (begun, "2020-01-01", new):
         async with connect(f"{own_hub.channel()}?from={cursor}") as channel:

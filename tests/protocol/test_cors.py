@@ -58,24 +58,24 @@ def preflight(url: str, origin: str = PAGE) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", PUBLIC)
-async def test_every_page_may_read_what_is_public(websub_hub, new_set, path) -> None:
+async def test_every_page_may_read_what_is_public(websub_hub, new_set, path):
     status, headers = await ask(websub_hub.url + path.replace("SET", new_set), origin=PAGE)
     assert (status, headers[ALLOW]) == (200, "*")
     assert {"ETag", "Link", "Retry-After", "Rsnotify-From"} <= {*headers[EXPOSE].split(", ")}
 
 
-async def test_a_page_that_follows_a_site_is_led_on(websub_hub) -> None:
+async def test_a_page_that_follows_a_site_is_led_on(websub_hub):
     status, headers = await ask(websub_hub.url + "/", origin=PAGE)
     assert (status, headers[ALLOW]) == (302, "*")
 
 
 @pytest.mark.parametrize("path", ERRORS)
-async def test_a_page_may_read_why_it_was_refused(websub_hub, new_set, path) -> None:
+async def test_a_page_may_read_why_it_was_refused(websub_hub, new_set, path):
     status, headers = await ask(websub_hub.url + path.replace("SET", new_set), origin=PAGE)
     assert (status, headers[ALLOW]) == (ERRORS[path], "*")
 
 
-async def test_a_condition_that_holds_may_be_read_too(websub_hub, new_set) -> None:
+async def test_a_condition_that_holds_may_be_read_too(websub_hub, new_set):
     url = f"{websub_hub.url}/{new_set}/changelist.xml"
     _, first = await ask(url)
     status, headers = await ask(url, origin=PAGE, if_none_match=first["etag"])
@@ -83,7 +83,7 @@ async def test_a_condition_that_holds_may_be_read_too(websub_hub, new_set) -> No
 
 
 @pytest.mark.parametrize("path", PUBLIC)
-async def test_a_preflight_is_answered(websub_hub, new_set, path) -> None:
+async def test_a_preflight_is_answered(websub_hub, new_set, path):
     status, headers = await ask(**preflight(websub_hub.url + path.replace("SET", new_set)))
     assert (status, headers[ALLOW]) == (204, "*")
     assert "If-None-Match" in headers["access-control-allow-headers"]
@@ -91,7 +91,7 @@ async def test_a_preflight_is_answered(websub_hub, new_set, path) -> None:
     assert "GET" in headers["access-control-allow-methods"]
 
 
-async def test_nothing_but_reading_is_opened(websub_hub, new_set) -> None:
+async def test_nothing_but_reading_is_opened(websub_hub, new_set):
     for path in (f"/api/sets/{new_set}/changes", "/hub", "/api/sets"):
         status, headers = await ask(**preflight(websub_hub.url + path))
         assert (status, ALLOW in headers) == (405, False)
@@ -100,7 +100,7 @@ async def test_nothing_but_reading_is_opened(websub_hub, new_set) -> None:
     assert (status, headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_no_page_reads_a_private_set(websub_hub, new_set) -> None:
+async def test_no_page_reads_a_private_set(websub_hub, new_set):
     await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
     for url in (f"{websub_hub.url}/{new_set}/changelist.xml", topic(websub_hub, new_set)):
         status, headers = await ask(url, origin=PAGE, authorization=f"Bearer {TOKEN}")
@@ -110,7 +110,7 @@ async def test_no_page_reads_a_private_set(websub_hub, new_set) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/a/b/c/d", "/dataset1", "/static/none", "/hub"])
-async def test_a_page_may_read_that_there_is_nothing(websub_hub, path) -> None:
+async def test_a_page_may_read_that_there_is_nothing(websub_hub, path):
     status, headers = await ask(websub_hub.url + path, origin=PAGE)
     assert (status, headers[ALLOW]) == (405 if path == "/hub" else 404, "*")
     if path != "/hub":
@@ -119,7 +119,7 @@ async def test_a_page_may_read_that_there_is_nothing(websub_hub, path) -> None:
 
 
 @pytest.mark.parametrize("name", ["secret", "dataset1"])
-async def test_a_named_origin_reads_and_no_other(choosy: RunningHub, name: str) -> None:
+async def test_a_named_origin_reads_and_no_other(choosy, name):
     url = f"{choosy.url}/{name}/changelist.xml"
     token = {"authorization": f"Bearer {TOKEN}"}
     status, headers = await ask(url, origin=PAGE, **token)
@@ -131,7 +131,7 @@ async def test_a_named_origin_reads_and_no_other(choosy: RunningHub, name: str) 
     assert ALLOW not in (await ask(**preflight(url, OTHER)))[1]
 
 
-async def test_an_event_stream_says_it_once(websub_hub, new_set) -> None:
+async def test_an_event_stream_says_it_once(websub_hub, new_set):
     async with (
         aiohttp.ClientSession(headers={"accept": "text/event-stream", "origin": PAGE}) as session,
         session.get(topic(websub_hub, new_set)) as answer,

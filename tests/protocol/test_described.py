@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.amount import amount
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, clean_environment
 
 OPTIONS = (
     *("--max-examples", "1", "--generation-deterministic", "--no-color"),
@@ -34,7 +34,7 @@ PHASES = {
     "phase",
     [*list(PHASES)[:-1], pytest.param("whatever is not", marks=pytest.mark.much)],
 )
-async def test_every_answer_is_as_described(hub: RunningHub, tmp_path: Path, phase: str) -> None:
+async def test_every_answer_is_as_described(hub, tmp_path, phase):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{hub.url}/api/openapi.json"),
         *("--header", f"Authorization: Bearer {TOKEN}", *OPTIONS, *PHASES[phase]),
@@ -49,13 +49,13 @@ async def test_every_answer_is_as_described(hub: RunningHub, tmp_path: Path, pha
     assert " generated, " in told
 
 
-async def test_the_page_for_people_is_served_with_its_policy(hub: RunningHub) -> None:
+async def test_the_page_for_people_is_served_with_its_policy(hub):
     status, page = await hub.ask("GET", "/api")
     assert (status, b"<h1>rsnotify" in page) == (200, True)
 
 
 @pytest.mark.parametrize("key", ["", "two words", "k" * 256])
-async def test_a_load_with_a_key_that_is_none_is_refused(hub: RunningHub, key: str) -> None:
+async def test_a_load_with_a_key_that_is_none_is_refused(hub, key):
     path, headers = "/api/sets/dataset1/resources", {"Idempotency-Key": key}
     status, told = await hub.ask("PUT", path, json=[], headers=headers)
     assert (status, told["detail"][:21]) == (400, "an Idempotency-Key is")

@@ -4,7 +4,6 @@ Those who ask and leave are not read."""
 import socket
 import struct
 import sys
-from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
 import aiohttp
@@ -29,7 +28,7 @@ async def numbers(hub: RunningHub) -> dict[tuple[str, str], float]:
     }
 
 
-async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(hub: RunningHub) -> None:
+async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(hub):
     async with raw_channel(hub.channel()) as honest, raw_channel(hub.channel()) as channel:
         await channel.send(FLOOD)
         assert await channel.closed_with() == (1008, "readers may not send so much")
@@ -48,9 +47,7 @@ async def test_a_reader_that_sends_too_much_is_closed_logged_and_counted(hub: Ru
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
-async def test_nothing_is_read_of_hundreds_who_ask_and_leave_while_the_hub_is_busy(
-    tmp_path: Path,
-) -> None:
+async def test_nothing_is_read_of_hundreds_who_ask_and_leave_while_the_hub_is_busy(tmp_path):
     asked = b"GET /dataset1/changelist.xml HTTP/1.1\r\nHost: h\r\n\r\n"
     async with RunningHub(tmp_path / "data") as hub:
         before = (await numbers(hub))["rsnotify_received_bytes_total", "http"]

@@ -150,13 +150,13 @@ async def follows(foreign: Foreign, hub, set_name: str) -> None:
     assert await foreign.hears() == ["unsubscribe", url]
 
 
-async def test_flask_websub_follows_a_channel(websub_hub, new_set, flask_websub, tmp_path) -> None:
+async def test_flask_websub_follows_a_channel(websub_hub, new_set, flask_websub, tmp_path):
     command = (sys.executable, "-c", FLASK_RECEIVER, topic(websub_hub, new_set), str(tmp_path))
     async with running(*command, PYTHONPATH=str(flask_websub)) as foreign:
         await follows(foreign, websub_hub, new_set)
 
 
-async def test_pubsubhubbub_of_npm_follows_a_channel(websub_hub, new_set, pubsubhubbub) -> None:
+async def test_pubsubhubbub_of_npm_follows_a_channel(websub_hub, new_set, pubsubhubbub):
     """Without a secret: it sends the hub another one than it later checks with."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -46,9 +46,7 @@ async def publish(hub: RunningHub) -> str:
 
 
 @pytest.mark.skipif(malloc_trim() is None, reason="only glibc gives memory back")
-async def test_pages_and_validated_documents_leave_little_memory_behind(
-    hub_and_last: tuple[RunningHub, str],
-) -> None:
+async def test_pages_and_validated_documents_leave_little_memory_behind(hub_and_last):
     hub, last = hub_and_last
     before = resident(hub)
     odd = ODD % (b'<a b=""/>' * 100_000)
@@ -79,9 +77,7 @@ async def test_pages_and_validated_documents_leave_little_memory_behind(
     await until(is_given_back, 30)
 
 
-async def test_of_a_page_that_nobody_reads_a_piece_is_held(
-    hub_and_last: tuple[RunningHub, str],
-) -> None:
+async def test_of_a_page_that_nobody_reads_a_piece_is_held(hub_and_last):
     """The kernel's buffers are not counted."""
     loop = asyncio.get_running_loop()
     hub, last = hub_and_last

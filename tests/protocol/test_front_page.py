@@ -36,7 +36,7 @@ async def get(url: str, method: str = "GET", **headers: str) -> Answer:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_a_browser_gets_the_page_with_its_policy(websub_hub: RunningHub, method: str) -> None:
+async def test_a_browser_gets_the_page_with_its_policy(websub_hub, method):
     answer = await get(f"{websub_hub.url}/", method, **HTML)
     assert answer.status == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -45,7 +45,7 @@ async def test_a_browser_gets_the_page_with_its_policy(websub_hub: RunningHub, m
     assert (b"</html>" in answer.body) == (method == "GET")
 
 
-async def test_the_page_names_no_capability_list_as_it_is_of_no_set(websub_hub: RunningHub) -> None:
+async def test_the_page_names_no_capability_list_as_it_is_of_no_set(websub_hub):
     """Core 6.3.3: the link names the list of the page's set, and never the Source Description."""
     answer = await get(f"{websub_hub.url}/", **HTML)
     assert answer.status == 200
@@ -54,22 +54,20 @@ async def test_the_page_names_no_capability_list_as_it_is_of_no_set(websub_hub: 
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/xml", "text/xml, */*;q=0.1"])
-async def test_a_machine_is_sent_to_the_source_description(
-    websub_hub: RunningHub, accept: str
-) -> None:
+async def test_a_machine_is_sent_to_the_source_description(websub_hub, accept):
     answer = await get(f"{websub_hub.url}/", Accept=accept)
     assert (answer.status, answer.headers["location"]) == (302, "/.well-known/resourcesync")
     assert answer.headers["vary"] == "accept"
 
 
-async def test_who_says_nothing_is_a_machine(websub_hub: RunningHub) -> None:
+async def test_who_says_nothing_is_a_machine(websub_hub):
     assert (await get(f"{websub_hub.url}/")).status == 302
 
 
 BYTES = 60_000  # of the whole page on its way, the JavaScript client aside
 
 
-async def test_the_whole_page_is_light_on_its_way(websub_hub: RunningHub) -> None:
+async def test_the_whole_page_is_light_on_its_way(websub_hub):
     """All views and documents; compressed, as every browser asks for it."""
     addresses = [f"static/{each.name}" for each in STATIC.iterdir() if each.suffix != ".html"]
     sizes = []
@@ -80,7 +78,7 @@ async def test_the_whole_page_is_light_on_its_way(websub_hub: RunningHub) -> Non
     assert sum(sizes) <= BYTES
 
 
-async def test_a_file_that_the_browser_has_is_not_sent_again(websub_hub: RunningHub) -> None:
+async def test_a_file_that_the_browser_has_is_not_sent_again(websub_hub):
     first = await get(f"{websub_hub.url}/static/main.js")
     assert first.headers["content-type"].startswith("text/javascript")
     again = await get(f"{websub_hub.url}/static/main.js", If_None_Match=first.headers["etag"])
@@ -88,13 +86,11 @@ async def test_a_file_that_the_browser_has_is_not_sent_again(websub_hub: Running
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "..%2fpage.py", "%2e%2e%2f__init__.py", ""])
-async def test_nothing_but_the_files_of_the_page_is_served(
-    websub_hub: RunningHub, name: str
-) -> None:
+async def test_nothing_but_the_files_of_the_page_is_served(websub_hub, name):
     assert (await get(f"{websub_hub.url}/static/{name}")).status == 404
 
 
-async def test_turned_off_there_is_no_page_and_none_of_its_files(tmp_path: Path) -> None:
+async def test_turned_off_there_is_no_page_and_none_of_its_files(tmp_path):
     async with RunningHub(tmp_path / "data", page="off") as hub:
         answer = await get(f"{hub.url}/", **HTML)
         assert (answer.status, answer.headers["location"]) == (302, "/.well-known/resourcesync")
@@ -106,29 +102,25 @@ async def test_turned_off_there_is_no_page_and_none_of_its_files(tmp_path: Path)
 EMPTY = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"/>'
 
 
-async def test_a_valid_document_has_no_violations(websub_hub: RunningHub, new_set: str) -> None:
+async def test_a_valid_document_has_no_violations(websub_hub, new_set):
     _, document = await websub_hub.ask("GET", f"/{new_set}/capabilitylist.xml")
     status, answer = await websub_hub.ask("POST", "/api/validate", data=document)
     assert (status, answer) == (200, {"valid": True, "count": 0, "violations": []})
 
 
-async def test_a_stranger_may_ask_and_gets_each_violation_with_its_clause(
-    websub_hub: RunningHub,
-) -> None:
+async def test_a_stranger_may_ask_and_gets_each_violation_with_its_clause(websub_hub):
     headers = {"Authorization": ""}
     _, answer = await websub_hub.ask("POST", "/api/validate", data=EMPTY, headers=headers)
     assert not answer["valid"]
     assert answer["violations"][0].keys() == {"clause", "path", "message", "mend"}
 
 
-async def test_what_is_no_xml_is_a_violation(websub_hub: RunningHub) -> None:
+async def test_what_is_no_xml_is_a_violation(websub_hub):
     _, answer = await websub_hub.ask("POST", "/api/validate", data=b"no document")
     assert answer["count"] == 1
 
 
-async def test_so_many_violations_are_named_and_the_others_counted(
-    websub_hub: RunningHub, new_set: str
-) -> None:
+async def test_so_many_violations_are_named_and_the_others_counted(websub_hub, new_set):
     _, list_ = await websub_hub.ask("GET", f"/{new_set}/changelist.xml")
     document = list_.replace(b"</urlset>", b"<url/>" * (SHOWN + 1) + b"</urlset>")
     _, answer = await websub_hub.ask("POST", "/api/validate", data=document)
@@ -137,20 +129,18 @@ async def test_so_many_violations_are_named_and_the_others_counted(
 
 
 @pytest.mark.parametrize(("more", "expected"), [(0, 200), (1, 413)])
-async def test_a_document_may_be_so_long(websub_hub: RunningHub, more: int, expected: int) -> None:
+async def test_a_document_may_be_so_long(websub_hub, more, expected):
     document = BytesIO(EMPTY.ljust(DOCUMENT_BYTES + more))
     status, _ = await websub_hub.ask("POST", "/api/validate", data=document)
     assert status == expected
 
 
-async def test_no_document_is_refused(websub_hub: RunningHub) -> None:
+async def test_no_document_is_refused(websub_hub):
     status, answer = await websub_hub.ask("POST", "/api/validate")
     assert (status, answer["detail"]) == (400, "send the document as the body of the request")
 
 
-async def test_when_too_many_documents_wait_the_others_are_to_come_again(
-    websub_hub: RunningHub, new_set: str
-) -> None:
+async def test_when_too_many_documents_wait_the_others_are_to_come_again(websub_hub, new_set):
     _, list_ = await websub_hub.ask("GET", f"/{new_set}/changelist.xml")
     document = list_.replace(b"</urlset>", b"<url/>" * 5_000 + b"</urlset>")
     asked = (websub_hub.ask("POST", "/api/validate", data=document) for _ in range(3 * WAITING))
@@ -159,9 +149,7 @@ async def test_when_too_many_documents_wait_the_others_are_to_come_again(
     assert statuses.count(200) >= WAITING
 
 
-async def test_documents_that_do_not_come_whole_are_not_kept_without_end(
-    websub_hub: RunningHub,
-) -> None:
+async def test_documents_that_do_not_come_whole_are_not_kept_without_end(websub_hub):
     sent = EMPTY.ljust(DOCUMENT_BYTES)
     head = b"POST /api/validate HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(sent)
     opened = [await asyncio.open_connection("127.0.0.1", websub_hub.port) for _ in range(WAITING)]
@@ -194,20 +182,20 @@ async def validate_named(hub: RunningHub, url: object, token: str = TOKEN) -> tu
     return status, answer.get("detail", answer.get("count"))
 
 
-async def test_a_document_is_fetched_for_the_admin(websub_hub: RunningHub) -> None:
+async def test_a_document_is_fetched_for_the_admin(websub_hub):
     async with Receiver(get=answers("200 OK", EMPTY)) as source:
         status, count = await validate_named(websub_hub, source.callback)
     assert status == 200
     assert count
 
 
-async def test_a_stranger_cannot_have_a_document_fetched(websub_hub: RunningHub) -> None:
+async def test_a_stranger_cannot_have_a_document_fetched(websub_hub):
     async with Receiver(get=answers("200 OK", EMPTY)) as source:
         status, _ = await validate_named(websub_hub, source.callback, "")
         assert (status, source.asked) == (401, [])
 
 
-async def test_a_stranger_can_where_the_operator_has_opened_it(tmp_path: Path) -> None:
+async def test_a_stranger_can_where_the_operator_has_opened_it(tmp_path):
     async with (
         RunningHub(tmp_path / "data", validate_urls="everybody") as hub,
         Receiver(get=answers("200 OK", EMPTY)) as source,
@@ -226,9 +214,7 @@ async def test_a_stranger_can_where_the_operator_has_opened_it(tmp_path: Path) -
         (("200 OK", b" " * (DOCUMENT_BYTES + 1), {}), "is empty, or has more than"),
     ],
 )
-async def test_what_is_no_document_is_told(
-    websub_hub: RunningHub, answer: tuple[str, bytes, dict[str, str]], told: str
-) -> None:
+async def test_what_is_no_document_is_told(websub_hub, answer, told):
     status_line, body, headers = answer
     async with Receiver(get=answers(status_line, body, **headers)) as source:
         status, detail = await validate_named(websub_hub, source.callback)
@@ -237,14 +223,12 @@ async def test_what_is_no_document_is_told(
         assert len(source.asked) == 1
 
 
-async def test_a_document_of_the_largest_size_is_fetched(websub_hub: RunningHub) -> None:
+async def test_a_document_of_the_largest_size_is_fetched(websub_hub):
     longest = b"\n" * (DOCUMENT_BYTES - len(EMPTY)) + EMPTY
     async with Receiver(get=answers("200 OK", longest)) as source:
         assert (await validate_named(websub_hub, source.callback))[0] == 200
 
 
 @pytest.mark.parametrize("url", ["ftp://example.com/", "http://[", "/etc/passwd", "http://a/#b", 7])
-async def test_what_is_no_address_of_the_web_is_refused(
-    websub_hub: RunningHub, url: object
-) -> None:
+async def test_what_is_no_address_of_the_web_is_refused(websub_hub, url):
     assert (await validate_named(websub_hub, url))[0] == 400

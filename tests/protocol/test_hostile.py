@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -15,7 +14,7 @@ from tests.support.running import TOKEN, RunningHub, clean_environment
 CHANNEL = "/channels/dataset1/change_notification_channel"
 
 
-async def test_an_empty_admin_token_makes_nobody_the_admin(tmp_path: Path) -> None:
+async def test_an_empty_admin_token_makes_nobody_the_admin(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "admin-token").touch()
@@ -24,12 +23,12 @@ async def test_an_empty_admin_token_makes_nobody_the_admin(tmp_path: Path) -> No
         await hub.start()
 
 
-async def test_an_empty_bearer_is_nobody(hub: RunningHub) -> None:
+async def test_an_empty_bearer_is_nobody(hub):
     for headers in ({"Authorization": ""}, {"Authorization": "Bearer "}):
         assert (await hub.ask("PUT", "/api/sets/evil", headers=headers))[0] == 401
 
 
-async def test_a_herd_of_pollers_does_not_stop_a_source(hub: RunningHub) -> None:
+async def test_a_herd_of_pollers_does_not_stop_a_source(hub):
     """Whoever waits for Redis longer than two seconds is asked to come again, so the herd ends."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -51,7 +50,7 @@ POSITIONS = {
 
 
 @pytest.mark.parametrize("position", POSITIONS)
-async def test_a_position_outside_all_journals_is_no_bug(hub: RunningHub, position: str) -> None:
+async def test_a_position_outside_all_journals_is_no_bug(hub, position):
     """It is the beginning, or a mistake, wherever it is asked for."""
     await hub.publish("http://example.com/a")
     status, _ = await hub.ask("GET", f"/dataset1/changelist.xml?from={position}")
@@ -67,7 +66,7 @@ async def test_a_position_outside_all_journals_is_no_bug(hub: RunningHub, positi
     assert "Traceback" not in hub.log.read_text()
 
 
-async def test_a_sender_that_goes_away_is_no_bug(hub: RunningHub) -> None:
+async def test_a_sender_that_goes_away_is_no_bug(hub):
     _, writer = await asyncio.open_connection("127.0.0.1", hub.port)
     writer.write(
         f"POST /api/sets/dataset1/changes HTTP/1.1\r\nHost: hub\r\nContent-Length: 100\r\n"
@@ -81,7 +80,7 @@ async def test_a_sender_that_goes_away_is_no_bug(hub: RunningHub) -> None:
     assert "Traceback" not in hub.log.read_text()
 
 
-async def test_whoever_reads_is_sent_away_when_a_set_becomes_private(hub: RunningHub) -> None:
+async def test_whoever_reads_is_sent_away_when_a_set_becomes_private(hub):
     async with connect(hub.channel()) as channel:
         await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
         await hub.publish("http://example.com/secret")
@@ -105,7 +104,7 @@ ANSWERS = {
 }
 
 
-async def test_no_browser_guesses_what_an_answer_is(hub: RunningHub) -> None:
+async def test_no_browser_guesses_what_an_answer_is(hub):
     async with aiohttp.ClientSession() as session:
         for path, status in ANSWERS.items():
             async with session.get(hub.url + path) as answer:
@@ -115,7 +114,7 @@ async def test_no_browser_guesses_what_an_answer_is(hub: RunningHub) -> None:
         assert (refused.status, refused.headers["x-content-type-options"]) == (404, "nosniff")
 
 
-async def test_a_hub_that_may_hardly_open_files_ends_with_2(tmp_path: Path) -> None:
+async def test_a_hub_that_may_hardly_open_files_ends_with_2(tmp_path):
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", 'ulimit -n 256; exec "$@"', "sh"),
         *(sys.executable, "-m", "rsnotify", "serve", "--port", "0", "--data", str(tmp_path)),
@@ -130,7 +129,7 @@ async def test_a_hub_that_may_hardly_open_files_ends_with_2(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_head_asks_for_no_stream(hub: RunningHub) -> None:
+async def test_head_asks_for_no_stream(hub):
     async with (
         aiohttp.ClientSession() as session,
         session.head(hub.url + CHANNEL, headers={"Accept": "text/event-stream"}) as answer,
@@ -138,7 +137,7 @@ async def test_head_asks_for_no_stream(hub: RunningHub) -> None:
         assert answer.headers["Content-Type"] == "application/xml"
 
 
-async def test_what_discovery_says_behind_a_proxy_the_topic_says_too(tmp_path: Path) -> None:
+async def test_what_discovery_says_behind_a_proxy_the_topic_says_too(tmp_path):
     forwarded = {"X-Forwarded-Host": "hub.example.org", "X-Forwarded-Proto": "https"}
     async with RunningHub(tmp_path / "data", trusted_proxies="127.0.0.1") as hub:
         _, capabilities = await hub.ask("GET", "/dataset1/capabilitylist.xml", headers=forwarded)
@@ -158,7 +157,7 @@ main()
 """A hub that leaves it to its workers to find out that a set cannot have its name."""
 
 
-async def test_workers_that_cannot_start_end_the_hub_with_2(tmp_path: Path) -> None:
+async def test_workers_that_cannot_start_end_the_hub_with_2(tmp_path):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", UNCHECKED, "serve", "--port", "0", "--workers", "2"),
         *("--data", str(tmp_path), "--set", "Not A Name"),

@@ -22,7 +22,7 @@ async def hub(shared_hub: RunningHub) -> RunningHub:
     return shared_hub
 
 
-async def test_a_subprotocol_is_answered_and_joins_like_xml(hub: RunningHub) -> None:
+async def test_a_subprotocol_is_answered_and_joins_like_xml(hub):
     async with (
         connect(hub.channel(), subprotocols=["other", SUBPROTOCOL]) as in_json,
         connect(hub.channel() + "?format=json") as named,
@@ -40,7 +40,7 @@ async def test_a_subprotocol_is_answered_and_joins_like_xml(hub: RunningHub) -> 
             assert found["changes"][0]["loc"] == f"http://example.com/{number}"
 
 
-async def test_several_channels_are_told_apart_in_json(hub: RunningHub) -> None:
+async def test_several_channels_are_told_apart_in_json(hub):
     await hub.ask("PUT", "/api/sets/other")
     address = hub.channel().replace("/dataset1/", "/") + "?set=dataset1&set=other&format=json"
     async with connect(address) as channel:
@@ -51,7 +51,7 @@ async def test_several_channels_are_told_apart_in_json(hub: RunningHub) -> None:
             assert up == {"rel": "up", "href": f"{hub.url}/{name}/capabilitylist.xml"}
 
 
-async def test_a_format_that_does_not_exist_is_4400_or_400(hub: RunningHub) -> None:
+async def test_a_format_that_does_not_exist_is_4400_or_400(hub):
     code, reason = await close_of(hub.channel() + "?format=yaml")
     assert (code, "xml or json" in reason) == (4400, True)
     url = topic(hub, "dataset1") + "?format=ndjson"
@@ -60,7 +60,7 @@ async def test_a_format_that_does_not_exist_is_4400_or_400(hub: RunningHub) -> N
             assert (await session.get(url)).status == 400
 
 
-async def test_the_topic_is_the_latest_notification_in_json(hub: RunningHub) -> None:
+async def test_the_topic_is_the_latest_notification_in_json(hub):
     url = topic(hub, "dataset1")
     async with aiohttp.ClientSession(headers={"accept": "application/json"}) as session:
         async with session.get(url) as answer:
@@ -77,7 +77,7 @@ async def test_the_topic_is_the_latest_notification_in_json(hub: RunningHub) -> 
 
 
 @pytest.mark.parametrize("accept", ["text/event-stream", "text/event-stream, */*;q=0.1"])
-async def test_an_event_stream_is_xml_unless_json_is_asked_for(hub: RunningHub, accept) -> None:
+async def test_an_event_stream_is_xml_unless_json_is_asked_for(hub, accept):
     async with stream(hub, accept=accept) as events:
         await hub.publish("http://example.com/a")
         assert (await events.event())["data"].startswith("<?xml")

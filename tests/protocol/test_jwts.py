@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from time import time
 from typing import Any
 
@@ -64,13 +63,13 @@ async def status(
     return found
 
 
-async def test_a_header_opens_what_the_token_names(hub: RunningHub) -> None:
+async def test_a_header_opens_what_the_token_names(hub):
     assert await status(hub, bearer(token())) == 200
     assert await status(hub, bearer(token(("s*t",)))) == 200
     assert await status(hub, bearer(token((), ("secret",)))) == 403
 
 
-async def test_a_private_set_stays_unknown_to_a_token_without_rights(hub: RunningHub) -> None:
+async def test_a_private_set_stays_unknown_to_a_token_without_rights(hub):
     answers = [
         await hub.ask("GET", f"/{name}/changelist.xml", headers=bearer(token(("other*",))))
         for name in ("secret", "nosuch")
@@ -84,7 +83,7 @@ async def test_a_private_set_stays_unknown_to_a_token_without_rights(hub: Runnin
     assert "secret" in json.dumps(sets)
 
 
-async def test_a_token_publishes_where_it_may_and_is_no_admin(hub: RunningHub) -> None:
+async def test_a_token_publishes_where_it_may_and_is_no_admin(hub):
     change = {"loc": "http://example.com/a", "change": "updated"}
     for rights, answered in [(((), ("sec*",)), 201), ((("secret",), ()), 403), (((), ("x",)), 403)]:
         found, _ = await hub.ask(
@@ -105,9 +104,7 @@ RIGHTS = [
 
 
 @pytest.mark.parametrize(("headers", "public", "private"), [row[1:] for row in RIGHTS])
-async def test_a_token_is_answered_what_it_may_do(
-    hub: RunningHub, headers: dict[str, str], public: tuple[bool], private: tuple[bool]
-) -> None:
+async def test_a_token_is_answered_what_it_may_do(hub, headers, public, private):
     """A private set is as one that does not exist."""
     for name, expected in (("dataset1", public), ("secret", private)):
         answered, found = await hub.ask("GET", f"/api/rights?name={name}", headers=headers)
@@ -117,12 +114,12 @@ async def test_a_token_is_answered_what_it_may_do(
     assert none["read"] == headers.get("Authorization", "admin").startswith("admin")
 
 
-async def test_a_token_that_is_unknown_has_no_rights_to_be_answered(hub: RunningHub) -> None:
+async def test_a_token_that_is_unknown_has_no_rights_to_be_answered(hub):
     assert (await hub.ask("GET", "/api/rights", headers=bearer("rsn_unknown")))[0] == 401
     assert (await hub.ask("GET", "/api/rights?access_token=x", headers=bearer("")))[0] == 400
 
 
-async def test_a_bad_token_is_refused_and_does_not_slow_down_good_ones(hub: RunningHub) -> None:
+async def test_a_bad_token_is_refused_and_does_not_slow_down_good_ones(hub):
     for number in range(40):
         assert await status(hub, bearer(token(key=SECRET) + f"{number:02}")) == 401
     assert await status(hub, bearer(token())) == 200
@@ -132,7 +129,7 @@ async def test_a_bad_token_is_refused_and_does_not_slow_down_good_ones(hub: Runn
     assert (found, answer["detail"]) == (401, "the JWT has expired")
 
 
-async def test_websub_wants_a_token_that_lasts(hub: RunningHub) -> None:
+async def test_websub_wants_a_token_that_lasts(hub):
     form = {
         "hub.mode": "subscribe",
         "hub.callback": "http://callback.invalid/",
@@ -162,9 +159,7 @@ async def test_websub_wants_a_token_that_lasts(hub: RunningHub) -> None:
         ({}, 404),
     ],
 )
-async def test_a_cookie_counts_for_pages_that_may_act_for_their_visitor(
-    hub: RunningHub, headers: dict[str, str], answered: int
-) -> None:
+async def test_a_cookie_counts_for_pages_that_may_act_for_their_visitor(hub, headers, answered):
     sent = {name: hub.url if value == "own" else value for name, value in headers.items()}
     assert await status(hub, cookie(token(), **sent)) == answered
 
@@ -179,21 +174,21 @@ async def test_a_cookie_counts_for_pages_that_may_act_for_their_visitor(
     ],
 )
 async def test_another_sites_page_publishes_nothing_with_its_visitors_cookie(
-    hub: RunningHub, headers: dict[str, str], answered: int
-) -> None:
+    hub, headers, answered
+):
     sent = cookie(token((), ("secret",)), Content_Type="text/plain", **headers)
     body = json.dumps({"loc": "http://example.com/a", "change": "updated"})
     found, _ = await hub.ask("POST", "/api/sets/secret/changes", data=body, headers=sent)
     assert found in (answered, 415 if answered == 201 else answered)
 
 
-async def test_a_cookie_is_no_place_for_other_tokens(hub: RunningHub) -> None:
+async def test_a_cookie_is_no_place_for_other_tokens(hub):
     _, made = await hub.ask("POST", "/api/tokens", json={"sets": ["secret"], "rights": ["read"]})
     assert await status(hub, bearer(made["token"])) == 200
     assert await status(hub, cookie(made["token"], Origin=PAGE)) == 404
 
 
-async def test_a_named_origin_may_send_cookies_and_no_other(hub: RunningHub) -> None:
+async def test_a_named_origin_may_send_cookies_and_no_other(hub):
     credentials = "Access-Control-Allow-Credentials"
     for path in ("/secret/changelist.xml", "/channels/secret/change_notification_channel"):
         for accept in ("*/*", "text/event-stream"):
@@ -217,9 +212,7 @@ def offered(*names: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", ["rsnotify.json", "rsnotify.xml"])
 @pytest.mark.parametrize("origin", [None, PAGE])
-async def test_a_subprotocol_brings_a_token_and_is_not_sent_back(
-    hub: RunningHub, form: str, origin: str | None
-) -> None:
+async def test_a_subprotocol_brings_a_token_and_is_not_sent_back(hub, form, origin):
     names = (form, f"rsnotify.token.{token()}")
     async with connect(hub.channel("secret"), origin=origin, **offered(*names)) as socket:
         assert socket.subprotocol == form
@@ -240,9 +233,7 @@ async def test_a_subprotocol_brings_a_token_and_is_not_sent_back(
         ((f"rsnotify.token.{token()}",), 400),
     ],
 )
-async def test_a_socket_is_refused_without_a_good_token(
-    hub: RunningHub, names: tuple[str, ...], answered: int
-) -> None:
+async def test_a_socket_is_refused_without_a_good_token(hub, names, answered):
     with pytest.raises(InvalidStatus) as refused:
         await connect(hub.channel("secret"), **offered(*names))
     assert refused.value.response.status_code == answered
@@ -251,9 +242,7 @@ async def test_a_socket_is_refused_without_a_good_token(
 @pytest.mark.parametrize(
     ("origin", "is_opened"), [(PAGE, True), ("own", True), ("https://evil", False)]
 )
-async def test_a_sockets_cookie_counts_for_trusted_pages(
-    hub: RunningHub, origin: str, is_opened: bool
-) -> None:
+async def test_a_sockets_cookie_counts_for_trusted_pages(hub, origin, is_opened):
     origin = hub.url if origin == "own" else origin
     opening = connect(
         hub.channel("secret"),
@@ -272,7 +261,7 @@ async def test_a_sockets_cookie_counts_for_trusted_pages(
 # --- the end -------------------------------------------------------------------------------------
 
 
-async def test_a_socket_ends_when_its_token_does(hub: RunningHub) -> None:
+async def test_a_socket_ends_when_its_token_does(hub):
     ends = time() + 1.5
     text = token(seconds=ends - time())
     async with connect(
@@ -286,7 +275,7 @@ async def test_a_socket_ends_when_its_token_does(hub: RunningHub) -> None:
     assert "expired" in closed.value.rcvd.reason
 
 
-async def test_a_stream_ends_when_its_token_does(hub: RunningHub) -> None:
+async def test_a_stream_ends_when_its_token_does(hub):
     text = token(seconds=1.5)
     headers = bearer(text) | {"Accept": "text/event-stream"}
     path = "/channels/secret/change_notification_channel"
@@ -299,7 +288,7 @@ async def test_a_stream_ends_when_its_token_does(hub: RunningHub) -> None:
     assert await status(hub, bearer(text)) == 401
 
 
-async def test_several_channels_end_with_the_token_of_one(hub: RunningHub) -> None:
+async def test_several_channels_end_with_the_token_of_one(hub):
     url = hub.url.replace("http", "ws") + "/channels/change_notification_channel"
     headers = bearer(token(seconds=1.5))
     several = f"{url}?set=dataset1&set=secret"
@@ -333,7 +322,7 @@ def key_set(*signers: Signer) -> str:
     return json.dumps({"keys": [signer.listed for signer in signers]})
 
 
-async def test_a_key_that_is_taken_out_of_the_file_ends_what_it_opened(tmp_path: Path) -> None:
+async def test_a_key_that_is_taken_out_of_the_file_ends_what_it_opened(tmp_path):
     old, new = Signer("old"), Signer("new")
     file = tmp_path / "keys.json"
     file.write_text(key_set(old))
@@ -360,7 +349,7 @@ async def told(hub: RunningHub, words: str) -> bool:
     return words in hub.log.read_text()
 
 
-async def test_keys_are_fetched_from_the_operators_address_alone(tmp_path: Path) -> None:
+async def test_keys_are_fetched_from_the_operators_address_alone(tmp_path):
     """A redirect, an error, what is too long: no token is good by them; the reason is logged."""
     signer, stranger = Signer("k"), Signer("s")
     answers: list[tuple[int, bytes, dict[str, str]]] = []

@@ -64,7 +64,7 @@ def locs(data: str, form: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["xml", "json"])
-async def test_ws_reads_a_channel(websub_hub, new_set, modules, form) -> None:
+async def test_ws_reads_a_channel(websub_hub, new_set, modules, form):
     subprotocol = "rsnotify.json" if form == "json" else ""
     command = (
         "node",
@@ -81,7 +81,7 @@ async def test_ws_reads_a_channel(websub_hub, new_set, modules, form) -> None:
 
 
 @pytest.mark.parametrize("form", ["xml", "json"])
-async def test_eventsource_reads_a_channel(websub_hub, new_set, modules, form) -> None:
+async def test_eventsource_reads_a_channel(websub_hub, new_set, modules, form):
     url = f"{topic(websub_hub, new_set)}?format={form}"
     async with running("node", "-e", EVENTS, "--", url, NODE_PATH=str(modules)) as reader:
         assert await reader.hears() == ["open"]

@@ -53,7 +53,7 @@ async def links(hub: RunningHub, address: str) -> Mapping[str, Any]:
 
 async def test_a_subscription_to_the_sources_topic_is_verified_and_delivered_under_it(
     websub_hub, new_set
-) -> None:
+):
     own = own_topics()
     assert (await edit(websub_hub, new_set, **own))[0] == 200
     async with Receiver() as receiver:
@@ -68,7 +68,7 @@ async def test_a_subscription_to_the_sources_topic_is_verified_and_delivered_und
         await has(receiver, 2, of="verifications")
 
 
-async def test_the_hubs_own_name_of_the_channel_keeps_working(websub_hub, new_set) -> None:
+async def test_the_hubs_own_name_of_the_channel_keeps_working(websub_hub, new_set):
     await edit(websub_hub, new_set, **own_topics())
     hubs = topic(websub_hub, new_set)
     async with Receiver() as receiver:
@@ -79,7 +79,7 @@ async def test_the_hubs_own_name_of_the_channel_keeps_working(websub_hub, new_se
         assert f'<{hubs}>; rel="self"' in delivered.headers["link"]
 
 
-async def test_discovery_leads_to_the_sources_topics(websub_hub, new_set) -> None:
+async def test_discovery_leads_to_the_sources_topics(websub_hub, new_set):
     own = own_topics()
     await edit(websub_hub, new_set, **own)
     for kind, option in (("change", "topic"), ("framework", "framework_topic")):
@@ -90,7 +90,7 @@ async def test_discovery_leads_to_the_sources_topics(websub_hub, new_set) -> Non
         assert f"<loc>{address}</loc>".encode() in document
 
 
-async def test_a_ping_for_the_sources_topic_is_known(websub_hub, new_set) -> None:
+async def test_a_ping_for_the_sources_topic_is_known(websub_hub, new_set):
     own = own_topics()
     form = {"hub.mode": "publish", "hub.url": own["framework_topic"]}
     assert (await websub_hub.ask("POST", "/hub", data=form))[0] == 404
@@ -98,7 +98,7 @@ async def test_a_ping_for_the_sources_topic_is_known(websub_hub, new_set) -> Non
     assert (await websub_hub.ask("POST", "/hub", data=form))[0] == 204
 
 
-async def test_a_topic_that_was_taken_out_is_no_topic_any_more(websub_hub, new_set) -> None:
+async def test_a_topic_that_was_taken_out_is_no_topic_any_more(websub_hub, new_set):
     own = own_topics()
     await edit(websub_hub, new_set, **own)
     await edit(websub_hub, new_set, topic=None)
@@ -106,7 +106,7 @@ async def test_a_topic_that_was_taken_out_is_no_topic_any_more(websub_hub, new_s
     assert (status, b"does not serve the topic" in text) == (404, True)
 
 
-async def test_a_topic_belongs_to_one_set(websub_hub, new_set) -> None:
+async def test_a_topic_belongs_to_one_set(websub_hub, new_set):
     own = own_topics()
     assert (await edit(websub_hub, new_set, **own))[0] == 200
     assert (await edit(websub_hub, new_set, **own))[0] == 200  # its own are no obstacle
@@ -121,7 +121,7 @@ async def test_a_topic_belongs_to_one_set(websub_hub, new_set) -> None:
     assert other not in names
 
 
-async def test_of_sets_that_want_one_topic_at_once_one_gets_it(websub_hub, new_set) -> None:
+async def test_of_sets_that_want_one_topic_at_once_one_gets_it(websub_hub, new_set):
     wanted = own_topics()["topic"]
     names = [f"{new_set}-{number}" for number in range(8)]
     answers = await asyncio.gather(
@@ -142,13 +142,11 @@ async def test_of_sets_that_want_one_topic_at_once_one_gets_it(websub_hub, new_s
         ({"changelist": "no uri"}, "changelist: loc is 'no uri'"),
     ],
 )
-async def test_an_option_that_cannot_be_is_refused_by_name(
-    websub_hub, new_set, options, told
-) -> None:
+async def test_an_option_that_cannot_be_is_refused_by_name(websub_hub, new_set, options, told):
     status, problem = await edit(websub_hub, new_set, **options)
     assert (status, told in problem["detail"]) == (400, True), problem
 
 
-async def test_the_hubs_own_name_of_a_channel_is_no_topic_of_a_source(websub_hub, new_set) -> None:
+async def test_the_hubs_own_name_of_a_channel_is_no_topic_of_a_source(websub_hub, new_set):
     status, problem = await edit(websub_hub, new_set, topic=topic(websub_hub, "another"))
     assert (status, "the hub's own name of a channel" in problem["detail"]) == (400, True)

@@ -101,9 +101,7 @@ async def snapshot(hub: RunningHub) -> str:
 
 
 @pytest.mark.timeout(INSTALL_SECONDS + 60)
-async def test_the_reference_client_ends_in_sync(
-    resync: Path, hub: RunningHub, source: Source, tmp_path: Path
-) -> None:
+async def test_the_reference_client_ends_in_sync(resync, hub, source, tmp_path):
     created = [source.write(name, f"first {name}", "created") for name in "abc"]
     await tell(hub, *created)
     at = await snapshot(hub)
@@ -128,8 +126,8 @@ async def test_the_reference_client_ends_in_sync(
 
 @pytest.mark.timeout(INSTALL_SECONDS + 60)
 async def test_the_reference_client_deletes_what_was_created_right_before_a_snapshot(
-    resync: Path, hub: RunningHub, source: Source, tmp_path: Path
-) -> None:
+    resync, hub, source, tmp_path
+):
     """It compares `datetime >= from`, and drops a creation together with its deletion."""
     await tell(hub, source.write("a", "a", "created"), source.write("b", "b", "created"))
     at = await snapshot(hub)

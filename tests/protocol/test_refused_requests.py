@@ -86,9 +86,7 @@ CHANNEL = "/channels/{}/{}_notification_channel"
         ("may publish", "POST", "/api/subscriptions/x/retry", 403, "only the admin token"),
     ],
 )
-async def test_who_may_not_is_told_what_is_missing(
-    asking: Asking, who: str, method: str, path: str, status: int, words: str
-) -> None:
+async def test_who_may_not_is_told_what_is_missing(asking, who, method, path, status, words):
     answered, told = await refused(asking, who, method, path, CHANGE, JSON)
     assert (answered, words in told) == (status, True), told
 
@@ -120,9 +118,7 @@ async def test_who_may_not_is_told_what_is_missing(
         ("PUT", "/api/sets/Upper", 400, "1 to 64 of"),
     ],
 )
-async def test_what_is_not_there_is_named(
-    asking: Asking, method: str, path: str, status: int, words: str
-) -> None:
+async def test_what_is_not_there_is_named(asking, method, path, status, words):
     answered, told = await refused(asking, "admin", method, path, b"{}", JSON)
     assert (answered, words in told) == (status, True), told
 
@@ -161,9 +157,7 @@ async def test_what_is_not_there_is_named(
         ("POST", "/api/sets/dataset1/framework", CHANGE, "capability"),
     ],
 )  # fmt: skip
-async def test_a_body_that_does_not_fit_is_told_where(
-    asking: Asking, method: str, path: str, body: bytes, words: str
-) -> None:
+async def test_a_body_that_does_not_fit_is_told_where(asking, method, path, body, words):
     status, told = await refused(asking, "admin", method, path, body, JSON)
     assert (status, words in told) == (400, True), told
 
@@ -190,14 +184,14 @@ async def test_a_body_that_does_not_fit_is_told_where(
     ],
 )
 async def test_the_hub_s_address_refuses_in_one_plain_sentence(
-    asking: Asking, who: str, headers: dict[str, str], body: bytes, status: int, words: str
-) -> None:
+    asking, who, headers, body, status, words
+):
     answered, told = await refused(asking, who, "POST", "/hub", body, headers)
     assert (answered, words in told) == (status, True), told
     assert told.count("\n") == 1
 
 
-async def test_of_all_that_was_refused_nothing_was_done(asking: Asking) -> None:
+async def test_of_all_that_was_refused_nothing_was_done(asking):
     async def there(path: str) -> Any:
         return (await asking.hub.ask("GET", path))[1]
 

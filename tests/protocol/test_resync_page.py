@@ -39,7 +39,7 @@ def destination(resync: Path, tmp_path: Path, hub: RunningHub, source: Source) -
 
 async def test_left_to_itself_it_loses_a_deletion_and_with_from_it_does_not(
     hub, source, destination, tmp_path
-) -> None:
+):
     at = await begun(hub, source, destination)
     (stored,) = re.findall(r"= ([\d.]+)", (tmp_path / STATE).read_text())
     assert float(stored) == 1_767_225_600.0  # OLD: it stores the newest lastmod
@@ -50,7 +50,7 @@ async def test_left_to_itself_it_loses_a_deletion_and_with_from_it_does_not(
     assert sorted(destination.files()) == ["a"], said
 
 
-async def test_without_delete_files_stay(hub, source, destination) -> None:
+async def test_without_delete_files_stay(hub, source, destination):
     at = await begun(hub, source, destination)
     await tell(hub, source.delete("b"), older(source.write("c", "c", "created")))
     destination.command.remove("--delete")
@@ -58,9 +58,7 @@ async def test_without_delete_files_stay(hub, source, destination) -> None:
     assert sorted(destination.files()) == ["a", "b", "c"], said
 
 
-async def test_changes_in_closed_lists_want_from_in_the_address(
-    resync: Path, tmp_path: Path, source: Source
-) -> None:
+async def test_changes_in_closed_lists_want_from_in_the_address(resync, tmp_path, source):
     async with RunningHub(tmp_path / "data", changelist_max="2") as hub:
         destination = Destination(resync, tmp_path, hub, source)
         at = await begun(hub, source, destination)
@@ -74,9 +72,7 @@ async def test_changes_in_closed_lists_want_from_in_the_address(
         assert sorted(destination.files()) == ["a", "b", "c", "d", "e"], said
 
 
-async def test_the_script_of_the_page_stays_in_sync(
-    hub: RunningHub, source: Source, destination: Destination, resync: Path, tmp_path: Path
-) -> None:
+async def test_the_script_of_the_page_stays_in_sync(hub, source, destination, resync, tmp_path):
     need("curl")
     (script,) = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     script = script.replace("https://hub.example.org", hub.url)

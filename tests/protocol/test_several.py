@@ -94,7 +94,7 @@ async def begun(channel: ClientConnection) -> Heard:
 # --- what comes ----------------------------------------------------------------------------------
 
 
-async def test_each_notification_is_of_the_set_that_its_up_link_names(hub: RunningHub) -> None:
+async def test_each_notification_is_of_the_set_that_its_up_link_names(hub):
     async with connect(channels(hub, "a", "b")) as channel:
         heard = await begun(channel)
         for name in ("a", "b", "c", "b", "a"):
@@ -102,7 +102,7 @@ async def test_each_notification_is_of_the_set_that_its_up_link_names(hub: Runni
         assert [heard.take((await received(channel)).payload) for _ in range(4)] == list("abba")
 
 
-async def test_each_set_has_a_cursor_of_its_own(hub: RunningHub) -> None:
+async def test_each_set_has_a_cursor_of_its_own(hub):
     first = {name: await hub.publish("http://e.com/1", set_name=name) for name in ("a", "b", "c")}
     last = {name: await hub.publish("http://e.com/2", set_name=name) for name in ("a", "b", "c")}
     for query in (
@@ -119,7 +119,7 @@ async def test_each_set_has_a_cursor_of_its_own(hub: RunningHub) -> None:
             last["c"]["until"] = heard.cursors["c"]
 
 
-async def test_framework_channels_are_read_together_too(hub: RunningHub) -> None:
+async def test_framework_channels_are_read_together_too(hub):
     change = {"loc": "http://example.com/rl.xml", "change": "created", "capability": "resourcelist"}
     async with connect(channels(hub, "a", "b", kind="framework")) as channel:
         heard = await begun(channel)
@@ -130,7 +130,7 @@ async def test_framework_channels_are_read_together_too(hub: RunningHub) -> None
             assert heard.take(payload) == name
 
 
-async def test_a_hundred_sets_take_one_socket_and_one_more_is_refused(hub: RunningHub) -> None:
+async def test_a_hundred_sets_take_one_socket_and_one_more_is_refused(hub):
     names = [f"s{number}" for number in range(100)]
     for name in names:
         await hub.ask("PUT", f"/api/sets/{name}")
@@ -142,7 +142,7 @@ async def test_a_hundred_sets_take_one_socket_and_one_more_is_refused(hub: Runni
     assert (code, "101 sets" in reason) == (4400, True)
 
 
-async def test_an_event_s_id_has_all_cursors_and_resumes(hub: RunningHub) -> None:
+async def test_an_event_s_id_has_all_cursors_and_resumes(hub):
     headers = {"Accept": "text/event-stream"}
     url = hub.url + PATH.format("change") + "?set=a&set=b"
     first = await hub.publish("http://example.com/1", set_name="b")
@@ -164,9 +164,7 @@ async def test_an_event_s_id_has_all_cursors_and_resumes(hub: RunningHub) -> Non
 
 
 @pytest.mark.parametrize("form", ["WebSocket", "events"])
-async def test_a_kill_leaves_no_gap_and_no_repetition_in_a_busy_set_and_a_quiet_one(
-    own_hub: RunningHub, form: str
-) -> None:
+async def test_a_kill_leaves_no_gap_and_no_repetition_in_a_busy_set_and_a_quiet_one(own_hub, form):
     heard = Heard.from_text(
         ",".join(
             [
@@ -214,9 +212,7 @@ async def by_events(hub: RunningHub, heard: Heard) -> None:
             heard.take((await Stream(answer).event())["data"].encode())
 
 
-async def test_a_slow_reader_holds_up_nobody_and_gets_all_of_each_set_later(
-    hub: RunningHub,
-) -> None:
+async def test_a_slow_reader_holds_up_nobody_and_gets_all_of_each_set_later(hub):
     locs = [f"http://example.com/{number}/{'x' * 1000}" for number in range(300)]
     async with (
         raw_channel(channels(hub, "a", "b"), buffer_bytes=4096) as slow,
@@ -248,9 +244,7 @@ async def test_a_slow_reader_holds_up_nobody_and_gets_all_of_each_set_later(
         ),
     ],
 )
-async def test_an_address_that_cannot_be_read_is_4400_or_400(
-    hub: RunningHub, query: str, says: str
-) -> None:
+async def test_an_address_that_cannot_be_read_is_4400_or_400(hub, query, says):
     path = PATH.format("change") + query
     code, reason = await close_of(f"ws://127.0.0.1:{hub.port}{path}")
     assert (code, says in reason) == (4400, True)
@@ -258,13 +252,13 @@ async def test_an_address_that_cannot_be_read_is_4400_or_400(
     assert (status, says in problem["detail"]) == (400, True)
 
 
-async def test_one_unknown_set_or_kind_refuses_all(hub: RunningHub) -> None:
+async def test_one_unknown_set_or_kind_refuses_all(hub):
     status, body = await refusal(channels(hub, "a", "nosuchset"))
     assert (status, "nosuchset" in body) == (404, True)
     assert (await refusal(channels(hub, "a", kind="weather")))[0] == 404
 
 
-async def test_it_is_no_topic(hub: RunningHub) -> None:
+async def test_it_is_no_topic(hub):
     path = PATH.format("change") + "?set=a&set=b"
     assert (await hub.ask("GET", path))[0] == 406
     async with aiohttp.ClientSession() as session, session.head(hub.url + path) as answer:
@@ -278,7 +272,7 @@ async def secrets(hub: RunningHub) -> RunningHub:
     return hub
 
 
-async def test_private_sets_need_rights_to_each(secrets: RunningHub) -> None:
+async def test_private_sets_need_rights_to_each(secrets):
     await secrets.ask("PUT", "/api/sets/more", json={"private": True})
     url = channels(secrets, "a", "secrets", "more")
     assert (await refusal(url))[0] == 404
@@ -294,7 +288,7 @@ async def test_private_sets_need_rights_to_each(secrets: RunningHub) -> None:
         assert await channel.recv() == await admin.recv()
 
 
-async def test_it_ends_with_its_token(secrets: RunningHub) -> None:
+async def test_it_ends_with_its_token(secrets):
     bearer = {"Authorization": f"Bearer {await token_for(secrets, 'read')}"}
     (made,) = (await secrets.ask("GET", "/api/tokens"))[1]
     async with connect(channels(secrets, "a", "secrets"), additional_headers=bearer) as channel:
@@ -302,7 +296,7 @@ async def test_it_ends_with_its_token(secrets: RunningHub) -> None:
         assert await end_of(channel) == (1008, "the token has been revoked or has expired")
 
 
-async def test_a_set_that_is_removed_ends_it_by_name(hub: RunningHub) -> None:
+async def test_a_set_that_is_removed_ends_it_by_name(hub):
     async with connect(channels(hub, "a", "b")) as channel, connect(channels(hub, "a")) as other:
         await hub.ask("DELETE", "/api/sets/b")
         assert await end_of(channel) == (4404, "there is no set 'b'")
@@ -310,7 +304,7 @@ async def test_a_set_that_is_removed_ends_it_by_name(hub: RunningHub) -> None:
         await received(other)
 
 
-async def test_a_set_that_becomes_private_ends_it_by_name(hub: RunningHub) -> None:
+async def test_a_set_that_becomes_private_ends_it_by_name(hub):
     async with connect(channels(hub, "a", "b")) as channel:
         await hub.ask("PATCH", "/api/sets/b", json={"private": True})
         assert await end_of(channel) == (

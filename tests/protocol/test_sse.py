@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -56,7 +55,7 @@ async def stream(
         yield Stream(answer)
 
 
-async def test_each_notification_is_an_event_whose_id_is_its_until(hub: RunningHub) -> None:
+async def test_each_notification_is_an_event_whose_id_is_its_until(hub):
     async with stream(hub) as events:
         for number in range(3):
             answer = await hub.publish(f"http://example.com/res{number}")
@@ -67,7 +66,7 @@ async def test_each_notification_is_an_event_whose_id_is_its_until(hub: RunningH
 
 
 @pytest.mark.parametrize("accepted", ["identity", "br", "gzip;q=0", "gzip", "zstd, gzip;q=0.5"])
-async def test_events_are_in_gzip_for_those_who_accept_it(hub: RunningHub, accepted: str) -> None:
+async def test_events_are_in_gzip_for_those_who_accept_it(hub, accepted):
     """Each can be read as soon as it is there."""
     in_gzip = accepts_gzip(accepted)
     async with stream(hub, Accept_Encoding=accepted) as events:
@@ -78,7 +77,7 @@ async def test_events_are_in_gzip_for_those_who_accept_it(hub: RunningHub, accep
             assert (await events.event())["id"] == answer["until"]
 
 
-async def test_the_last_event_id_resumes(hub: RunningHub) -> None:
+async def test_the_last_event_id_resumes(hub):
     first = await hub.publish("http://example.com/res1")
     second = await hub.publish("http://example.com/res2")
     async with stream(hub, Last_Event_ID=first["until"]) as events:
@@ -87,7 +86,7 @@ async def test_the_last_event_id_resumes(hub: RunningHub) -> None:
         assert (await events.event())["id"] == second["until"]
 
 
-async def test_a_stream_begins_with_its_position_and_a_pause_of_its_own(hub: RunningHub) -> None:
+async def test_a_stream_begins_with_its_position_and_a_pause_of_its_own(hub):
     answer = await hub.publish("http://example.com/res1")
     for begins in (answer["from"], answer["until"]):
         async with stream(hub, query=f"?from={begins}") as events:
@@ -99,7 +98,7 @@ async def test_a_stream_begins_with_its_position_and_a_pause_of_its_own(hub: Run
             assert 1_000 <= int(pause) <= 5_000
 
 
-async def test_who_is_cut_off_before_the_first_event_misses_nothing(hub: RunningHub) -> None:
+async def test_who_is_cut_off_before_the_first_event_misses_nothing(hub):
     """Not even a change with a datetime of its own that lies before the clock of the answer."""
     async with stream(hub) as events:
         begins = (await events.answer.content.readline()).decode().removeprefix("id: ").strip()
@@ -109,7 +108,7 @@ async def test_who_is_cut_off_before_the_first_event_misses_nothing(hub: Running
         assert (await events.event())["id"] == last["until"]
 
 
-async def test_the_last_event_id_wins_over_where_the_page_once_began(hub: RunningHub) -> None:
+async def test_the_last_event_id_wins_over_where_the_page_once_began(hub):
     first = await hub.publish("http://example.com/res1")
     second = await hub.publish("http://example.com/res2")
     query = f"?from={first['from']}"
@@ -117,20 +116,20 @@ async def test_the_last_event_id_wins_over_where_the_page_once_began(hub: Runnin
         assert (await events.event())["id"] == second["until"]
 
 
-async def test_a_large_notification_arrives_whole(hub: RunningHub) -> None:
+async def test_a_large_notification_arrives_whole(hub):
     async with stream(hub) as events:
         await hub.publish(*(f"http://example.com/{number}/{'x' * 1000}" for number in range(400)))
         assert len(read_notification((await events.event())["data"]).changes) == 400
 
 
-async def test_the_framework_channel_is_a_stream_too(hub: RunningHub) -> None:
+async def test_the_framework_channel_is_a_stream_too(hub):
     change = {"loc": "http://example.com/rl.xml", "change": "created", "capability": "resourcelist"}
     async with stream(hub, "framework") as events:
         await hub.ask("POST", "/api/sets/dataset1/framework", json=change)
         assert 'capability="resourcelist"' in (await events.event())["data"]
 
 
-async def test_what_cannot_be_served_is_an_http_answer(hub: RunningHub) -> None:
+async def test_what_cannot_be_served_is_an_http_answer(hub):
     headers = {"Accept": "text/event-stream"}
     for path, status in [
         (PATH.format("nosuchset", "change"), 404),
@@ -141,13 +140,13 @@ async def test_what_cannot_be_served_is_an_http_answer(hub: RunningHub) -> None:
         assert (await hub.ask("GET", path, headers=headers))[0] == status, path
 
 
-async def test_pages_of_an_allowed_origin_may_read_what_comes(hub: RunningHub) -> None:
+async def test_pages_of_an_allowed_origin_may_read_what_comes(hub):
     async with stream(hub, Origin="https://a.example") as events:
         assert events.answer.headers["Access-Control-Allow-Origin"] == "https://a.example"
         assert events.answer.headers["Access-Control-Expose-Headers"] == "Rsnotify-From"
 
 
-async def test_sigterm_ends_a_stream_as_a_whole(tmp_path: Path) -> None:
+async def test_sigterm_ends_a_stream_as_a_whole(tmp_path):
     async with (
         RunningHub(tmp_path / "data", drain_seconds="0") as hub,
         stream(hub) as events,
@@ -157,7 +156,7 @@ async def test_sigterm_ends_a_stream_as_a_whole(tmp_path: Path) -> None:
         assert await ending == 0
 
 
-async def test_a_removed_set_ends_its_streams(hub: RunningHub) -> None:
+async def test_a_removed_set_ends_its_streams(hub):
     async with stream(hub) as events:
         await hub.ask("DELETE", "/api/sets/dataset1")
         await events.answer.content.read()

@@ -30,9 +30,7 @@ async def fetch(url: str, method: str = "GET") -> tuple[int, bytes, dict[str, st
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_before_the_first_notification_the_topic_is_empty(
-    websub_hub, new_set, method
-) -> None:
+async def test_before_the_first_notification_the_topic_is_empty(websub_hub, new_set, method):
     status, body, headers = await fetch(topic(websub_hub, new_set), method)
     assert (status, body) == (200, b"")
     assert headers["Content-Length"] == "0"
@@ -43,7 +41,7 @@ async def test_before_the_first_notification_the_topic_is_empty(
     assert headers["rsnotify-from"] == answer["from"]  # a cursor that misses nothing
 
 
-async def test_head_tells_the_length_of_what_get_would_bring(websub_hub, new_set) -> None:
+async def test_head_tells_the_length_of_what_get_would_bring(websub_hub, new_set):
     await websub_hub.publish("http://example.com/1", set_name=new_set)
 
     async def is_there() -> bytes:
@@ -55,7 +53,7 @@ async def test_head_tells_the_length_of_what_get_would_bring(websub_hub, new_set
 
 
 @pytest.mark.parametrize(("hours", "status"), [(-1, 200), (0, 200), (1, 400)])
-async def test_a_position_in_the_future_is_refused(websub_hub, new_set, hours, status) -> None:
+async def test_a_position_in_the_future_is_refused(websub_hub, new_set, hours, status):
     place = datetime.now(UTC) + timedelta(hours=hours)
     url = f"{topic(websub_hub, new_set)}?from={place:%Y-%m-%dT%H:%M:%SZ}"
     answered, body, _ = await fetch(url)
@@ -63,7 +61,7 @@ async def test_a_position_in_the_future_is_refused(websub_hub, new_set, hours, s
     assert (b"in the future" in body) is (status == 400)
 
 
-async def test_after_a_restart_the_topic_still_has_the_latest_notification(tmp_path) -> None:
+async def test_after_a_restart_the_topic_still_has_the_latest_notification(tmp_path):
     async with (
         RunningHub(tmp_path / "data", callback_private="allow") as hub,
         Receiver() as receiver,
@@ -93,7 +91,7 @@ async def two_hubs(folder: Path, redis_url: str) -> AsyncIterator[tuple[RunningH
         yield one, two
 
 
-async def test_the_topic_has_what_any_hub_has_acknowledged(tmp_path, redis_url) -> None:
+async def test_the_topic_has_what_any_hub_has_acknowledged(tmp_path, redis_url):
     async with (
         two_hubs(tmp_path, redis_url) as (one, two),
         aiohttp.ClientSession() as session,
@@ -111,7 +109,7 @@ async def test_the_topic_has_what_any_hub_has_acknowledged(tmp_path, redis_url) 
                     assert f'until="{until}"' in await answer.text()
 
 
-async def test_the_topic_has_what_any_reader_has_got(tmp_path, redis_url) -> None:
+async def test_the_topic_has_what_any_reader_has_got(tmp_path, redis_url):
     async with (
         two_hubs(tmp_path, redis_url) as (one, two),
         connect(one.channel()) as channel,
@@ -125,9 +123,7 @@ async def test_the_topic_has_what_any_reader_has_got(tmp_path, redis_url) -> Non
             await posting
 
 
-async def test_a_source_publishes_its_payload_to_the_hub_and_is_answered_200(
-    websub_hub, new_set
-) -> None:
+async def test_a_source_publishes_its_payload_to_the_hub_and_is_answered_200(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         link = f'<{topic(websub_hub, new_set)}>; rel="self", <{websub_hub.url}/hub>; rel="hub"'

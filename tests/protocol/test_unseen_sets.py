@@ -114,7 +114,7 @@ UNKNOWN_TOKEN = [  # few: after twenty wrong tokens an address has to wait
 @pytest.mark.parametrize(("method", "path", "headers", "body"), UNKNOWN_TOKEN)
 async def test_an_unknown_token_is_refused_whether_the_set_exists_or_not(
     keeping, method, path, headers, body
-) -> None:
+):
     hub, _ = keeping
     sent = headers | {"authorization": "Bearer rsn_unknown"}
     answers = [await answer(hub, name, method, path, sent, body) for name in (SECRET, NOWHERE)]
@@ -152,7 +152,7 @@ async def answer(
 @pytest.mark.parametrize(("method", "path", "headers", "body"), REQUESTS)
 async def test_a_private_set_is_answered_for_as_one_that_does_not_exist(
     keeping, asker, method, path, headers, body, origin
-) -> None:
+):
     hub, tokens = keeping
     sent = dict(headers)
     if tokens[asker]:
@@ -169,7 +169,7 @@ async def test_a_private_set_is_answered_for_as_one_that_does_not_exist(
 @pytest.mark.parametrize("path", [CHANNEL, FRAMEWORK, f"{SEVERAL}?set=SET"])
 async def test_a_private_channel_opens_to_a_stranger_as_one_that_does_not_exist(
     keeping, asker, path, query, origin
-) -> None:
+):
     hub, tokens = keeping
     headers = {"authorization": f"Bearer {tokens[asker]}"} if tokens[asker] else {}
     if "?" in path:
@@ -193,7 +193,7 @@ async def test_a_private_channel_opens_to_a_stranger_as_one_that_does_not_exist(
     assert await opened(SECRET) == await opened(NOWHERE)
 
 
-async def test_who_has_a_token_for_it_reads_and_is_told_what_it_lacks(keeping) -> None:
+async def test_who_has_a_token_for_it_reads_and_is_told_what_it_lacks(keeping):
     hub, _ = keeping
     wanted = {"sets": [SECRET], "rights": ["publish"]}
     _, writer = await hub.ask("POST", "/api/tokens", json=wanted)

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -162,7 +161,7 @@ async def told_equally(hub: RunningHub, receiver: Receiver, changes: Sequence[Ch
         assert meaning(documents["by_change_list"], changes) == list(changes), way_in.__name__
 
 
-def test_whatever_way_in_all_ways_out_tell_the_same(tmp_path: Path) -> None:
+def test_whatever_way_in_all_ways_out_tell_the_same(tmp_path):
     with asyncio.Runner() as runner:
         hub = RunningHub(tmp_path / "data", callback_private="allow")
         receiver = Receiver()

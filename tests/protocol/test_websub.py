@@ -38,9 +38,7 @@ async def ask_with(
     return (await hub.ask("POST", "/hub", data=form, headers=headers))[0]
 
 
-async def test_subscribing_to_a_private_set_needs_a_token_with_read_right(
-    websub_hub, new_set
-) -> None:
+async def test_subscribing_to_a_private_set_needs_a_token_with_read_right(websub_hub, new_set):
     await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
     publisher = await token_for(websub_hub, new_set, "publish")
     reader = await token_for(websub_hub, new_set, "read")
@@ -55,7 +53,7 @@ async def test_subscribing_to_a_private_set_needs_a_token_with_read_right(
 
 async def test_what_is_published_after_a_set_turned_private_reaches_nobody_without_a_right(
     websub_hub, new_set
-) -> None:
+):
     is_private = asyncio.Event()
 
     async def answers_then(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
@@ -77,7 +75,7 @@ async def test_what_is_published_after_a_set_turned_private_reaches_nobody_witho
 
 async def test_a_callback_ends_its_subscription_to_a_private_set_without_a_token(
     websub_hub, new_set
-) -> None:
+):
     await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
     reader = await token_for(websub_hub, new_set, "read")
     async with Receiver() as receiver:
@@ -92,7 +90,7 @@ async def test_a_callback_ends_its_subscription_to_a_private_set_without_a_token
         await until(is_over)
 
 
-async def test_a_subscription_ends_with_the_token_that_made_it(websub_hub, new_set) -> None:
+async def test_a_subscription_ends_with_the_token_that_made_it(websub_hub, new_set):
     await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
     reader = await token_for(websub_hub, new_set, "read")
     async with Receiver() as receiver:
@@ -128,7 +126,7 @@ async def has_gone(hub: RunningHub, receiver: Receiver, set_name: str) -> bool:
 )
 async def test_an_address_that_may_never_be_called_is_refused_at_once(
     websub_hub, new_set, callback
-) -> None:
+):
     status, text = await ask(websub_hub, "subscribe", topic(websub_hub, new_set), callback)
     assert status == 403
     assert b"may not be called" in text
@@ -146,9 +144,7 @@ async def test_an_address_that_may_never_be_called_is_refused_at_once(
         "http://[fd00::1]/",
     ],
 )
-async def test_private_addresses_are_refused_unless_the_operator_allows_them(
-    strict_hub: RunningHub, callback
-) -> None:
+async def test_private_addresses_are_refused_unless_the_operator_allows_them(strict_hub, callback):
     async with Receiver() as receiver:
         url = callback.format(port=receiver.port)
         status, text = await ask(strict_hub, "subscribe", topic(strict_hub), url)
@@ -158,7 +154,7 @@ async def test_private_addresses_are_refused_unless_the_operator_allows_them(
 
 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "127.1", "0177.0.0.1"])
-async def test_an_address_in_disguise_is_never_called(strict_hub: RunningHub, host) -> None:
+async def test_an_address_in_disguise_is_never_called(strict_hub, host):
     async with Receiver() as receiver:
         url = f"http://{host}:{receiver.port}/"
         status, _ = await ask(strict_hub, "subscribe", topic(strict_hub), url)
@@ -178,9 +174,7 @@ async def hangs(asked, writer) -> None:
     await writer.wait_closed()
 
 
-async def test_pending_verifications_are_capped_per_callback_host_and_client_address(
-    tmp_path,
-) -> None:
+async def test_pending_verifications_are_capped_per_callback_host_and_client_address(tmp_path):
     settings = {"pending_per_host": "3", "pending_per_address": "5", "callback_private": "allow"}
     async with (
         RunningHub(tmp_path / "data", **settings) as hub,
@@ -207,7 +201,7 @@ async def test_pending_verifications_are_capped_per_callback_host_and_client_add
 )
 async def test_a_host_and_a_client_address_have_so_many_subscriptions_and_no_more(
     tmp_path, limits, who
-) -> None:
+):
     async with (
         RunningHub(tmp_path / "data", callback_private="allow", **limits) as hub,
         Receiver() as receiver,
@@ -248,7 +242,7 @@ async def test_a_host_and_a_client_address_have_so_many_subscriptions_and_no_mor
                 await until(lambda n=number: accepted(f"{unwilling.callback}{n}"))
 
 
-async def test_whoever_is_at_the_limit_takes_nothing_from_others(tmp_path) -> None:
+async def test_whoever_is_at_the_limit_takes_nothing_from_others(tmp_path):
     """One callback that answers and one client behind a proxy, beside strangers at their limit."""
     settings = {
         "callback_private": "allow",
@@ -276,7 +270,7 @@ async def test_whoever_is_at_the_limit_takes_nothing_from_others(tmp_path) -> No
             await has(honest, number + 1)
 
 
-async def test_the_same_request_again_is_not_asked_twice(tmp_path) -> None:
+async def test_the_same_request_again_is_not_asked_twice(tmp_path):
     async with (
         RunningHub(tmp_path / "data", callback_private="allow", pending_per_host="2") as hub,
         Receiver(get=hangs) as receiver,
@@ -290,7 +284,7 @@ async def test_the_same_request_again_is_not_asked_twice(tmp_path) -> None:
 # --- what is delivered ---------------------------------------------------------------------------
 
 
-async def test_a_receiver_can_drop_repetitions_and_refuse_replays(websub_hub, new_set) -> None:
+async def test_a_receiver_can_drop_repetitions_and_refuse_replays(websub_hub, new_set):
     async with Receiver(post=answers("503 Busy", Retry_After="1")) as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_secret="secret")
         await websub_hub.publish("http://example.com/1", set_name=new_set)
@@ -302,7 +296,7 @@ async def test_a_receiver_can_drop_repetitions_and_refuse_replays(websub_hub, ne
 
 
 @pytest.mark.parametrize("algorithm", ["sha1", "sha384", "sha512"])
-async def test_the_operator_may_choose_the_signatures_algorithm(tmp_path, algorithm) -> None:
+async def test_the_operator_may_choose_the_signatures_algorithm(tmp_path, algorithm):
     settings = {"callback_private": "allow", "signature": algorithm}
     async with RunningHub(tmp_path / "data", **settings) as hub, Receiver() as receiver:
         await subscribe(hub, receiver, hub_secret="secret")
@@ -312,7 +306,7 @@ async def test_the_operator_may_choose_the_signatures_algorithm(tmp_path, algori
         assert delivery.headers["x-hub-signature"] == f"{algorithm}={digest}"
 
 
-async def test_an_outage_costs_one_catch_up_request(websub_hub, new_set) -> None:
+async def test_an_outage_costs_one_catch_up_request(websub_hub, new_set):
     async with Receiver(post=answers("500 Oh")) as receiver, Receiver() as other:
         await subscribe(websub_hub, receiver, new_set)
         await subscribe(websub_hub, other, new_set)
@@ -336,7 +330,7 @@ async def takes_a_moment(asked, writer) -> None:
     writer.write(response())
 
 
-async def test_one_callback_of_two_topics_gets_one_request_at_a_time(websub_hub, new_set) -> None:
+async def test_one_callback_of_two_topics_gets_one_request_at_a_time(websub_hub, new_set):
     async with Receiver(post=takes_a_moment) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await ask(websub_hub, "subscribe", topic(websub_hub), receiver.callback)

@@ -38,7 +38,7 @@ async def post(hub: RunningHub, body: bytes | str, content_type: str = FORM) -> 
 # --- the request ---------------------------------------------------------------------------------
 
 
-async def test_1_a_form_with_callback_mode_and_topic_is_accepted(websub_hub, new_set) -> None:
+async def test_1_a_form_with_callback_mode_and_topic_is_accepted(websub_hub, new_set):
     async with Receiver() as receiver:
         body = HUB.format(topic=topic(websub_hub, new_set), callback=receiver.callback)
         status, _ = await post(websub_hub, body, f"{FORM}; charset=utf-8")
@@ -47,7 +47,7 @@ async def test_1_a_form_with_callback_mode_and_topic_is_accepted(websub_hub, new
 
 
 @pytest.mark.parametrize("missing", ["hub.mode", "hub.topic", "hub.callback"])
-async def test_1_a_form_without_one_of_the_three_is_refused(websub_hub, new_set, missing) -> None:
+async def test_1_a_form_without_one_of_the_three_is_refused(websub_hub, new_set, missing):
     fields = {
         "hub.mode": "subscribe",
         "hub.topic": topic(websub_hub, new_set),
@@ -58,7 +58,7 @@ async def test_1_a_form_without_one_of_the_three_is_refused(websub_hub, new_set,
     assert (status, text.decode()) == (400, f"{missing} is missing\n")
 
 
-async def test_2_a_secret_of_199_bytes_signs_and_one_of_200_is_refused(websub_hub, new_set) -> None:
+async def test_2_a_secret_of_199_bytes_signs_and_one_of_200_is_refused(websub_hub, new_set):
     async with Receiver() as receiver:
         url = topic(websub_hub, new_set)
         status, text = await ask(
@@ -72,7 +72,7 @@ async def test_2_a_secret_of_199_bytes_signs_and_one_of_200_is_refused(websub_hu
         assert delivery.headers["x-hub-signature"] == f"sha256={digest}"
 
 
-async def test_3_another_mode_is_refused(websub_hub, new_set) -> None:
+async def test_3_another_mode_is_refused(websub_hub, new_set):
     status, text = await ask(
         websub_hub, "Subscribe", topic(websub_hub, new_set), "http://127.0.0.1:9/"
     )
@@ -81,15 +81,13 @@ async def test_3_another_mode_is_refused(websub_hub, new_set) -> None:
 
 
 @pytest.mark.parametrize(("asked", "granted"), [("60", "60"), ("99999999", "2678400")])
-async def test_4_a_lease_is_granted_as_asked_but_not_for_ever(
-    websub_hub, new_set, asked, granted
-) -> None:
+async def test_4_a_lease_is_granted_as_asked_but_not_for_ever(websub_hub, new_set, asked, granted):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_lease_seconds=asked)
         assert receiver.verifications[0].query["hub.lease_seconds"] == granted
 
 
-async def test_4_a_lease_is_ignored_when_unsubscribing(websub_hub, new_set) -> None:
+async def test_4_a_lease_is_ignored_when_unsubscribing(websub_hub, new_set):
     async with Receiver() as receiver:
         status, _ = await ask(
             websub_hub,
@@ -101,12 +99,12 @@ async def test_4_a_lease_is_ignored_when_unsubscribing(websub_hub, new_set) -> N
         assert status == 202
 
 
-async def test_5_unknown_parameters_are_ignored(websub_hub, new_set) -> None:
+async def test_5_unknown_parameters_are_ignored(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_verify="async", foo="1", hub_foo="2")
 
 
-async def test_6_a_renewal_replaces_the_secret_once_it_is_confirmed(websub_hub, new_set) -> None:
+async def test_6_a_renewal_replaces_the_secret_once_it_is_confirmed(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_secret="old")
         await subscribe(websub_hub, receiver, new_set, hub_secret="new", hub_lease_seconds=99)
@@ -115,7 +113,7 @@ async def test_6_a_renewal_replaces_the_secret_once_it_is_confirmed(websub_hub, 
         assert delivery.headers["x-hub-signature"] == signature("new", delivery)
 
 
-async def test_6_a_renewal_that_is_not_confirmed_changes_nothing(websub_hub, new_set) -> None:
+async def test_6_a_renewal_that_is_not_confirmed_changes_nothing(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_secret="old", hub_lease_seconds=9999)
         receiver.get = answers("404 Not Found")
@@ -134,7 +132,7 @@ async def test_6_a_renewal_that_is_not_confirmed_changes_nothing(websub_hub, new
         assert (await subscription(websub_hub, receiver, new_set))["lease_seconds_left"] > 1
 
 
-async def test_6_a_renewal_keeps_the_cursor(websub_hub, new_set) -> None:
+async def test_6_a_renewal_keeps_the_cursor(websub_hub, new_set):
     async with Receiver(post=answers("500 No")) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/1", set_name=new_set)
@@ -144,7 +142,7 @@ async def test_6_a_renewal_keeps_the_cursor(websub_hub, new_set) -> None:
         assert (await has(receiver, 2))[1].locs == ["http://example.com/1"]
 
 
-async def test_7_unsubscribing_is_verified_and_ends_the_subscription(websub_hub, new_set) -> None:
+async def test_7_unsubscribing_is_verified_and_ends_the_subscription(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         url = topic(websub_hub, new_set)
@@ -158,7 +156,7 @@ async def test_7_unsubscribing_is_verified_and_ends_the_subscription(websub_hub,
         assert receiver.deliveries == []
 
 
-async def test_7_unsubscribing_that_is_not_confirmed_changes_nothing(websub_hub, new_set) -> None:
+async def test_7_unsubscribing_that_is_not_confirmed_changes_nothing(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         receiver.get = answers("404 Not Found")
@@ -168,7 +166,7 @@ async def test_7_unsubscribing_that_is_not_confirmed_changes_nothing(websub_hub,
         await has(receiver, 1)
 
 
-async def test_8_percent_escapes_in_the_topic_are_decoded(websub_hub, new_set) -> None:
+async def test_8_percent_escapes_in_the_topic_are_decoded(websub_hub, new_set):
     async with Receiver() as receiver:
         url = topic(websub_hub, new_set).replace("change_notification", "change%5Fnotification")
         await ask(websub_hub, "subscribe", url, receiver.callback)
@@ -178,7 +176,7 @@ async def test_8_percent_escapes_in_the_topic_are_decoded(websub_hub, new_set) -
 
 @pytest.mark.parametrize("mode", ["subscribe", "unsubscribe"])
 @pytest.mark.parametrize("url", ["http://example.com/feed", "HUB/channels/a/misspelt_channel"])
-async def test_9_and_12_a_topic_that_is_not_ours_is_an_error_at_once(websub_hub, mode, url) -> None:
+async def test_9_and_12_a_topic_that_is_not_ours_is_an_error_at_once(websub_hub, mode, url):
     url = url.replace("HUB", websub_hub.url)
     async with Receiver() as receiver:
         status, told = await ask(websub_hub, mode, url, receiver.callback)
@@ -186,7 +184,7 @@ async def test_9_and_12_a_topic_that_is_not_ours_is_an_error_at_once(websub_hub,
         assert receiver.asked == []
 
 
-async def test_10_the_callbacks_own_query_is_kept(websub_hub, new_set) -> None:
+async def test_10_the_callbacks_own_query_is_kept(websub_hub, new_set):
     async with Receiver(path="/callback?a=%20b&hub.mode=mine&") as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/1", set_name=new_set)
@@ -198,13 +196,13 @@ async def test_10_the_callbacks_own_query_is_kept(websub_hub, new_set) -> None:
 # --- the response --------------------------------------------------------------------------------
 
 
-async def test_11_a_well_formed_request_is_answered_202(websub_hub, new_set) -> None:
+async def test_11_a_well_formed_request_is_answered_202(websub_hub, new_set):
     url = topic(websub_hub, new_set)
     async with Receiver() as receiver:
         assert (await ask(websub_hub, "subscribe", url, receiver.callback))[0] == 202
 
 
-async def test_12_a_body_that_is_too_long_is_refused(websub_hub) -> None:
+async def test_12_a_body_that_is_too_long_is_refused(websub_hub):
     assert (await post(websub_hub, b"a=" + b"b" * (FORM_BYTES - 2)))[0] == 400
     assert (await post(websub_hub, b"a=" + b"b" * (FORM_BYTES - 1)))[0] == 413
 
@@ -212,7 +210,7 @@ async def test_12_a_body_that_is_too_long_is_refused(websub_hub) -> None:
 @pytest.mark.parametrize(
     "get", [confirms, answers("404 Not Found"), answers("200 OK", b"wrong")], ids=["yes", "no", "?"]
 )
-async def test_13_the_answer_does_not_depend_on_the_verification(websub_hub, new_set, get) -> None:
+async def test_13_the_answer_does_not_depend_on_the_verification(websub_hub, new_set, get):
     async with Receiver(get=get) as receiver:
         answer = await ask(websub_hub, "subscribe", topic(websub_hub, new_set), receiver.callback)
         assert answer == (202, b"The callback will be asked to confirm.\n")
@@ -221,7 +219,7 @@ async def test_13_the_answer_does_not_depend_on_the_verification(websub_hub, new
 # 14: a redirect to another hub is for hubs that cannot serve; this one answers 503 instead.
 
 
-async def test_15_when_a_set_is_removed_its_subscribers_are_told(websub_hub, new_set) -> None:
+async def test_15_when_a_set_is_removed_its_subscribers_are_told(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.ask("DELETE", f"/api/sets/{new_set}")
@@ -232,9 +230,7 @@ async def test_15_when_a_set_is_removed_its_subscribers_are_told(websub_hub, new
 # --- verification --------------------------------------------------------------------------------
 
 
-async def test_16_a_verification_carries_mode_topic_challenge_and_lease(
-    websub_hub, new_set
-) -> None:
+async def test_16_a_verification_carries_mode_topic_challenge_and_lease(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         query = receiver.verifications[0].query
@@ -242,7 +238,7 @@ async def test_16_a_verification_carries_mode_topic_challenge_and_lease(
         assert (query["hub.mode"], query["hub.lease_seconds"]) == ("subscribe", "864000")
 
 
-async def test_16_every_challenge_is_a_new_one(websub_hub, new_set) -> None:
+async def test_16_every_challenge_is_a_new_one(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await subscribe(websub_hub, receiver, new_set)
@@ -269,7 +265,7 @@ async def adds_a_line(asked: ReceivedRequest, writer) -> None:
     [redirects, fails_with_the_challenge, adds_a_line, answers("200 OK", b"x" * 100_000)],
     ids=["3xx", "5xx", "another body", "an endless body"],
 )
-async def test_17_anything_but_2xx_with_the_challenge_is_no(websub_hub, new_set, get) -> None:
+async def test_17_anything_but_2xx_with_the_challenge_is_no(websub_hub, new_set, get):
     async with Receiver(get=get) as receiver, Receiver() as other:
         await ask(websub_hub, "subscribe", topic(websub_hub, new_set), receiver.callback)
         await has(receiver, 1, of="verifications")
@@ -280,7 +276,7 @@ async def test_17_anything_but_2xx_with_the_challenge_is_no(websub_hub, new_set,
         assert len(receiver.asked) == 1
 
 
-async def test_18_a_lease_that_has_ended_ends_the_subscription(websub_hub, new_set) -> None:
+async def test_18_a_lease_that_has_ended_ends_the_subscription(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_lease_seconds=1)
         await until(gone(websub_hub, receiver, new_set))
@@ -292,7 +288,7 @@ async def test_18_a_lease_that_has_ended_ends_the_subscription(websub_hub, new_s
         assert receiver.deliveries == []
 
 
-async def test_19_a_subscription_is_verified_once_and_then_left_alone(websub_hub, new_set) -> None:
+async def test_19_a_subscription_is_verified_once_and_then_left_alone(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         for number in range(3):
@@ -305,7 +301,7 @@ async def test_19_a_subscription_is_verified_once_and_then_left_alone(websub_hub
 
 
 @pytest.mark.parametrize("name", ["hub.url", "hub.topic"])
-async def test_20_a_ping_for_our_topics_does_no_harm(websub_hub, new_set, name) -> None:
+async def test_20_a_ping_for_our_topics_does_no_harm(websub_hub, new_set, name):
     topics = [topic(websub_hub, new_set), topic(websub_hub, new_set, "framework")]
     body = "hub.mode=publish" + "".join(f"&{name}={url}" for url in topics)
     assert await post(websub_hub, body) == (204, b"")
@@ -315,9 +311,7 @@ async def test_20_a_ping_for_our_topics_does_no_harm(websub_hub, new_set, name) 
 
 
 @pytest.mark.parametrize("kind", ["change", "framework"])
-async def test_21_22_a_delivery_is_the_topics_content_type_and_links(
-    websub_hub, new_set, kind
-) -> None:
+async def test_21_22_a_delivery_is_the_topics_content_type_and_links(websub_hub, new_set, kind):
     """Hub and topic are in one header, for subscribers that read only the first."""
     url = topic(websub_hub, new_set, kind)
     async with Receiver() as receiver, aiohttp.ClientSession() as session:
@@ -351,7 +345,7 @@ async def test_21_22_a_delivery_is_the_topics_content_type_and_links(
 
 
 @pytest.mark.parametrize("status", ["200 OK", "201 Made", "202 Later", "299 Odd"])
-async def test_23_any_2xx_is_success_whatever_the_body(websub_hub, new_set, status) -> None:
+async def test_23_any_2xx_is_success_whatever_the_body(websub_hub, new_set, status):
     async with Receiver(post=answers(status, b"<failure/>")) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         for number in (1, 2):
@@ -360,7 +354,7 @@ async def test_23_any_2xx_is_success_whatever_the_body(websub_hub, new_set, stat
         assert receiver.locs == ["http://example.com/1", "http://example.com/2"]
 
 
-async def test_23_gone_ends_the_subscription(websub_hub, new_set) -> None:
+async def test_23_gone_ends_the_subscription(websub_hub, new_set):
     async with Receiver(post=answers("410 Gone")) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/1", set_name=new_set)
@@ -368,7 +362,7 @@ async def test_23_gone_ends_the_subscription(websub_hub, new_set) -> None:
 
 
 @pytest.mark.parametrize("status", ["302 Found", "404 Not Found", "500 Oh"])
-async def test_23_anything_else_is_a_failure_that_waits(websub_hub, new_set, status) -> None:
+async def test_23_anything_else_is_a_failure_that_waits(websub_hub, new_set, status):
     post = answers(status, Location="http://169.254.169.254/latest/meta-data")
     async with Receiver(post=post) as receiver:
         await subscribe(websub_hub, receiver, new_set)
@@ -379,9 +373,7 @@ async def test_23_anything_else_is_a_failure_that_waits(websub_hub, new_set, sta
         assert found["position"] < found["next_attempt"]
 
 
-async def test_24_a_failed_notification_comes_again_with_what_came_after(
-    websub_hub, new_set
-) -> None:
+async def test_24_a_failed_notification_comes_again_with_what_came_after(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/0", set_name=new_set)
@@ -399,7 +391,7 @@ async def test_24_a_failed_notification_comes_again_with_what_came_after(
 
 
 @pytest.mark.parametrize("status", ["429 Too Many", "503 Unavailable"])
-async def test_24_a_retry_after_is_obeyed(websub_hub, new_set, status) -> None:
+async def test_24_a_retry_after_is_obeyed(websub_hub, new_set, status):
     async with Receiver(post=answers(status, Retry_After="1")) as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/1", set_name=new_set)
@@ -407,7 +399,7 @@ async def test_24_a_retry_after_is_obeyed(websub_hub, new_set, status) -> None:
         assert (await subscription(websub_hub, receiver, new_set))["failures"] == 0
 
 
-async def test_25_without_a_secret_nothing_is_signed(websub_hub, new_set) -> None:
+async def test_25_without_a_secret_nothing_is_signed(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set)
         await websub_hub.publish("http://example.com/1", set_name=new_set)
@@ -416,7 +408,7 @@ async def test_25_without_a_secret_nothing_is_signed(websub_hub, new_set) -> Non
         assert "webhook-signature" not in delivery.headers
 
 
-async def test_25_the_signature_covers_the_exact_body(websub_hub, new_set) -> None:
+async def test_25_the_signature_covers_the_exact_body(websub_hub, new_set):
     async with Receiver() as receiver:
         await subscribe(websub_hub, receiver, new_set, hub_secret="geheim €")
         await websub_hub.publish("http://example.com/%C3%A9", set_name=new_set)

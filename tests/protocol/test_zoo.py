@@ -110,9 +110,7 @@ async def rounds(hub: RunningHub, healthy: list[Receiver], first: int) -> None:
         await asyncio.gather(*(has(receiver, number + 1) for receiver in healthy))
 
 
-async def test_the_healthy_get_every_change_in_order_and_do_not_care_about_the_sick(
-    tmp_path,
-) -> None:
+async def test_the_healthy_get_every_change_in_order_and_do_not_care_about_the_sick(tmp_path):
     async with AsyncExitStack() as stack:
         hub = await stack.enter_async_context(
             RunningHub(tmp_path / "data", callback_private="allow")

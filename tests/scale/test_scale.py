@@ -28,7 +28,7 @@ def outcome(**setup: object) -> Outcome:
     return Deployment(COSTS, Setup(**setup)).run()  # type: ignore[arg-type]
 
 
-def test_a_core_does_one_thing_after_another() -> None:
+def test_a_core_does_one_thing_after_another():
     clock, ended = Clock(), []
     core = Core(clock)
     for seconds in (3, 1):
@@ -39,13 +39,13 @@ def test_a_core_does_one_thing_after_another() -> None:
     assert core.busy == 5
 
 
-def test_one_change_after_another_takes_what_its_parts_take() -> None:
+def test_one_change_after_another_takes_what_its_parts_take():
     found = outcome(readers=1_000, seconds=1)
     assert found.seconds / found.published == pytest.approx(0.5e-3 + 0.1e-3 + 1_000 * 4e-6)
     assert found.deliveries == 1_000 * found.published
 
 
-def test_readers_on_one_core_wait_for_each_other() -> None:
+def test_readers_on_one_core_wait_for_each_other():
     alone, shared = (
         outcome(readers=5_000, seconds=1, readers_share_a_core=each) for each in (False, True)
     )
@@ -57,18 +57,18 @@ def test_readers_on_one_core_wait_for_each_other() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 3, 7])
-def test_all_readers_get_all_that_is_published_however_many_processes(processes: int) -> None:
+def test_all_readers_get_all_that_is_published_however_many_processes(processes):
     found = outcome(readers=1_000, processes=processes, seconds=1)
     assert found.deliveries == 1_000 * found.published
 
 
-def test_more_is_published_than_can_be_sent_one_by_one_so_rounds_take_several_changes() -> None:
+def test_more_is_published_than_can_be_sent_one_by_one_so_rounds_take_several_changes():
     found = outcome(readers=10_000, changes_a_second=500, seconds=5)
     assert found.deliveries < 10_000 * found.published
     assert found.percentile(1.0) < 0.3, "it falls behind no further than two rounds"
 
 
-def test_more_processes_are_faster() -> None:
+def test_more_processes_are_faster():
     waits = [
         outcome(readers=50_000, processes=each, changes_a_second=5).percentile(0.5)
         for each in (1, 2, 8)
@@ -76,30 +76,30 @@ def test_more_processes_are_faster() -> None:
     assert waits == sorted(waits, reverse=True)
 
 
-def test_who_is_slow_gets_fewer_notifications_and_holds_up_nobody() -> None:
+def test_who_is_slow_gets_fewer_notifications_and_holds_up_nobody():
     all_fast = outcome(readers=20_000, changes_a_second=5)
     some_slow = outcome(readers=20_000, changes_a_second=5, slow_share=0.1)
     assert some_slow.deliveries < all_fast.deliveries
     assert some_slow.percentile(0.5) <= all_fast.percentile(0.5)
 
 
-def test_what_is_published_while_redis_is_away_comes_when_it_is_back() -> None:
+def test_what_is_published_while_redis_is_away_comes_when_it_is_back():
     found = outcome(readers=1_000, changes_a_second=20, seconds=5, redis_is_away=(1.0, 3.0))
     assert 1.5 < found.percentile(1.0) < 2.5
 
 
-def test_a_herd_is_back_when_all_handshakes_are_done() -> None:
+def test_a_herd_is_back_when_all_handshakes_are_done():
     readers = int(HERD_PATIENCE_SECONDS / 2 / COSTS.handshake)
     work = readers * COSTS.handshake
     assert work <= herd_seconds(COSTS, readers) <= FIRST_SECONDS + work
 
 
-def test_a_herd_that_is_too_large_comes_back_several_times() -> None:
+def test_a_herd_that_is_too_large_comes_back_several_times():
     readers = int(2 * HERD_PATIENCE_SECONDS / COSTS.handshake)
     assert herd_seconds(COSTS, readers) > 1.25 * readers * COSTS.handshake
 
 
-def test_the_same_seed_gives_the_same() -> None:
+def test_the_same_seed_gives_the_same():
     setup = Setup(readers=1_000, changes_a_second=50, slow_share=0.1)
     first, second = (Deployment(COSTS, setup, seed=7).run() for _ in range(2))
     assert first == second

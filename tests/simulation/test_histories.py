@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.simulation.known import FAULTS, Fault
+from tests.simulation.known import FAULTS
 from tests.support.needs import COMPILER, need
 
 # Each was found by a new seed, and mended.
@@ -41,18 +41,18 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
         pytest.param((), marks=pytest.mark.much, id="new"),
     ],
 )
-def test_what_was_acknowledged_reaches_everybody_in_every_history(seed: tuple[str, ...]) -> None:
+def test_what_was_acknowledged_reaches_everybody_in_every_history(seed):
     done = simulate(*seed, "--count", "1", "--cores", "1")
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize(("scenario", "seed"), MENDED)
-def test_what_a_seed_has_found_stays_mended(scenario: str, seed: int) -> None:
+def test_what_a_seed_has_found_stays_mended(scenario, seed):
     done = simulate(scenario, "--first", str(seed), "--count", "1")
     assert done.returncode == 0, done.stdout
 
 
-def test_a_seed_gives_the_same_history_again() -> None:
+def test_a_seed_gives_the_same_history_again():
     first, second = (
         [
             line
@@ -66,7 +66,7 @@ def test_a_seed_gives_the_same_history_again() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_planted_fault_changes_the_code_as_it_is(fault: Fault) -> None:
+def test_a_planted_fault_changes_the_code_as_it_is(fault):
     path, broken = fault.broken()
     assert broken != path.read_text()
 
@@ -74,7 +74,7 @@ def test_a_planted_fault_changes_the_code_as_it_is(fault: Fault) -> None:
 @pytest.mark.parametrize(
     "name", [*PLANTED, *(pytest.param(name, marks=pytest.mark.much) for name in SELDOM)]
 )
-def test_a_planted_fault_is_found(name: str) -> None:
+def test_a_planted_fault_is_found(name):
     """It ends with the first; which one that is depends on the addresses of the machine."""
     done = simulate("--fault", name, "--first", "1", "--count", "100")
     assert done.returncode == 1, done.stdout + done.stderr

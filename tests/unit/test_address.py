@@ -8,21 +8,21 @@ from rsnotify.redis_client import Address
 from tests.support.redis_tls import AUTHORITY
 
 
-def test_an_address_of_sentinels_names_each_of_them_and_the_primary() -> None:
+def test_an_address_of_sentinels_names_each_of_them_and_the_primary():
     address = Address.parse("redis+sentinel://a:1,b,[::1]:3/main")
     assert address.sentinels == (("a", 1), ("b", 26379), ("::1", 3))
     assert address.name == "main"
     assert "db" not in address.options
 
 
-def test_user_and_password_before_the_hosts_are_those_of_redis() -> None:
+def test_user_and_password_before_the_hosts_are_those_of_redis():
     address = Address.parse("redis+sentinel://user:p%40ss@a/main/2")
     assert (address.options["username"], address.options["password"]) == ("user", "p@ss")
     assert address.options["db"] == 2
     assert not {"username", "password"} & address.sentinel_options.keys()
 
 
-def test_user_and_password_of_the_sentinels_stand_behind_the_question_mark() -> None:
+def test_user_and_password_of_the_sentinels_stand_behind_the_question_mark():
     address = Address.parse("redis+sentinel://a/main?sentinel_username=u&sentinel_password=p%26")
     assert (address.sentinel_options["username"], address.sentinel_options["password"]) == (
         "u",
@@ -31,7 +31,7 @@ def test_user_and_password_of_the_sentinels_stand_behind_the_question_mark() -> 
     assert not {"username", "password"} & address.options.keys()
 
 
-def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels() -> None:
+def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels():
     address = Address.parse(f"rediss+sentinel://a/main?ssl_ca_certs={AUTHORITY}")
     assert address.has_tls
     for options in (address.options, address.sentinel_options):
@@ -39,7 +39,7 @@ def test_with_tls_it_is_spoken_to_redis_and_to_the_sentinels() -> None:
         assert options["ssl_ca_certs"] == str(AUTHORITY)
 
 
-def test_an_address_of_a_cluster_names_some_of_its_nodes() -> None:
+def test_an_address_of_a_cluster_names_some_of_its_nodes():
     address = Address.parse("redis+cluster://user:p%40ss@a:1,b,[::1]:3/0")
     assert address.nodes == (("a", 1), ("b", 6379), ("::1", 3))
     assert not address.sentinels
@@ -47,7 +47,7 @@ def test_an_address_of_a_cluster_names_some_of_its_nodes() -> None:
     assert "host" not in address.options
 
 
-def test_with_tls_it_is_spoken_to_all_nodes() -> None:
+def test_with_tls_it_is_spoken_to_all_nodes():
     address = Address.parse(f"rediss+cluster://a,b?ssl_ca_certs={AUTHORITY}")
     assert address.has_tls
     assert address.nodes == (("a", 6379), ("b", 6379))
@@ -77,13 +77,13 @@ def test_with_tls_it_is_spoken_to_all_nodes() -> None:
         ("redis://a:99999", "Port out of range"),
     ],
 )
-def test_what_is_no_address_is_refused_with_what_is_wrong(url: str, said: str) -> None:
+def test_what_is_no_address_is_refused_with_what_is_wrong(url, said):
     with pytest.raises(InvalidSettings) as refused:
         Address.parse(url)
     assert said in str(refused.value)
 
 
-def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
+def test_a_password_of_its_own_takes_its_place_in_any_address():
     for url, options in {
         "redis://localhost:1/2": {"host": "localhost", "port": 1, "db": 2},
         "redis://user@localhost": {"host": "localhost", "username": "user"},
@@ -116,12 +116,12 @@ def test_a_password_of_its_own_takes_its_place_in_any_address() -> None:
         ("redis://host?password=secret@secret", "redis://host?password=…"),
     ],
 )
-def test_no_password_is_shown(url: str, shown: str) -> None:
+def test_no_password_is_shown(url, shown):
     assert Address.without_password(url) == shown
 
 
 @pytest.mark.parametrize("mark", ["/", "?", "#"])
-def test_a_password_that_is_not_escaped_is_told_how_and_not_shown(mark: str) -> None:
+def test_a_password_that_is_not_escaped_is_told_how_and_not_shown(mark):
     for url in (f"redis://:se{mark}cret@host:1", f"redis+sentinel://:se{mark}cret@host/main"):
         with pytest.raises(InvalidSettings) as refused:
             Address.parse(url)

@@ -28,27 +28,27 @@ NEVER = (
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_a_public_address_may_be_called(address: str) -> None:
+def test_a_public_address_may_be_called(address):
     assert refusal(address) is None
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-def test_a_private_address_may_be_called_only_where_that_is_allowed(address: str) -> None:
+def test_a_private_address_may_be_called_only_where_that_is_allowed(address):
     assert refusal(address) is not None
     assert refusal(address, private=True) is None
 
 
 @pytest.mark.parametrize("address", NEVER)
-def test_other_addresses_are_never_called(address: str) -> None:
+def test_other_addresses_are_never_called(address):
     assert refusal(address) is not None
     assert refusal(address, private=True) is not None
 
 
-def test_the_reason_names_the_address_and_what_it_is() -> None:
+def test_the_reason_names_the_address_and_what_it_is():
     assert refusal("169.254.169.254") == "169.254.169.254 is link-local"
 
 
-def test_what_is_no_address_is_an_error() -> None:
+def test_what_is_no_address_is_an_error():
     with pytest.raises(ValueError, match=r"127\.1"):
         refusal("127.1")
 
@@ -66,5 +66,5 @@ def test_what_is_no_address_is_an_error() -> None:
         ("127.1", None),
     ],
 )
-def test_a_host_that_is_an_address_is_known_without_asking(host: str, address: str | None) -> None:
+def test_a_host_that_is_an_address_is_known_without_asking(host, address):
     assert literal_address(host) == address

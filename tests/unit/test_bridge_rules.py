@@ -1,13 +1,11 @@
 """What a bridge decides: intervals, what is held back, news, where it came from, what it is."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
-from rsnotify_bridge.feeds import PageReader, activity_page, feed_page, moment, notification_page
+from rsnotify_bridge.feeds import activity_page, feed_page, moment, notification_page
 from rsnotify_bridge.markup import ATTRIBUTES, TAGS, read_markup, repaired
 from rsnotify_bridge.oaipmh import (
     DAY,
@@ -66,9 +64,7 @@ def said(**fields: object) -> Change:
         (60, False, 10_000, 3600),
     ],
 )
-def test_the_interval_goes_by_what_the_source_does(
-    seconds: float, is_changed: bool, failures: int, expected: float
-) -> None:
+def test_the_interval_goes_by_what_the_source_does(seconds, is_changed, failures, expected):
     found = next_interval(seconds, LIMITS, is_changed=is_changed, failures=failures)
     assert found == expected
 
@@ -88,9 +84,7 @@ def test_the_interval_goes_by_what_the_source_does(
         (FEW + 1, 1_000_000, 0, True),
     ],
 )
-def test_too_many_deletions_are_held_back(
-    deleted: int, known: int, most: float, is_held: bool
-) -> None:
+def test_too_many_deletions_are_held_back(deleted, known, most, is_held):
     assert (held_back(deleted, known, most) is not None) == is_held
 
 
@@ -119,7 +113,7 @@ DAYS = ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"]
         ({"links": (Link("via", LOC),)}, {"links": (Link("via", LOC + "2"),)}, False),
     ],
 )
-def test_what_is_news(old: dict[str, str], new: dict[str, str], expected: bool) -> None:
+def test_what_is_news(old, new, expected):
     assert is_news(said(**old), said(**new)) == expected
 
 
@@ -140,15 +134,12 @@ OLD, NEW = said(lastmod=DAYS[0]), said(lastmod=DAYS[1])
         (OLD, None, [NEW], None),
     ],
 )
-def test_of_several_sources_the_newest_is_told(
-    before: Change | None, after: Change | None, others: list[Change],
-    expected: tuple[str, str] | None,
-) -> None:  # fmt: skip
+def test_of_several_sources_the_newest_is_told(before, after, others, expected):  # fmt: skip
     found = change_between(before, after, others)
     assert (found and (found.change, found.lastmod)) == expected
 
 
-def test_of_nothing_nothing_is_the_newest() -> None:
+def test_of_nothing_nothing_is_the_newest():
     assert newest([]) is None
 
 
@@ -160,13 +151,13 @@ def test_of_nothing_nothing_is_the_newest() -> None:
         ((Link("via", "http://first/"), Link("via", "http://second/")), ["http://first/"]),
     ],
 )
-def test_a_chain_keeps_the_first_via(links: tuple[Link, ...], expected: list[str]) -> None:
+def test_a_chain_keeps_the_first_via(links, expected):
     found = with_via(said(links=links), "http://s/list")
     assert [link.href for link in found.links if link.rel == "via"] == expected
     assert with_via(found, "http://elsewhere/") == found
 
 
-def test_what_came_from_the_set_does_not_go_back() -> None:
+def test_what_came_from_the_set_does_not_go_back():
     ours = with_via(said(), "http://hub/a/capabilitylist.xml")
     assert is_from(ours, {"http://hub/a/capabilitylist.xml"})
     assert not is_from(ours, {"http://hub/b/capabilitylist.xml"})
@@ -185,21 +176,19 @@ def test_what_came_from_the_set_does_not_go_back() -> None:
         ({"links": (Link("x y", "no"),)}, {}),
     ],
 )
-def test_what_a_hub_would_refuse_is_left_out(
-    fields: dict[str, object], expected: dict[str, object]
-) -> None:
+def test_what_a_hub_would_refuse_is_left_out(fields, expected):
     found, _ = publishable(said(**fields))
     assert found == said(**expected)
 
 
-def test_an_address_that_is_none_is_no_resource() -> None:
+def test_an_address_that_is_none_is_no_resource():
     found, why = publishable(Change("nowhere", "created"))
     assert (found, "an absolute URI" in why[0]) == (None, True)
     found, _ = publishable(Change("http://a.example/é", "created"))
     assert found == Change("http://a.example/%C3%A9", "created")
 
 
-def test_a_key_is_made_of_the_state_the_number_and_the_content() -> None:
+def test_a_key_is_made_of_the_state_the_number_and_the_content():
     keys = {
         key_of(*each) for each in (("a", 1, b"x"), ("b", 1, b"x"), ("a", 2, b"x"), ("a", 1, b"y"))
     }
@@ -208,7 +197,7 @@ def test_a_key_is_made_of_the_state_the_number_and_the_content() -> None:
     assert exact("2026-11-20") is None
 
 
-def test_what_mends_bytes_mends_no_text() -> None:
+def test_what_mends_bytes_mends_no_text():
     with pytest.raises(UnicodeEncodeError):
         "é".encode("ascii", errors="rsnotify-western")
 
@@ -234,7 +223,7 @@ RECORD = OaiRecord("oai:a:12/3", DAYS[0], False, {"dc:identifier": ["10.1/x", LO
         ),
     ],
 )
-def test_which_resource_a_record_is(rule: LocRule, expected: str | None) -> None:
+def test_which_resource_a_record_is(rule, expected):
     assert rule.loc(RECORD, REQUEST.record(RECORD.identifier)) == expected
 
 
@@ -247,21 +236,19 @@ def test_which_resource_a_record_is(rule: LocRule, expected: str | None) -> None
         ((None, None, "nothing-of-that-name"), "no package has"),
     ],
 )
-def test_a_wrong_rule_is_said(given: tuple[str | None, ...], problem: str) -> None:
+def test_a_wrong_rule_is_said(given, problem):
     with pytest.raises(InvalidSettings, match=problem):
         LocRule.of(*given)
 
 
-def test_a_function_of_an_installed_package_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_of_an_installed_package_is_taken(tmp_path, monkeypatch):
     (installed := tmp_path / "of_mine-1.dist-info").mkdir()
     (installed / "entry_points.txt").write_text("[rsnotify.bridge.loc]\nmine = builtins:id\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert LocRule.of(None, None, "mine").function is id
 
 
-def test_what_a_record_does_not_say_is_said() -> None:
+def test_what_a_record_does_not_say_is_said():
     def loc(record: OaiRecord) -> str | None:
         return {"a": LOC}[record.identifier] if record.datestamp else None
 
@@ -290,7 +277,7 @@ def test_what_a_record_does_not_say_is_said() -> None:
     ]
 
 
-def test_fields_are_known_with_their_prefix_and_without() -> None:
+def test_fields_are_known_with_their_prefix_and_without():
     metadata = "<metadata><a:dc xmlns:a='urn:a'><!-- --><a:id>1</a:id><id>2</id></a:dc></metadata>"
     header = "<header><identifier>x</identifier></header>"
     text = f"<OAI-PMH><ListRecords><record>{header}{metadata}</record></ListRecords></OAI-PMH>"
@@ -318,14 +305,14 @@ RSS = "<rss><channel>{}</channel></rss>"
         ("<RDF><item><link>/1</link></item></RDF>", [(LOC, LOC, "created")], 0),
     ],
 )
-def test_what_an_entry_names(text: str, found: list[tuple[str, str, str]], skipped: int) -> None:
+def test_what_an_entry_names(text, found, skipped):
     said: list[str] = []
     page = feed_page("http://a.example/feed", text.encode(), said.append)
     assert [(key, each.loc, each.change) for key, each in page.entries] == found
     assert len(said) == skipped
 
 
-def test_a_notification_is_a_page_of_its_changes() -> None:
+def test_a_notification_is_a_page_of_its_changes():
     own = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
     terms = 'xmlns:rs="http://www.openarchives.org/rs/terms/"'
     times = f'capability="change-notification" from="{DAYS[0]}" until="{DAYS[1]}"'
@@ -344,7 +331,7 @@ def test_a_notification_is_a_page_of_its_changes() -> None:
         (activity_page, '{"type": "Note"}', "sent no OrderedCollection"),
     ],
 )
-def test_what_is_no_feed_is_refused(read: PageReader, text: str, says: str) -> None:
+def test_what_is_no_feed_is_refused(read, text, says):
     with pytest.raises(Rejected, match=says):
         read("http://a.example/feed", text.encode(), list[str]().append)
 
@@ -364,7 +351,7 @@ def test_what_is_no_feed_is_refused(read: PageReader, text: str, says: str) -> N
         (None, [], 0),
     ],
 )
-def test_what_an_activity_says(items: object, found: list[tuple[str, str]], skipped: int) -> None:
+def test_what_an_activity_says(items, found, skipped):
     said: list[str] = []
     sent = msgspec.json.encode({"type": "OrderedCollection", "orderedItems": items})
     page = activity_page("http://a.example/", sent, said.append)
@@ -383,9 +370,7 @@ def test_what_an_activity_says(items: object, found: list[tuple[str, str]], skip
         ("soon", DAY, None),
     ],
 )
-def test_from_is_in_the_granularity_of_the_repository(
-    cursor: str | None, granularity: str, expected: str | None
-) -> None:
+def test_from_is_in_the_granularity_of_the_repository(cursor, granularity, expected):
     assert from_of(cursor, granularity) == expected
 
 
@@ -409,8 +394,8 @@ DAY_SECONDS = 86_400
     ],
 )
 def test_a_harvest_goes_on_at_the_newest_record_and_at_no_time_to_come(
-    cursor: int | None, response: int | None, newest: int | None, expected: int | None
-) -> None:
+    cursor, response, newest, expected
+):
     """In seconds from now, by our clock."""
     now = Position.parse(DAYS[1])
 
@@ -430,7 +415,7 @@ def test_a_harvest_goes_on_at_the_newest_record_and_at_no_time_to_come(
         (-3_600.0, "the Source's clock is 1 h 0 min behind ours"),
     ],
 )
-def test_a_clock_that_is_minutes_off_is_said(ahead: float | None, expected: str | None) -> None:
+def test_a_clock_that_is_minutes_off_is_said(ahead, expected):
     assert clock_off(ahead) == expected
 
 
@@ -440,7 +425,7 @@ def test_a_clock_that_is_minutes_off_is_said(ahead: float | None, expected: str 
      ({"date": "Thu, 01 Jan 1970 00:00:00 GMT", "age": "60"}, 0.0),
      ({"date": "Thu, 01 Jan 1970 00:00:00 GMT", "age": "old"}, -60.0)],
 )  # fmt: skip
-def test_a_servers_clock_is_in_its_date(headers: dict[str, str], expected: float | None) -> None:
+def test_a_servers_clock_is_in_its_date(headers, expected):
     assert ahead_seconds(headers, 60.0) == expected
 
 
@@ -455,23 +440,23 @@ def test_a_servers_clock_is_in_its_date(headers: dict[str, str], expected: float
         ("", None),
     ],
 )
-def test_datestamps_of_the_wild(text: str, expected: str | None) -> None:
+def test_datestamps_of_the_wild(text, expected):
     assert stamp_of(RECORD._replace(datestamp=text)) == expected
 
 
-def test_a_token_is_known_before_its_page_is_read() -> None:
+def test_a_token_is_known_before_its_page_is_read():
     assert early_token(b"<a><resumptionToken x='1'> a&amp;b </resumptionToken></a>") == "a&b"
     assert early_token(b"<oai:resumptionToken>t</oai:resumptionToken>") == "t"
     assert early_token(b"<resumptionToken/>") is None
 
 
-def test_of_several_tokens_of_a_page_one_that_is_none_ends_nothing() -> None:
+def test_of_several_tokens_of_a_page_one_that_is_none_ends_nothing():
     tokens = "<resumptionToken>t</resumptionToken><resumptionToken/>"
     data = f"<OAI-PMH><ListIdentifiers>{tokens}</ListIdentifiers></OAI-PMH>".encode()
     assert page_of("http://a/", data, has_metadata=False).token == "t"
 
 
-def test_what_is_no_answer_of_a_repository_is_said() -> None:
+def test_what_is_no_answer_of_a_repository_is_said():
     for data in (b"<a/>", b"<OAI-PMH/>", b"<!DOCTYPE html><html>", b"", b"<OAI-PMH>"):
         with pytest.raises(Rejected):
             page_of("http://a/", data, has_metadata=False)
@@ -501,7 +486,7 @@ def with_attributes(count: int) -> bytes:
         (b"<a>\x93quoted\x94</a>", "<a>“quoted”</a>"),
     ],
 )  # fmt: skip
-def test_what_is_meant_is_read(data: bytes, expected: str) -> None:
+def test_what_is_meant_is_read(data, expected):
     assert repaired(data)[0] == expected.removeprefix("\ufeff")
 
 
@@ -518,12 +503,12 @@ def test_what_is_meant_is_read(data: bytes, expected: str) -> None:
         ),
     ],
 )
-def test_what_is_dangerous_is_refused(data: bytes, problem: str) -> None:
+def test_what_is_dangerous_is_refused(data, problem):
     with pytest.raises(Rejected, match=problem):
         read_markup("http://a/", data)
 
 
-def test_as_many_attributes_as_anybody_writes_are_read() -> None:
+def test_as_many_attributes_as_anybody_writes_are_read():
     assert read_markup("http://a/", with_attributes(ATTRIBUTES)).root.get("x1") == "yyyy"
 
 
@@ -537,5 +522,5 @@ def test_as_many_attributes_as_anybody_writes_are_read() -> None:
         (None, None),
     ],
 )
-def test_times_of_feeds(text: str | None, expected: str | None) -> None:
+def test_times_of_feeds(text, expected):
     assert moment(text) == expected

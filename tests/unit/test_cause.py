@@ -38,16 +38,14 @@ CERTIFICATE = (
         (ssl.SSLError(1, "[SSL: UNSUPPORTED_PROTOCOL]"), "TLS failed: [ssl: unsupported protocol]"),
     ],
 )
-def test_a_cause_is_told_without_addresses_and_types(error: Exception, cause: str) -> None:
+def test_a_cause_is_told_without_addresses_and_types(error, cause):
     assert cause_of(error) == cause
 
 
 @pytest.mark.parametrize(
     ("cause", "seconds"), [(NO_HOST, NO_HOST_SECONDS), ("connection refused", 60.0)]
 )
-def test_a_name_that_nobody_knows_is_not_asked_for_a_minute(
-    cause: str, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_nobody_knows_is_not_asked_for_a_minute(cause, seconds, monkeypatch):
     now = [0.0]
 
     def wait(length: float) -> bool:
@@ -89,7 +87,7 @@ async def refusal(url: str) -> Exception:
     return raised.value
 
 
-async def test_an_untrusted_certificate_is_told_with_the_mend_and_not_tried_again() -> None:
+async def test_an_untrusted_certificate_is_told_with_the_mend_and_not_tried_again():
     async with server(is_secure=True) as port:
         refused = await refusal(f"https://localhost:{port}")
         assert isinstance(refused, Rejected)
@@ -101,16 +99,14 @@ async def test_an_untrusted_certificate_is_told_with_the_mend_and_not_tried_agai
             await anext(aiter(Follower(f"wss://localhost:{port}/channels/a/change")))
 
 
-async def test_a_certificate_is_trusted_once_its_authority_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_certificate_is_trusted_once_its_authority_is_named(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     async with server(is_secure=True) as port:
         with pytest.raises(Exception, match="503"):
             await connect(f"wss://localhost:{port}")
 
 
-async def test_a_certificate_for_another_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_for_another_name_is_told_so(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     async with server(is_secure=True) as port:
         with pytest.raises(ssl.SSLCertVerificationError) as refused:
@@ -118,7 +114,7 @@ async def test_a_certificate_for_another_name_is_told_so(monkeypatch: pytest.Mon
     assert (untrusted(refused.value) or "").endswith("use the name that it was made for")
 
 
-async def test_tls_to_a_port_without_it_is_told_so() -> None:
+async def test_tls_to_a_port_without_it_is_told_so():
     async with server(is_secure=False) as port:
         refused = await refusal(f"https://localhost:{port}")
     assert isinstance(refused, HubUnreachable)

@@ -114,9 +114,7 @@ FROM = WireFormat("from", lambda notification: b"%d" % notification.from_, b"")
 BROKEN = WireFormat("broken", lambda _: b"%d" % "none", b"")
 
 
-async def test_readers_of_one_form_get_the_very_same_bytes(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_readers_of_one_form_get_the_very_same_bytes(hub, channel):
     peers = [Peer() for _ in range(3)]
     for peer in peers:
         channel.join(peer, START)
@@ -125,9 +123,7 @@ async def test_readers_of_one_form_get_the_very_same_bytes(
 
 
 @pytest.mark.parametrize("is_several", [False, True])
-async def test_a_reader_that_comes_with_a_full_socket_and_reads_nothing_is_let_go(
-    hub: OneChannelHub, is_several: bool
-) -> None:
+async def test_a_reader_that_comes_with_a_full_socket_and_reads_nothing_is_let_go(hub, is_several):
     times = [0.0]
     keepalive = Keepalive(send_timeout_seconds=60, clock=lambda: times[-1])
     peer = Peer()
@@ -143,9 +139,7 @@ async def test_a_reader_that_comes_with_a_full_socket_and_reads_nothing_is_let_g
         assert peer.closed == closed
 
 
-async def test_it_says_to_how_many_a_push_writes(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_it_says_to_how_many_a_push_writes(hub, channel):
     hub.push()
     peers = [Peer(TEXT), Peer(PLAIN), Peer(PLAIN, room=1)]
     for peer in peers:
@@ -160,9 +154,7 @@ async def test_it_says_to_how_many_a_push_writes(
     assert channel.writes == 1
 
 
-async def test_one_full_socket_holds_nobody_else(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_one_full_socket_holds_nobody_else(hub, channel):
     slow, fast = Peer(PLAIN, room=1), Peer(PLAIN)
     channel.join(slow, START)
     channel.join(fast, START)
@@ -175,9 +167,7 @@ async def test_one_full_socket_holds_nobody_else(
     assert slow.numbers == fast.numbers
 
 
-async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it(hub, channel):
     ahead = Peer(PLAIN)
     channel.join(ahead, Position(START + 2))
     assert not channel.is_catching_up, "there is nothing to read yet"
@@ -187,9 +177,7 @@ async def test_a_reader_ahead_of_this_process_waits_until_the_journal_reaches_it
     assert ahead.numbers == [2, 3]
 
 
-async def test_who_asks_for_what_is_gone_is_closed_and_the_others_go_on(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_who_asks_for_what_is_gone_is_closed_and_the_others_go_on(hub, channel):
     for _ in range(50):
         hub.push()
     hub.trimmed_before = Position(START + 5)
@@ -202,8 +190,8 @@ async def test_who_asks_for_what_is_gone_is_closed_and_the_others_go_on(
 
 
 async def test_who_cannot_be_written_to_is_closed_with_1011_and_the_others_go_on(
-    hub: OneChannelHub, channel: ChannelReaders, caplog: pytest.LogCaptureFixture
-) -> None:
+    hub, channel, caplog
+):
     for _ in range(3):
         hub.push()
     broken, other = Peer(BROKEN), Peer(PLAIN)
@@ -216,8 +204,8 @@ async def test_who_cannot_be_written_to_is_closed_with_1011_and_the_others_go_on
 
 
 async def test_who_cannot_be_written_to_at_the_head_is_closed_with_1011_and_the_others_go_on(
-    hub: OneChannelHub, channel: ChannelReaders, caplog: pytest.LogCaptureFixture
-) -> None:
+    hub, channel, caplog
+):
     broken, other = [Peer(BROKEN) for _ in range(3)], Peer(PLAIN)
     for peer in (*broken, other):
         channel.join(peer, START)
@@ -228,9 +216,7 @@ async def test_who_cannot_be_written_to_at_the_head_is_closed_with_1011_and_the_
     assert [record.exc_info is not None for record in caplog.records] == [True]
 
 
-async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(hub, channel):
     for _ in range(50):
         hub.push()
     peer = Peer(PLAIN)
@@ -242,9 +228,7 @@ async def test_who_leaves_while_the_journal_is_read_gets_nothing_more(
     assert channel.readers == []
 
 
-async def test_a_channel_is_watched_as_long_as_somebody_reads_it(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_a_channel_is_watched_as_long_as_somebody_reads_it(hub, channel):
     first, slow = Peer(PLAIN), Peer(PLAIN, room=1)
     channel.join(first, START)
     channel.join(slow, START)
@@ -257,9 +241,7 @@ async def test_a_channel_is_watched_as_long_as_somebody_reads_it(
     assert hub.feed.is_watched
 
 
-async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(hub, channel):
     for _ in range(50):
         hub.push()
     peers = [Peer(), Peer(room=1), Peer(), Peer()]
@@ -269,9 +251,7 @@ async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(
     assert [peer.closed for peer in peers] == [4404] * 4
 
 
-async def test_no_reader_passes_a_gap_without_being_told(
-    hub: OneChannelHub, channel: ChannelReaders
-) -> None:
+async def test_no_reader_passes_a_gap_without_being_told(hub, channel):
     """At the head, the next interval begins behind it; whoever reads on from before is closed."""
     at_head, paused, ahead = Peer(FROM), Peer(FROM, room=1), Peer(FROM)
     channel.join(at_head, START)
@@ -295,8 +275,8 @@ async def test_no_reader_passes_a_gap_without_being_told(
 
 @pytest.mark.parametrize("seed", range(30))
 async def test_every_reader_gets_every_change_once_and_in_order_whatever_happens(
-    hub: OneChannelHub, channel: ChannelReaders, seed: int
-) -> None:
+    hub, channel, seed
+):
     chance = random.Random(seed)
     peers: list[tuple[Peer, int]] = []
     for _ in range(400):

@@ -1,7 +1,5 @@
 """The closing line of `make test` counts everything and says what was not run."""
 
-from pathlib import Path
-
 from tests.run import Counts, read_report
 
 REPORT = """<testsuites><testsuite tests="4" failures="1" errors="0" skipped="2">
@@ -11,7 +9,7 @@ REPORT = """<testsuites><testsuite tests="4" failures="1" errors="0" skipped="2"
 </testsuite></testsuites>"""
 
 
-def test_what_was_skipped_is_counted_and_how_often_for_want_of_what(tmp_path: Path) -> None:
+def test_what_was_skipped_is_counted_and_how_often_for_want_of_what(tmp_path):
     (tmp_path / "report.xml").write_text(REPORT)
     total = Counts(1, 0, 0) + read_report(tmp_path / "report.xml")
     assert str(total) == (
@@ -20,5 +18,5 @@ def test_what_was_skipped_is_counted_and_how_often_for_want_of_what(tmp_path: Pa
     )
 
 
-def test_where_nothing_was_skipped_it_ends_with_the_counts() -> None:
+def test_where_nothing_was_skipped_it_ends_with_the_counts():
     assert str(Counts(3, 0, 0) + Counts(1, 0, 0)) == "4 passed, 0 failed, 0 skipped"

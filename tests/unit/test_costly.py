@@ -35,7 +35,7 @@ class Work:
         return await self.costly.result(key, self, seconds)
 
 
-async def test_all_who_ask_at_the_same_moment_share_one_result() -> None:
+async def test_all_who_ask_at_the_same_moment_share_one_result():
     work = Work()
     asking = [asyncio.create_task(work.result()) for _ in range(50)]
     await asyncio.sleep(0)
@@ -44,7 +44,7 @@ async def test_all_who_ask_at_the_same_moment_share_one_result() -> None:
     assert await work.result() == 2
 
 
-async def test_it_is_kept_for_as_long_as_was_asked_for() -> None:
+async def test_it_is_kept_for_as_long_as_was_asked_for():
     work = Work()
     work.may_end.set()
     assert await work.result(seconds=5.0) == 1
@@ -54,7 +54,7 @@ async def test_it_is_kept_for_as_long_as_was_asked_for() -> None:
     assert await work.result(seconds=5.0) == 2
 
 
-async def test_only_some_results_are_kept() -> None:
+async def test_only_some_results_are_kept():
     work = Work()
     work.may_end.set()
     for number in range(RESULTS_KEPT + 1):
@@ -69,18 +69,18 @@ async def test_only_some_results_are_kept() -> None:
 @pytest.mark.parametrize(
     ("sets", "seconds"), [(0, 0.0), (FEW_SETS, 0.0), (FEW_SETS + 1, 0.0505), (10_000, 5.0)]
 )
-def test_the_more_sets_there_are_the_longer_it_is_kept(sets: int, seconds: float) -> None:
+def test_the_more_sets_there_are_the_longer_it_is_kept(sets, seconds):
     assert kept_seconds(sets) == pytest.approx(seconds)
 
 
-def test_slices_have_all_items_once_in_order() -> None:
+def test_slices_have_all_items_once_in_order():
     items = list(range(2 * SLICE + 1))
     assert [len(some) for some in slices(items)] == [SLICE, SLICE, 1]
     assert [each for some in slices(items) for each in some] == items
     assert list(slices([])) == []
 
 
-async def test_100_wait_for_a_turn_and_one_more_is_refused_at_once() -> None:
+async def test_100_wait_for_a_turn_and_one_more_is_refused_at_once():
     at_once, may_end = AtOnce(1, "too many"), asyncio.Event()
     done = 0
 

@@ -26,7 +26,7 @@ def expressions() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("expression", [*expressions()])
-def test_an_expression_asks_for_what_there_is(expression: str) -> None:
+def test_an_expression_asks_for_what_there_is(expression):
     names = set(re.findall(r"\brsnotify_\w+", expression))
     assert names <= {shown for name in METRICS for shown in shown_names(name)}
     assert names or expression.startswith("up{")
@@ -45,29 +45,29 @@ def labels_in(expression: str) -> set[str]:
     return {label.strip() for each in lists for label in each.split(",")} | set(matched)
 
 
-def test_every_metric_is_on_the_dashboard() -> None:
+def test_every_metric_is_on_the_dashboard():
     shown = " ".join(expressions())
     assert [name for name in METRICS if not re.search(rf"\b{name}(_\w+)?\b", shown)] == []
 
 
-def test_a_number_of_a_process_is_never_shown_for_one_worker_alone_by_an_alert() -> None:
+def test_a_number_of_a_process_is_never_shown_for_one_worker_alone_by_an_alert():
     """The worker is left out, so an alert is one for a machine."""
     for rule in RULES:
         if any(name in rule["expr"] for name in OF_A_PROCESS):
             assert "without (worker" in rule["expr"]
 
 
-def test_a_backup_that_nobody_has_begun_to_make_is_not_missed() -> None:
+def test_a_backup_that_nobody_has_begun_to_make_is_not_missed():
     (rule,) = [each for each in RULES if "last_backup" in each["expr"]]
     assert "rsnotify_last_backup_timestamp_seconds > 0)" in rule["expr"]
 
 
-def test_a_set_without_a_resource_list_has_no_old_one() -> None:
+def test_a_set_without_a_resource_list_has_no_old_one():
     (rule,) = [each for each in RULES if "snapshot" in each["expr"]]
     assert "(rsnotify_snapshot_timestamp_seconds > 0)" in rule["expr"]
 
 
-def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+def test_every_alert_says_what_is_wrong_and_what_to_do():
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
     for rule in RULES:
         assert rule["annotations"]["summary"]

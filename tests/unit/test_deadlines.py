@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import time
-from collections.abc import Callable
 
 import pytest
 import uvloop
@@ -14,9 +13,7 @@ from tests.support.running import until
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_what_a_peer_has_sent_in_time_is_read_before_its_deadline(
-    loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_peer_has_sent_in_time_is_read_before_its_deadline(loop, monkeypatch):
     monkeypatch.setattr(bounds, "TICK_SECONDS", 0.01)
     happened: list[str] = []
 

@@ -13,12 +13,12 @@ CONTENT = b"x" * MOST
 
 
 @pytest.mark.parametrize("encoding", ["", "identity", " Identity "])
-def test_a_plain_body_stays_as_it_is(encoding: str) -> None:
+def test_a_plain_body_stays_as_it_is(encoding):
     assert decoded(b"plain", encoding, MOST) == b"plain"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP"])
-def test_a_packed_body_is_unpacked_up_to_the_limit(encoding: str) -> None:
+def test_a_packed_body_is_unpacked_up_to_the_limit(encoding):
     assert decoded(gzip.compress(CONTENT), encoding, MOST) == CONTENT
 
 
@@ -37,9 +37,7 @@ REFUSED = [
 @pytest.mark.parametrize(
     ("body", "encoding", "status", "told"), REFUSED, ids=[row[3][:20] for row in REFUSED]
 )
-def test_what_is_not_what_it_says_is_refused(
-    body: bytes, encoding: str, status: int, told: str
-) -> None:
+def test_what_is_not_what_it_says_is_refused(body, encoding, status, told):
     with pytest.raises(Rejected) as refused:
         decoded(body, encoding, MOST)
     assert (refused.value.status, told in refused.value.detail) == (status, True)

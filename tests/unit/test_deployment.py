@@ -51,12 +51,12 @@ HUB = of_kubernetes("Deployment", "rsnotify")["spec"]["template"]["spec"]["conta
     ],
     ids=["compose", "kubernetes", "systemd"],
 )
-def test_every_setting_is_one_and_has_a_good_value(environment: dict[str, str]) -> None:
+def test_every_setting_is_one_and_has_a_good_value(environment):
     read = Settings.from_env(environment)
     assert read.admin_token is None or read.trusted_proxies
 
 
-def test_every_selector_finds_its_pods() -> None:
+def test_every_selector_finds_its_pods():
     pods = [
         each["spec"]["template"]["metadata"]["labels"]
         for each in KUBERNETES
@@ -68,25 +68,25 @@ def test_every_selector_finds_its_pods() -> None:
             assert selector.get("matchLabels", selector) in pods, each["metadata"]["name"]
 
 
-def test_no_service_sets_variables_that_the_hub_reads() -> None:
+def test_no_service_sets_variables_that_the_hub_reads():
     """Kubernetes would, by its name, unless a pod says that it wants none."""
     (hub,) = (each for each in KUBERNETES if each["kind"] == "Deployment")
     assert hub["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
-def test_probes_ask_for_what_the_hub_answers() -> None:
+def test_probes_ask_for_what_the_hub_answers():
     for probe in ("readinessProbe", "livenessProbe", "startupProbe"):
         assert f"`{HUB[probe]['httpGet']['path']}`" in DOCS["reference/http.md"]
 
 
 @pytest.mark.parametrize("file", ["docker-compose.yml", "docs/operations/kubernetes.yaml"])
-def test_the_redis_beside_the_hub_keeps_what_is_acknowledged(file: str) -> None:
+def test_the_redis_beside_the_hub_keeps_what_is_acknowledged(file):
     text = re.sub(r"[^\w-]+", " ", (ROOT / file).read_text())
     for option in ("--appendonly yes", "--appendfsync always", "--maxmemory-policy noeviction"):
         assert option in text
 
 
-def test_every_image_is_pinned() -> None:
+def test_every_image_is_pinned():
     images = re.findall(r"image: (\S+)", (ROOT / "docker-compose.yml").read_text())
     images += re.findall(r"image: (\S+)", (ROOT / "docs/operations/kubernetes.yaml").read_text())
     images += [f"python:{tag}" for tag in re.findall(r"ARG PYTHON=(\S+)", DOCKERFILE)]
@@ -96,14 +96,14 @@ def test_every_image_is_pinned() -> None:
     assert HUB["image"].endswith(f":{__version__}")
 
 
-def test_the_image_is_not_root_and_has_two_stages_and_every_file_that_it_copies() -> None:
+def test_the_image_is_not_root_and_has_two_stages_and_every_file_that_it_copies():
     assert re.search(r"^USER 10001$", DOCKERFILE, re.MULTILINE)
     assert len(re.findall(r"^FROM ", DOCKERFILE, re.MULTILINE)) == 2
     for sources in re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE):
         assert all((ROOT / source).exists() for source in sources.split())
 
 
-def test_time_to_end_is_longer_than_the_hub_needs() -> None:
+def test_time_to_end_is_longer_than_the_hub_needs():
     needed = Settings.drain_seconds + 20
     pod = of_kubernetes("Deployment", "rsnotify")["spec"]["template"]["spec"]
     compose = COMPOSE["services"]["hub"]["stop_grace_period"]
@@ -112,7 +112,7 @@ def test_time_to_end_is_longer_than_the_hub_needs() -> None:
         assert given > needed
 
 
-def test_the_audit_of_a_mirror_is_a_command_that_exists_and_may_read_the_copy() -> None:
+def test_the_audit_of_a_mirror_is_a_command_that_exists_and_may_read_the_copy():
     audit, mirror = (
         (ROOT / f"docs/operations/rsnotify-{name}.service").read_text()
         for name in ("audit", "mirror")
@@ -125,7 +125,7 @@ def test_the_audit_of_a_mirror_is_a_command_that_exists_and_may_read_the_copy() 
 
 
 @pytest.mark.parametrize("name", ["relay", "mirror"])
-def test_the_units_and_services_of_clients_run_commands_that_exist(name: str) -> None:
+def test_the_units_and_services_of_clients_run_commands_that_exist(name):
     unit = (ROOT / f"docs/operations/rsnotify-{name}.service").read_text()
     (line,) = re.findall(r"^ExecStart=/opt/rsnotify/bin/rsnotify (.*)$", unit, re.MULTILINE)
     service = CLIENTS["services"][name]
@@ -138,12 +138,12 @@ def test_the_units_and_services_of_clients_run_commands_that_exist(name: str) ->
     assert "Type=notify" in unit
 
 
-def test_the_image_has_the_drivers_of_the_databases_that_a_relay_knows() -> None:
+def test_the_image_has_the_drivers_of_the_databases_that_a_relay_knows():
     (extras,) = re.findall(r"/src\[(.*)\]", DOCKERFILE)
     assert {"hub", "mysql", "postgresql"} <= {*extras.split(",")}
 
 
-def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections() -> None:
+def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections():
     text = (ROOT / "docs/operations/haproxy.cfg").read_text()
     (checked,) = re.findall(r"check inter (\d+)ms fastinter (\d+)ms fall (\d+)", text)
     interval, after_a_failure, fall = map(int, checked)
@@ -153,7 +153,7 @@ def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections(
     assert int(answer) * 1_000 > interval  # who is only busy stays
 
 
-def test_every_proof_that_takes_minutes_runs_at_night() -> None:
+def test_every_proof_that_takes_minutes_runs_at_night():
     jobs = yaml.safe_load((ROOT / ".github/workflows/soak.yml").read_text())["jobs"]
     proofs = {path.stem for path in (ROOT / "tests/soak").glob("*.py") if PROOF in path.read_text()}
     assert sorted(proofs) == jobs["soak"]["strategy"]["matrix"]["proof"]

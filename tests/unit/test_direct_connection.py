@@ -76,18 +76,14 @@ async def direct(peer: ThreadedPeer, clock: Clock) -> AsyncIterator[DirectConnec
     await connection.disconnect()
 
 
-async def test_an_idle_connection_keeps_no_answer(
-    direct: DirectConnection, peer: ThreadedPeer
-) -> None:
+async def test_an_idle_connection_keeps_no_answer(direct, peer):
     asking = await asked(direct)
     await comes(peer, b"+a large one\r\n")
     assert await asking == [b"a large one"]
     assert direct.answers == []
 
 
-async def test_what_redis_refuses_is_an_answer_among_others(
-    direct: DirectConnection, peer: ThreadedPeer
-) -> None:
+async def test_what_redis_refuses_is_an_answer_among_others(direct, peer):
     peer.says(b"+a\r\n-ERR no", 0.01, b"\r\n*2\r\n$1\r", 0.01, b"\nb\r\n:3\r\n")
     first, refused, listed = await direct.ask([PING, PING, PING])
     assert (first, str(refused), listed) == (b"a", "no", [b"b", 3])
@@ -106,9 +102,7 @@ async def test_what_redis_refuses_is_an_answer_among_others(
         (b"$3\r\nab", b"c\r\n*333333333\r\n"),
     ],
 )
-async def test_an_absurd_length_is_refused_before_room_is_made_for_it(
-    direct: DirectConnection, peer: ThreadedPeer, first: bytes, then: bytes
-) -> None:
+async def test_an_absurd_length_is_refused_before_room_is_made_for_it(direct, peer, first, then):
     asking = await asked(direct, 2)
     await comes(peer, first)
     began = time.process_time()
@@ -119,9 +113,7 @@ async def test_an_absurd_length_is_refused_before_room_is_made_for_it(
     assert not direct.is_usable
 
 
-async def test_lists_may_be_long_and_texts_may_look_like_lengths(
-    direct: DirectConnection, peer: ThreadedPeer
-) -> None:
+async def test_lists_may_be_long_and_texts_may_look_like_lengths(direct, peer):
     text = b"*333333333\r\n>333333333\r\n*333333333"
     asking = await asked(direct, 2)
     await comes(peer, b"$%d\r\n%b\r\n$%d\r\n" % (len(text), text, len(text)))
@@ -134,7 +126,7 @@ async def test_lists_may_be_long_and_texts_may_look_like_lengths(
     asking.cancel()
 
 
-async def test_silence_is_not_waited_for(direct: DirectConnection, clock: Clock) -> None:
+async def test_silence_is_not_waited_for(direct, clock):
     asking = await asked(direct)
     await clock.pass_by(0.99)
     assert not asking.done()
@@ -144,9 +136,7 @@ async def test_silence_is_not_waited_for(direct: DirectConnection, clock: Clock)
     assert not direct.is_usable
 
 
-async def test_each_answer_may_take_so_long(
-    direct: DirectConnection, peer: ThreadedPeer, clock: Clock
-) -> None:
+async def test_each_answer_may_take_so_long(direct, peer, clock):
     asking = await asked(direct, 3)
     for answer in (b"+a\r\n", b"+b\r\n", b"+c\r\n"):
         await clock.pass_by(0.9)
@@ -154,9 +144,7 @@ async def test_each_answer_may_take_so_long(
     assert await asking == [b"a", b"b", b"c"]
 
 
-async def test_no_single_answer_may_trickle_for_longer(
-    direct: DirectConnection, peer: ThreadedPeer, clock: Clock
-) -> None:
+async def test_no_single_answer_may_trickle_for_longer(direct, peer, clock):
     asking = await asked(direct)
     await comes(peer, b"$8\r\n")
     for _ in range(3):
@@ -167,9 +155,7 @@ async def test_no_single_answer_may_trickle_for_longer(
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-async def test_a_large_answer_may_take_longer_if_it_comes_steadily(
-    direct: DirectConnection, peer: ThreadedPeer, clock: Clock, missing: int
-) -> None:
+async def test_a_large_answer_may_take_longer_if_it_comes_steadily(direct, peer, clock, missing):
     asking = await asked(direct)
     head = b"$%d\r\n" % (2 * STEADY_BYTES)
     first = b"x" * (STEADY_BYTES - len(head) - missing)
@@ -186,13 +172,7 @@ async def test_a_large_answer_may_take_longer_if_it_comes_steadily(
 
 
 @pytest.mark.parametrize("longest", [2.6, 2.8])
-async def test_even_a_steady_answer_has_an_end(
-    direct: DirectConnection,
-    peer: ThreadedPeer,
-    clock: Clock,
-    longest: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_even_a_steady_answer_has_an_end(direct, peer, clock, longest, monkeypatch):
     monkeypatch.setattr(pool, "LONGEST_SECONDS", longest * LIMIT_SECONDS)
     asking = await asked(direct)
     await comes(peer, b"$%d\r\n" % (3 * STEADY_BYTES))
@@ -207,7 +187,7 @@ async def test_even_a_steady_answer_has_an_end(
         assert await asking == [b"x" * 3 * STEADY_BYTES]
 
 
-def test_an_answer_that_came_while_this_process_was_busy_is_not_late(peer: ThreadedPeer) -> None:
+def test_an_answer_that_came_while_this_process_was_busy_is_not_late(peer):
     uvloop.run(_asked_and_busy(peer))  # which looks at its timers before its sockets
 
 
@@ -229,9 +209,7 @@ def be_busy(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"+first\r\n", b"+first\r\n+sec"])
-async def test_what_came_before_the_end_is_known(
-    direct: DirectConnection, peer: ThreadedPeer, said: bytes
-) -> None:
+async def test_what_came_before_the_end_is_known(direct, peer, said):
     asking = await asked(direct, 2)
     peer.accepted[-1].sendall(said)
     peer.accepted[-1].shutdown(socket.SHUT_WR)
@@ -242,7 +220,7 @@ async def test_what_came_before_the_end_is_known(
         await direct.ask([PING])
 
 
-async def test_a_refusal_by_tls_keeps_its_meaning(direct: DirectConnection) -> None:
+async def test_a_refusal_by_tls_keeps_its_meaning(direct):
     asking = await asked(direct)
     direct.connection_lost(ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]"))
     with pytest.raises(ConnectionLost) as raised:
@@ -252,18 +230,14 @@ async def test_a_refusal_by_tls_keeps_its_meaning(direct: DirectConnection) -> N
     assert "a certificate of the hub" in refusal.detail
 
 
-async def test_what_is_no_redis_is_not_believed(
-    direct: DirectConnection, peer: ThreadedPeer
-) -> None:
+async def test_what_is_no_redis_is_not_believed(direct, peer):
     peer.says(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     with pytest.raises(Exception, match="Protocol error"):
         await direct.ask([PING])
     assert not direct.is_usable
 
 
-async def test_a_refusal_that_its_parser_cannot_read_ends_the_connection(
-    direct: DirectConnection, peer: ThreadedPeer
-) -> None:
+async def test_a_refusal_that_its_parser_cannot_read_ends_the_connection(direct, peer):
     peer.says(b"-MOVED 3999 nowhere\r\n")
     with pytest.raises(InvalidResponse, match="cannot be read"):
         await direct.ask([PING])
@@ -271,9 +245,7 @@ async def test_a_refusal_that_its_parser_cannot_read_ends_the_connection(
 
 
 @pytest.mark.parametrize("more", [b"+b\r\n", b"$6\r\nSEC"])
-async def test_more_than_was_asked_for_is_no_answer_to_the_next_question(
-    direct: DirectConnection, peer: ThreadedPeer, more: bytes
-) -> None:
+async def test_more_than_was_asked_for_is_no_answer_to_the_next_question(direct, peer, more):
     peer.says(b"+a\r\n" + more)
     with suppress(InvalidResponse):  # nobody knows which of them is the answer
         assert await direct.ask([PING]) == [b"a"]
@@ -283,14 +255,12 @@ async def test_more_than_was_asked_for_is_no_answer_to_the_next_question(
     assert direct.answers == []
 
 
-async def test_no_question_has_no_answer(direct: DirectConnection) -> None:
+async def test_no_question_has_no_answer(direct):
     assert await direct.ask([]) == []
     assert direct.is_usable
 
 
-async def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector(
-    peer: ThreadedPeer, clock: Clock
-) -> None:
+async def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector(peer, clock):
     connection = Connection(**peer.options(LIMIT_SECONDS))
     await connection.connect()
     await asyncio.to_thread(peer.newest.acquire)
@@ -311,9 +281,7 @@ async def test_a_connection_that_has_ended_is_freed_without_the_garbage_collecto
         gc.enable()
 
 
-async def test_a_connection_whose_question_was_cancelled_is_closed(
-    direct: DirectConnection, peer: ThreadedPeer
-) -> None:
+async def test_a_connection_whose_question_was_cancelled_is_closed(direct, peer):
     asking = await asked(direct)
     asking.cancel()
     await asyncio.wait([asking])

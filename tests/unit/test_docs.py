@@ -42,7 +42,7 @@ CODE = [
 
 
 @pytest.mark.parametrize(("root", "path"), CODE, ids=[path.stem for _, path in CODE])
-def test_the_examples_of_functions_are_true(root: Path, path: Path) -> None:
+def test_the_examples_of_functions_are_true(root, path):
     """Those of a whole module show how it is used, and would ask a Source."""
     module = importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
     found = doctest.DocTestFinder().find(module)
@@ -52,7 +52,7 @@ def test_the_examples_of_functions_are_true(root: Path, path: Path) -> None:
     assert examples or doctest.DocTestFinder(recurse=False).find(module)
 
 
-def test_every_setting_stands_in_the_docs_with_its_default_and_nothing_else_does() -> None:
+def test_every_setting_stands_in_the_docs_with_its_default_and_nothing_else_does():
     rows = re.findall(
         r"^\| `(RSNOTIFY_\w+)`[^|]*\| ([^|,]*)[^|]* \| [^|]+ \|$",
         DOCS["reference/settings.md"],
@@ -65,7 +65,7 @@ def test_every_setting_stands_in_the_docs_with_its_default_and_nothing_else_does
             assert documented[PREFIX + each.name.upper()] == f"`{each.default}`"
 
 
-def test_every_close_code_stands_in_the_docs_and_nothing_else_does() -> None:
+def test_every_close_code_stands_in_the_docs_and_nothing_else_does():
     codes = re.findall(r"^\| (\d{4}) \|", DOCS["reference/status-codes.md"], re.MULTILINE)
     documented = {int(code) for code in codes}
     sources = "".join(path.read_text() for path in (ROOT / "rsnotify").rglob("*.py"))
@@ -74,7 +74,7 @@ def test_every_close_code_stands_in_the_docs_and_nothing_else_does() -> None:
     assert {errors.TryAgain.close_code, 1008, 1001, 1009} <= documented
 
 
-def test_every_document_is_linked_from_the_readme() -> None:
+def test_every_document_is_linked_from_the_readme():
     """Those of decisions from the page on design, which the README names; the index aside."""
     readme = (ROOT / "README.md").read_text()
     decisions = {name for name in DOCS if name.startswith("decisions/")}
@@ -83,7 +83,7 @@ def test_every_document_is_linked_from_the_readme() -> None:
     assert all(name in DOCS["design.md"] for name in decisions)
 
 
-def test_every_document_is_once_in_the_book() -> None:
+def test_every_document_is_once_in_the_book():
     index = re.findall(r"^([\w/-]+)$", DOCS["index.md"], re.MULTILINE)
     assert sorted(f"{name}.md" for name in index) == sorted(DOCS.keys() - {"index.md"})
 
@@ -94,7 +94,7 @@ WORDS_OF_A_PAGE = 2_500  # references aside
 OF_THE_INDEX = re.compile(r"pip install(?: -\w+)* ['\"]?rsnotify\b")
 
 
-def test_nobody_is_sent_to_a_name_that_is_not_ours_yet() -> None:
+def test_nobody_is_sent_to_a_name_that_is_not_ours_yet():
     """Until the first release, whoever took the name on PyPI would be installed by our readers."""
     places = ["README.md", "docs", "rsnotify", "clients"]
     paths = [each for place in places for each in [ROOT / place, *(ROOT / place).rglob("*")]]
@@ -106,7 +106,7 @@ def test_nobody_is_sent_to_a_name_that_is_not_ours_yet() -> None:
     ]
 
 
-def test_the_page_on_design_can_be_read_in_one_go() -> None:
+def test_the_page_on_design_can_be_read_in_one_go():
     assert DOCS["design.md"].count("\n") <= DESIGN_LINES
 
 
@@ -115,14 +115,14 @@ def words(text: str) -> int:
     return sum(bool(re.search(r"\w", each)) for each in text.split())
 
 
-def test_the_documents_can_be_read() -> None:
+def test_the_documents_can_be_read():
     of_references = {name for name in DOCS if name.startswith("reference/")}
     long = {name for name in DOCS if words(DOCS[name]) > WORDS_OF_A_PAGE}
     assert long <= of_references
     assert sum(words(page.read_text()) for page in PAGES) <= WORDS
 
 
-def test_every_link_between_documents_leads_somewhere() -> None:
+def test_every_link_between_documents_leads_somewhere():
     for page in PAGES:
         for path, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text()):
             target = page.parent / path if path else page
@@ -130,7 +130,7 @@ def test_every_link_between_documents_leads_somewhere() -> None:
             assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}"
 
 
-def test_every_document_that_the_code_names_is_there() -> None:
+def test_every_document_that_the_code_names_is_there():
     for folder in ("rsnotify", "clients"):
         for path in (ROOT / folder).rglob("*.py"):
             for name in re.findall(r"\bdocs/([\w/-]+\.md)", path.read_text()):
@@ -143,7 +143,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_command_that_the_documents_show_exists() -> None:
+def test_every_command_that_the_documents_show_exists():
     command = get_command(app)
     known = set(command.commands)  # type: ignore[attr-defined]
     for text in (page.read_text() for page in PAGES):
@@ -152,7 +152,7 @@ def test_every_command_that_the_documents_show_exists() -> None:
         assert set(used) <= known
 
 
-def test_every_address_of_the_hub_stands_in_the_docs() -> None:
+def test_every_address_of_the_hub_stands_in_the_docs():
     sources = "".join(path.read_text() for path in (ROOT / "rsnotify").rglob("*.py"))
     served = {re.sub(r"{\w+}", "X", path) for path in re.findall(r'\bRoute\(f?"(/.*?)"', sources)}
     named = re.findall(r"`(?:[A-Z]+ )?(/[^`?\s]*)", DOCS["reference/http.md"])
@@ -160,7 +160,7 @@ def test_every_address_of_the_hub_stands_in_the_docs() -> None:
     assert served - {re.sub(r"[A-Z]+(-[A-Z]+)?", "X", path) for path in named} == set()
 
 
-def test_how_long_the_hub_reads_on_after_a_refusal_stands_in_the_docs() -> None:
+def test_how_long_the_hub_reads_on_after_a_refusal_stands_in_the_docs():
     section = DOCS["reference/http.md"].partition("## What the hub expects of HTTP peers")[2]
     for limit in (
         f"{http_protocol.LINGER_SECONDS:.0f} s or {http_protocol.LINGER_BYTES >> 20} MiB",
@@ -174,7 +174,7 @@ COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name: str) -> None:
+def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name):
     section = DOCS["reference/command-line.md"].partition(f"\n## `{name}`")[2]
     documented = set(re.findall(r"--[a-z][a-z-]+", section.partition("\n## ")[0]))
     command = COMMANDS[name]
@@ -183,7 +183,7 @@ def test_every_option_of_a_command_stands_in_the_docs_and_nothing_else_does(name
     assert section
 
 
-def test_the_service_and_the_cron_line_of_a_mirror_are_commands_that_exist() -> None:
+def test_the_service_and_the_cron_line_of_a_mirror_are_commands_that_exist():
     unit = (ROOT / "docs/operations/rsnotify-mirror.service").read_text()
     section = DOCS["operations/mirrors.md"].partition("## Under systemd")[2].partition("\n## ")[0]
     section = unit + section
@@ -194,7 +194,7 @@ def test_the_service_and_the_cron_line_of_a_mirror_are_commands_that_exist() -> 
     assert "| 130 | interrupted, by Ctrl-C or SIGTERM |" in DOCS["mirror.md"]
 
 
-def test_every_address_of_a_set_can_be_edited() -> None:
+def test_every_address_of_a_set_can_be_edited():
     assert {*administer.ADDRESSES} == {*set_options.ADDRESSES}
 
 
@@ -204,7 +204,7 @@ def options(command: Any) -> set[str]:
     return {name for name in written if name.startswith("--")}
 
 
-def test_make_bench_measures_what_the_docs_say_it_does() -> None:
+def test_make_bench_measures_what_the_docs_say_it_does():
     (named,) = re.findall(r"measures one part\s+\(([^)]*)\)", DOCS["performance.md"])
     assert tuple(re.findall(r"`(\w+)`", named)) == NAMES
     for name in NAMES:
@@ -214,7 +214,7 @@ def test_make_bench_measures_what_the_docs_say_it_does() -> None:
 # The map ---------------------------------------------------------------------------------------
 
 
-def test_the_map_shows_every_room_and_nothing_else() -> None:
+def test_the_map_shows_every_room_and_nothing_else():
     drawn = re.findall(
         r"^(\S+) ", DOCS["design.md"].partition("```map\n")[2].partition("```")[0], re.MULTILINE
     )
@@ -225,7 +225,7 @@ def test_the_map_shows_every_room_and_nothing_else() -> None:
     assert rooms - set(drawn) == set()
 
 
-def test_every_file_that_the_documents_name_exists() -> None:
+def test_every_file_that_the_documents_name_exists():
     for page in PAGES:
         for path in re.findall(r"`((?:rsnotify|tests|docs|clients)/[\w./-]+)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
@@ -259,7 +259,7 @@ def public_classes() -> set[str]:
     }
 
 
-def test_every_noun_of_a_public_class_stands_in_the_glossary() -> None:
+def test_every_noun_of_a_public_class_stands_in_the_glossary():
     rows = re.findall(r"\*\*(.+?)\*\*", DOCS["glossary.md"])
     explained = {word.lower() for row in rows for word in row.split()}
     used = {

@@ -25,32 +25,32 @@ def each_example(test: Any) -> Any:
     return pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)(test)
 
 
-def test_the_examples_of_all_specifications_are_here() -> None:
+def test_the_examples_of_all_specifications_are_here():
     assert len(EXAMPLES) == 46
     of = {path.name.partition("_")[0] for path in EXAMPLES}
     assert of == {"archives", "change", "core", "framework", "notification"}
 
 
 @each_example
-def test_an_example_keeps_the_rules(example: Path) -> None:
+def test_an_example_keeps_the_rules(example):
     broken = [violation.message for violation in check(example.read_bytes())]
     assert broken == (["up is missing"] if example.name in WALKTHROUGH else [])
 
 
 @each_example
-def test_an_example_written_again_is_valid_by_the_schema(example: Path) -> None:
+def test_an_example_written_again_is_valid_by_the_schema(example):
     document = parse_document(example.read_bytes())
     schema(document.root).assertValid(etree.fromstring(render_document(document)))
 
 
 @each_example
-def test_an_example_written_again_reads_the_same(example: Path) -> None:
+def test_an_example_written_again_reads_the_same(example):
     document = parse_document(example.read_bytes())
     assert parse_document(render_document(document)) == document
 
 
 @each_example
-def test_an_example_written_again_has_the_same_elements(example: Path) -> None:
+def test_an_example_written_again_has_the_same_elements(example):
     original = etree.fromstring(example.read_bytes())
     again = etree.fromstring(render_document(parse_document(example.read_bytes())))
     assert sorted(map(described, again.iter())) == sorted(map(described, original.iter()))

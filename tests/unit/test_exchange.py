@@ -61,20 +61,20 @@ async def answer(made: Exchange, *parts: bytes, status: int = 200, **headers: st
 @pytest.mark.parametrize(
     ("size", "call"), [(JOINED_BYTES, "write"), (JOINED_BYTES + 1, "writelines")]
 )
-async def test_head_and_body_leave_in_one_call(size: int, call: str) -> None:
+async def test_head_and_body_leave_in_one_call(size, call):
     peer = Peer()
     await answer(exchange(peer), b"x" * size, content_length=str(size))
     assert peer.transport.calls == [call]
     assert peer.ends == 1
 
 
-async def test_an_answer_of_unknown_length_comes_in_chunks() -> None:
+async def test_an_answer_of_unknown_length_comes_in_chunks():
     peer = Peer()
     await answer(exchange(peer), b"ab", b"c")
     assert peer.transport.written.endswith(b"\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")
 
 
-async def test_to_http_1_0_it_ends_with_the_connection() -> None:
+async def test_to_http_1_0_it_ends_with_the_connection():
     peer = Peer()
     await answer(exchange(peer, version="1.0"), b"ab")
     assert b"chunked" not in peer.transport.written
@@ -82,14 +82,14 @@ async def test_to_http_1_0_it_ends_with_the_connection() -> None:
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 304), ("GET", 204)])
-async def test_some_answers_have_no_body(method: str, status: int) -> None:
+async def test_some_answers_have_no_body(method, status):
     peer = Peer()
     await answer(exchange(peer, method), b"ab", status=status, content_length="2")
     assert peer.transport.written.endswith(b"content-length: 2\r\n\r\n")
 
 
 @pytest.mark.parametrize("body", [b"a", b"abc"])
-async def test_an_answer_that_is_not_as_long_as_it_says_is_broken_off(body: bytes) -> None:
+async def test_an_answer_that_is_not_as_long_as_it_says_is_broken_off(body):
     peer = Peer()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -101,9 +101,7 @@ async def test_an_answer_that_is_not_as_long_as_it_says_is_broken_off(body: byte
     assert peer.transport.ended == ["aborted"]
 
 
-async def test_a_bug_is_answered_and_logged_without_the_query(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_bug_is_answered_and_logged_without_the_query(caplog):
     peer = Peer()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -118,12 +116,12 @@ async def test_a_bug_is_answered_and_logged_without_the_query(
 
 
 @pytest.mark.parametrize("value", [b"a\r\nb: c", b"a\nb", b"a\rb", b"a\0b"])
-def test_no_header_begins_a_line_of_its_own(value: bytes) -> None:
+def test_no_header_begins_a_line_of_its_own(value):
     with pytest.raises(RuntimeError):
         render_head(200, [(b"a", value)])
 
 
-async def test_a_cancelled_answer_is_broken_off() -> None:
+async def test_a_cancelled_answer_is_broken_off():
     peer = Peer()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -137,9 +135,7 @@ async def test_a_cancelled_answer_is_broken_off() -> None:
     assert peer.transport.ended == ["aborted"]
 
 
-async def test_a_response_that_is_broken_off_is_no_internal_error(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_response_that_is_broken_off_is_no_internal_error(caplog):
     async def breaks_off(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})

@@ -10,7 +10,6 @@ from rsnotify.resourcesync.forms import (
     LIST_FORMS,
     NDJSON,
     XML,
-    Form,
     wanted_form,
 )
 
@@ -46,20 +45,20 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;
         (",;,;q=,", XML),
     ],
 )
-def test_the_best_of_what_is_accepted_is_sent(accept: str, form: Form) -> None:
+def test_the_best_of_what_is_accepted_is_sent(accept, form):
     assert wanted_form(accept, None, LIST_FORMS) == form
 
 
-def test_lines_are_for_lists_only() -> None:
+def test_lines_are_for_lists_only():
     assert wanted_form("application/x-ndjson, */*;q=0.1", None, DOCUMENT_FORMS) == XML
 
 
-def test_the_format_that_is_named_decides() -> None:
+def test_the_format_that_is_named_decides():
     assert wanted_form("application/xml", "json", LIST_FORMS) == JSON
     assert wanted_form("application/json", "xml", LIST_FORMS) == XML
 
 
 @pytest.mark.parametrize("named", ["yaml", "", "JSON", "ndjson"])
-def test_a_format_that_is_not_offered_is_refused(named: str) -> None:
+def test_a_format_that_is_not_offered_is_refused(named):
     with pytest.raises(Rejected, match="must be xml or json"):
         wanted_form("", named, DOCUMENT_FORMS)

@@ -23,9 +23,7 @@ TOLD = b"a@T,b@T" * 1_000
 
 
 @pytest.mark.parametrize("notification", [FIRST, SECOND])
-def test_a_compressed_frame_is_what_the_library_itself_would_decode(
-    notification: Notification,
-) -> None:
+def test_a_compressed_frame_is_what_the_library_itself_would_decode(notification):
     frame = frames.DEFLATED.make(notification)
     data = frame[2:] if frame[1] < 126 else frame[4:]
     assert frame[0] == 0xC1
@@ -34,7 +32,7 @@ def test_a_compressed_frame_is_what_the_library_itself_would_decode(
 
 
 @pytest.mark.parametrize("notification", [FIRST, SECOND])
-def test_an_event_is_the_same_in_gzip(notification: Notification) -> None:
+def test_an_event_is_the_same_in_gzip(notification):
     for plain, zipped in [(frames.EVENT, frames.GZIP_EVENT), (frames.DATA, frames.GZIP_DATA)]:
         inflate = zlib.decompressobj(31)
         inflate.decompress(GZIP_HEAD)
@@ -42,7 +40,7 @@ def test_an_event_is_the_same_in_gzip(notification: Notification) -> None:
         assert inflate.decompress(zipped.idle) == plain.idle
 
 
-def test_every_reader_can_decode_what_comes_from_wherever_it_began() -> None:
+def test_every_reader_can_decode_what_comes_from_wherever_it_began():
     for begun_with in ([FIRST], [], [SECOND, FIRST]):
         inflate = zlib.decompressobj(31)
         inflate.decompress(GZIP_HEAD + flushed(b"id: 1\n\n"))
@@ -51,7 +49,7 @@ def test_every_reader_can_decode_what_comes_from_wherever_it_began() -> None:
         assert inflate.decompress(frames.GZIP_EVENT.render(SECOND)).startswith(b"id: 1970")
 
 
-def test_an_event_of_several_channels_has_the_cursors_before_the_data_that_all_share() -> None:
+def test_an_event_of_several_channels_has_the_cursors_before_the_data_that_all_share():
     assert frames.DATA.write_cursors is not None
     assert frames.GZIP_DATA.write_cursors is not None
     told = frames.DATA.write_cursors(TOLD)
@@ -73,14 +71,14 @@ def json_of(notification: Notification) -> bytes | None:
     return notification.derived(JSON.name, lambda _: b"") or None
 
 
-def test_readers_of_xml_cost_no_json() -> None:
+def test_readers_of_xml_cost_no_json():
     notification = told()
     for wire_format in frames.WIRE_FORMATS[XML]:
         wire_format.render(notification)
     assert json_of(notification) is None
 
 
-def test_json_is_made_once_for_all_its_readers() -> None:
+def test_json_is_made_once_for_all_its_readers():
     notification = told()
     size = notification.size
     frame = frames.WIRE_FORMATS[JSON].text.render(notification)

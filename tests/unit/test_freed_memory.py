@@ -20,7 +20,7 @@ class Process:
         self.resident = self.needed
 
 
-async def test_a_process_is_trimmed_when_it_has_grown_by_so_much_and_not_before() -> None:
+async def test_a_process_is_trimmed_when_it_has_grown_by_so_much_and_not_before():
     process = Process()
     freed = FreedMemory(process.trim, lambda: process.resident)
     for grown, trims in [(0, 0), (GROWN_BYTES - 1, 0), (GROWN_BYTES, 1)]:
@@ -30,9 +30,7 @@ async def test_a_process_is_trimmed_when_it_has_grown_by_so_much_and_not_before(
 
 
 @pytest.mark.parametrize(("over", "left"), [(0, 0), (1, GROWN_BYTES)])
-async def test_it_is_trimmed_for_a_minute_in_which_what_it_grew_for_may_end(
-    over: int, left: int
-) -> None:
+async def test_it_is_trimmed_for_a_minute_in_which_what_it_grew_for_may_end(over, left):
     process = Process()
     freed = FreedMemory(process.trim, lambda: process.resident)
     await freed.give_back()
@@ -45,7 +43,7 @@ async def test_it_is_trimmed_for_a_minute_in_which_what_it_grew_for_may_end(
     assert (process.trims, process.resident) == (LOOKS, BEGIN + left)
 
 
-async def test_growth_counts_from_the_least_since_then() -> None:
+async def test_growth_counts_from_the_least_since_then():
     process = Process()
     freed = FreedMemory(process.trim, lambda: process.resident)
     for resident in (BEGIN, BEGIN - 1_000_000, BEGIN - 1_000_000 + GROWN_BYTES):
@@ -55,5 +53,5 @@ async def test_growth_counts_from_the_least_since_then() -> None:
     assert process.trims == 1
 
 
-async def test_nothing_is_done_where_the_c_library_cannot_be_asked() -> None:
+async def test_nothing_is_done_where_the_c_library_cannot_be_asked():
     await FreedMemory(None, lambda: 1 // 0).give_back()

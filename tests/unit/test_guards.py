@@ -19,7 +19,7 @@ from tests.unit.test_channel import Peer
 ONE, TWO = ChannelName("one", "change"), ChannelName("two", "change")
 
 
-def test_who_holds_nothing_any_more_is_forgotten() -> None:
+def test_who_holds_nothing_any_more_is_forgotten():
     held = LimitedCounts[str](2)
     held.take("a")
     held.take("a")
@@ -31,7 +31,7 @@ def test_who_holds_nothing_any_more_is_forgotten() -> None:
     assert (len(held), [*held.items()]) == (0, [])
 
 
-def test_nobody_gives_back_what_it_does_not_hold() -> None:
+def test_nobody_gives_back_what_it_does_not_hold():
     held = LimitedCounts[str](2)
     held.take("a")
     with pytest.raises(KeyError):
@@ -39,7 +39,7 @@ def test_nobody_gives_back_what_it_does_not_hold() -> None:
     assert len(held) == 1
 
 
-def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves() -> None:
+def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves():
     limits = ReaderLimits(per_channel=2, per_address=10)
     first, refused = Peer(), Peer()
     limits.enter(first, "a", [ONE, TWO])
@@ -51,7 +51,7 @@ def test_a_channel_has_so_many_readers_and_one_more_when_one_leaves() -> None:
     limits.enter(refused, "c", [TWO, ONE])
 
 
-def test_an_address_has_so_many_readers_and_others_have_theirs() -> None:
+def test_an_address_has_so_many_readers_and_others_have_theirs():
     limits = ReaderLimits(per_channel=10, per_address=1)
     limits.enter(Peer(), "a", [ONE])
     with pytest.raises(TooMany) as refused:
@@ -60,7 +60,7 @@ def test_an_address_has_so_many_readers_and_others_have_theirs() -> None:
     limits.check("b", [ONE])
 
 
-def test_readers_are_counted_as_they_come_and_go_each_once() -> None:
+def test_readers_are_counted_as_they_come_and_go_each_once():
     limits = ReaderLimits()
 
     def counts() -> tuple[int, dict[str, int]]:
@@ -82,7 +82,7 @@ def test_readers_are_counted_as_they_come_and_go_each_once() -> None:
     assert counts() == (0, {})
 
 
-def test_a_reader_that_was_refused_is_not_counted_and_leaves_nothing() -> None:
+def test_a_reader_that_was_refused_is_not_counted_and_leaves_nothing():
     limits = ReaderLimits(per_channel=1)
     limits.enter(Peer(), "a", [ONE])
     refused = Peer()
@@ -99,7 +99,7 @@ def connections(*, total: int = 10, per_address: int = 10, readers: int = 0) -> 
     return ConnectionLimits(total, per_address, counted_as, range(readers))
 
 
-def test_one_connection_more_than_in_all_is_refused_and_readers_count() -> None:
+def test_one_connection_more_than_in_all_is_refused_and_readers_count():
     open_ = connections(total=3, readers=1)
     for number in range(2):
         assert open_.enter(number, "a") is None
@@ -110,7 +110,7 @@ def test_one_connection_more_than_in_all_is_refused_and_readers_count() -> None:
     assert open_.enter(3, "a") is None
 
 
-def test_one_connection_more_than_for_an_address_is_refused_but_not_of_a_trusted_proxy() -> None:
+def test_one_connection_more_than_for_an_address_is_refused_but_not_of_a_trusted_proxy():
     open_ = connections(per_address=1)
     assert open_.enter(1, "a") is None
     assert (open_.enter(2, "a") or (0,))[0] == 429
@@ -119,7 +119,7 @@ def test_one_connection_more_than_for_an_address_is_refused_but_not_of_a_trusted
     assert open_.enter(5, "proxy") is None
 
 
-def test_far_too_many_are_not_even_told() -> None:
+def test_far_too_many_are_not_even_told():
     open_ = connections(total=1, per_address=1_000_000)
     for number in range(REFUSED_AT_ONCE + 1):
         open_.enter(number, "a")
@@ -137,13 +137,11 @@ def test_far_too_many_are_not_even_told() -> None:
         (1_000, 10, 1),
     ],
 )
-def test_no_more_connections_are_taken_than_files_may_be_opened(
-    wanted: int, files: int, total: int
-) -> None:
+def test_no_more_connections_are_taken_than_files_may_be_opened(wanted, files, total):
     assert allowed_total(wanted, files) == total
 
 
-def test_a_hub_begins_only_where_a_hundred_connections_fit() -> None:
+def test_a_hub_begins_only_where_a_hundred_connections_fit():
     check_enough(SPARE_FILES + LEAST_CONNECTIONS)
     check_enough(-1)  # no limit
     with pytest.raises(InvalidSettings, match="may open 611 files, and a hub needs 612 at least"):

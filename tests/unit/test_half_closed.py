@@ -135,9 +135,7 @@ async def goes_away(server: Server) -> None:
         *(an_event_stream, a_running_event_stream, goes_away),
     ],
 )
-def test_who_closes_its_direction_is_answered_and_nothing_stays(
-    tell: Tell, loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
+def test_who_closes_its_direction_is_answered_and_nothing_stays(tell, loop):
     async def run() -> None:
         server = Server()
         await server.start()

@@ -95,7 +95,7 @@ def lines_of_code(path: Path) -> int:
     return len(said - left_out)
 
 
-def test_the_house_grows_no_further() -> None:
+def test_the_house_grows_no_further():
     assert sum(map(lines_of_code, CODE)) <= LINES
     assert len(CODE) <= FILES
 
@@ -125,7 +125,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(HUB).parts[0].removesuffix(".py")
 
 
-def test_a_room_imports_only_from_the_floors_below_it_and_its_own() -> None:
+def test_a_room_imports_only_from_the_floors_below_it_and_its_own():
     arrows = [
         (path, room_of(path), name.split(".")[1])
         for path in sources(HUB)
@@ -145,7 +145,7 @@ WAITS = {"asyncio", "random", "redis", "rsnotify.loops", "socket", "threading", 
 ASKS_ITS_THREAD = "stream.py"  # and waits for none
 
 
-def test_what_decides_without_waiting_imports_nothing_that_waits() -> None:
+def test_what_decides_without_waiting_imports_nothing_that_waits():
     pure = {path for path in CODE if str(path.relative_to(ROOT)).startswith(PURE)}
     for path in pure:
         waits = WAITS - {"threading"} if path.name == ASKS_ITS_THREAD else WAITS
@@ -161,7 +161,7 @@ FACE_NAMES = 5  # modules, or what is in them
 
 
 @pytest.mark.parametrize("room", WALLED)
-def test_a_walled_library_has_a_small_face_and_knows_nothing_of_the_hub(room: str) -> None:
+def test_a_walled_library_has_a_small_face_and_knows_nothing_of_the_hub(room):
     """Whoever uses it imports from its face; its README says why it exists."""
     package = f"rsnotify.{room}"
     face = importlib.import_module(package).__all__
@@ -176,7 +176,7 @@ def test_a_walled_library_has_a_small_face_and_knows_nothing_of_the_hub(room: st
     assert (HUB / room / "README.md").stat().st_size > 0
 
 
-def test_no_file_name_stands_twice() -> None:
+def test_no_file_name_stands_twice():
     """Those of commands aside: they are called what the command is."""
     names = Counter(
         path.name for path in sources(HUB) if path.name != "__init__.py" and room_of(path) != "cli"
@@ -185,9 +185,7 @@ def test_no_file_name_stands_twice() -> None:
 
 
 @pytest.mark.parametrize(("package", "rooms"), ROOMS_OF.items())
-def test_a_foreign_package_is_known_in_its_own_rooms_only(
-    package: str, rooms: tuple[str, ...]
-) -> None:
+def test_a_foreign_package_is_known_in_its_own_rooms_only(package, rooms):
     for path in CODE:
         where = str(path.relative_to(ROOT))
         if any(name.split(".")[0] == package for name in imports(path)):
@@ -213,7 +211,7 @@ JOINED = {"django", "flask", "obstore", "psycopg", "pymysql", "python_socks", "s
 """What the client can be joined with: known to what joins them, else nowhere."""
 
 
-def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
+def test_what_is_only_joined_is_an_extra_of_its_own():
     extras = PROJECT["optional-dependencies"]
     named = {re.split(r"[\[><=~]", each)[0] for demands in extras.values() for each in demands}
     assert {name.replace("-", "_") for name in named} >= JOINED
@@ -224,7 +222,7 @@ def test_what_is_only_joined_is_an_extra_of_its_own() -> None:
             assert any(room in str(path) for room in rooms), path
 
 
-def test_what_is_imported_is_demanded() -> None:
+def test_what_is_imported_is_demanded():
     known = {*sys.stdlib_module_names, "rsnotify", *CLIENTS}
     imported = {name.split(".")[0] for path in CODE for name in imports(path)}
     chosen_by_name = {"httptools"}  # uvicorn takes its parser from it
@@ -232,7 +230,7 @@ def test_what_is_imported_is_demanded() -> None:
     assert demanded == dependencies("cli", "hub").keys()
 
 
-def test_the_client_and_the_formats_need_no_extra() -> None:
+def test_the_client_and_the_formats_need_no_extra():
     clients = [path for folder in CLIENT_ROOMS for path in sources(folder)]
     shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *clients]
     known = {*sys.stdlib_module_names, "rsnotify", *CLIENTS, ""}
@@ -240,7 +238,7 @@ def test_the_client_and_the_formats_need_no_extra() -> None:
     assert imported - known - JOINED == dependencies().keys()
 
 
-def test_what_an_extra_brings_is_told_to_whoever_lacks_it() -> None:
+def test_what_an_extra_brings_is_told_to_whoever_lacks_it():
     cli, hub = (dependencies(extra).keys() - dependencies().keys() for extra in ("cli", "hub"))
     assert dict.fromkeys(cli, "cli") | dict.fromkeys(hub, "hub") == EXTRA_OF
 
@@ -249,7 +247,7 @@ def test_what_an_extra_brings_is_told_to_whoever_lacks_it() -> None:
 OVERRIDDEN = ("aiohttp", "redis", "typer", "urllib3", "uvicorn", "websockets")
 
 
-def test_every_version_has_both_its_bounds() -> None:
+def test_every_version_has_both_its_bounds():
     bounds = re.compile(r"[\w-]+(\[\w+\])?>=(\d+)\.?[\d.]*,<(\d+)")
     for name, demanded in dependencies("cli", "hub").items():
         found = bounds.fullmatch(demanded)
@@ -260,7 +258,7 @@ def test_every_version_has_both_its_bounds() -> None:
             assert int(found[3]) - int(found[2]) in (1, 2), demanded
 
 
-def test_the_client_knows_the_hubs_documents_and_errors_only() -> None:
+def test_the_client_knows_the_hubs_documents_and_errors_only():
     for path in (path for folder in CLIENT_ROOMS for path in sources(folder)):
         for name in imports(path):
             own = path.relative_to(CLIENT.parent).parts[0]
@@ -296,7 +294,7 @@ INSIDES = {
 step does that."""
 
 
-def test_tests_use_what_is_public() -> None:
+def test_tests_use_what_is_public():
     used = {
         str(path.relative_to(ROOT / "tests")): private_names(path) - OF_OTHERS
         for path in sources(ROOT / "tests")
@@ -316,7 +314,7 @@ def private_names(path: Path) -> set[str]:
     }
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_says_what_it_is_for():
     modules = [(path, nodes(path)[0]) for path in CODE]
     silent = [
         str(path.relative_to(ROOT))
@@ -326,7 +324,7 @@ def test_every_module_says_what_it_is_for() -> None:
     assert silent == []
 
 
-def test_a_type_has_a_name_of_its_own() -> None:
+def test_a_type_has_a_name_of_its_own():
     """Those of the API's own documents aside: they are called what the API calls them."""
     names = [
         node.name

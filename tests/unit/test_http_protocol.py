@@ -195,36 +195,32 @@ def head_of(size: int) -> bytes:
 
 @pytest.mark.parametrize("step", [1 << 20, 65_000, 1_000])
 @pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
-async def test_a_head_has_at_most_64_kib_however_it_comes(
-    peer: Peer, step: int, over: int, status: int
-) -> None:
+async def test_a_head_has_at_most_64_kib_however_it_comes(peer, step, over, status):
     head = head_of(HEAD_BYTES + over)
     await peer.sends(*(head[at : at + step] for at in range(0, len(head), step)))
     assert peer.transport.statuses == [status]
 
 
 @pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
-async def test_a_head_has_at_most_256_fields(peer: Peer, over: int, status: int) -> None:
+async def test_a_head_has_at_most_256_fields(peer, over, status):
     fields = b"Host: h\r\n" + b"a: b\r\n" * (HEAD_FIELDS - 1 + over)
     await peer.sends(b"GET /quick HTTP/1.1\r\n" + fields + b"\r\n")
     assert peer.transport.statuses == [status]
 
 
-async def test_a_head_is_refused_as_soon_as_it_has_too_many_fields(peer: Peer) -> None:
+async def test_a_head_is_refused_as_soon_as_it_has_too_many_fields(peer):
     await peer.sends(b"GET /quick HTTP/1.1\r\n" + b"a: b\r\n" * (HEAD_FIELDS + 2))
     assert peer.transport.statuses == [431]
 
 
-async def test_a_field_without_end_is_refused(peer: Peer) -> None:
+async def test_a_field_without_end_is_refused(peer):
     await peer.sends(b"GET /quick HTTP/1.1\r\nA: ", *[b"x" * 4096] * 33)
     assert peer.transport.statuses == [431]
 
 
 @pytest.mark.parametrize("step", [1 << 20, 1_000])
 @pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
-async def test_a_field_has_at_most_16_kib_however_it_comes(
-    peer: Peer, step: int, over: int, status: int
-) -> None:
+async def test_a_field_has_at_most_16_kib_however_it_comes(peer, step, over, status):
     head = b"GET /quick HTTP/1.1\r\nHost: h\r\nA: %b\r\n\r\n" % (b"x" * (LINE_BYTES + over))
     await peer.sends(*(head[at : at + step] for at in range(0, len(head), step)))
     assert peer.transport.statuses == [status]
@@ -237,24 +233,20 @@ MANY_PARAMETERS = b"&".join([b"a"] * QUERY_FIELDS)
 @pytest.mark.parametrize("step", [1 << 20, 1_000])
 @pytest.mark.parametrize("at_limit", [LONG_QUERY, MANY_PARAMETERS])
 @pytest.mark.parametrize(("over", "status"), [(b"", 200), (b"&", 414)])
-async def test_an_address_has_at_most_16_kib_and_256_parameters(
-    peer: Peer, at_limit: bytes, over: bytes, status: int, step: int
-) -> None:
+async def test_an_address_has_at_most_16_kib_and_256_parameters(peer, at_limit, over, status, step):
     head = b"GET /quick?%b%b HTTP/1.1\r\nHost: h\r\n\r\n" % (at_limit, over)
     await peer.sends(*(head[at : at + step] for at in range(0, len(head), step)))
     assert peer.transport.statuses == [status]
 
 
 @pytest.mark.parametrize("query", [LONG_QUERY + b"x", MANY_PARAMETERS + b"&a"])
-async def test_nor_has_that_of_a_websocket(peer: Peer, query: bytes) -> None:
+async def test_nor_has_that_of_a_websocket(peer, query):
     upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
     await peer.sends(b"GET /quick?%b HTTP/1.1\r\nHost: h\r\n%b\r\n" % (query, upgrade))
     assert peer.transport.statuses == [414]
 
 
-async def test_a_chunk_that_ends_a_large_body_and_begins_a_request_is_no_long_head(
-    peer: Peer,
-) -> None:
+async def test_a_chunk_that_ends_a_large_body_and_begins_a_request_is_no_long_head(peer):
     body = b"x" * 200_000
     await peer.sends(post(len(body)), body + GET[:20])
     await peer.sends(GET[20:])
@@ -262,7 +254,7 @@ async def test_a_chunk_that_ends_a_large_body_and_begins_a_request_is_no_long_he
     assert peer.bodies == [body]
 
 
-async def test_a_head_must_come_within_10_seconds_as_a_whole(peer: Peer) -> None:
+async def test_a_head_must_come_within_10_seconds_as_a_whole(peer):
     await peer.sends(GET[:4])
     peer.waits(HEAD_SECONDS - 1)
     await peer.sends(GET[4:8])
@@ -272,9 +264,7 @@ async def test_a_head_must_come_within_10_seconds_as_a_whole(peer: Peer) -> None
 
 
 @pytest.mark.parametrize("parts", [(SLOW[:4], SLOW[4:]), (post(1, "/slow"), b"x")])
-async def test_no_deadline_runs_on_for_a_later_request_that_is_complete(
-    peer: Peer, parts: tuple[bytes, bytes]
-) -> None:
+async def test_no_deadline_runs_on_for_a_later_request_that_is_complete(peer, parts):
     await peer.sends(GET)
     await peer.sends(*parts)
     peer.waits(HEAD_SECONDS + BODY_SECONDS)
@@ -284,7 +274,7 @@ async def test_no_deadline_runs_on_for_a_later_request_that_is_complete(
     assert peer.transport.statuses == [200, 200]
 
 
-async def test_line_ends_without_a_request_do_not_keep_a_connection(peer: Peer) -> None:
+async def test_line_ends_without_a_request_do_not_keep_a_connection(peer):
     await peer.sends(b"\r\n")
     peer.waits(HEAD_SECONDS)
     assert peer.transport.ended == ["closed"]
@@ -307,7 +297,7 @@ async def test_line_ends_without_a_request_do_not_keep_a_connection(peer: Peer) 
         CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0"),
     ],
 )
-async def test_what_could_be_read_in_two_ways_is_refused(peer: Peer, head: bytes) -> None:
+async def test_what_could_be_read_in_two_ways_is_refused(peer, head):
     await peer.sends(head)
     assert peer.transport.statuses == [400]
     assert peer.scopes == []
@@ -317,7 +307,7 @@ async def test_what_could_be_read_in_two_ways_is_refused(peer: Peer, head: bytes
 @pytest.mark.parametrize(
     "head", [b"GET /quick HTTP/1.1\r\nHost:\r\n\r\n", b"GET /quick HTTP/1.0\r\n\r\n"]
 )
-async def test_a_head_with_one_meaning_is_answered(peer: Peer, head: bytes) -> None:
+async def test_a_head_with_one_meaning_is_answered(peer, head):
     await peer.sends(head)
     assert peer.transport.statuses == [200]
 
@@ -325,7 +315,7 @@ async def test_a_head_with_one_meaning_is_answered(peer: Peer, head: bytes) -> N
 # --- bodies --------------------------------------------------------------------------------------
 
 
-async def test_trailers_are_no_headers(peer: Peer) -> None:
+async def test_trailers_are_no_headers(peer):
     await peer.sends(CHUNKED, b"1\r\nx\r\n0\r\nAuthorization: Bearer x\r\n\r\n")
     assert peer.transport.statuses == [200]
     assert dict(peer.scopes[0]["headers"]).keys() == {b"host", b"transfer-encoding"}
@@ -333,9 +323,7 @@ async def test_trailers_are_no_headers(peer: Peer) -> None:
 
 @pytest.mark.parametrize("begin", [b"0\r\n", b"5;a="], ids=["trailers", "extension"])
 @pytest.mark.parametrize(("over", "statuses"), [(0, []), (1, [400])])
-async def test_what_surrounds_the_content_has_at_most_16_kib(
-    peer: Peer, begin: bytes, over: int, statuses: list[int]
-) -> None:
+async def test_what_surrounds_the_content_has_at_most_16_kib(peer, begin, over, statuses):
     await peer.sends(CHUNKED, b"1\r\nx\r\n", begin)
     trailer = b"A: b\r\n" if begin == b"0\r\n" else b"b"
     left = FRAMING_BYTES - len(begin) + over
@@ -345,9 +333,7 @@ async def test_what_surrounds_the_content_has_at_most_16_kib(
 
 
 @pytest.mark.parametrize("begin", [b"0\r\nA: ", b"5;a="], ids=["trailers", "extension"])
-async def test_what_surrounds_the_content_has_15_seconds_as_a_whole(
-    peer: Peer, begin: bytes
-) -> None:
+async def test_what_surrounds_the_content_has_15_seconds_as_a_whole(peer, begin):
     await peer.sends(CHUNKED, b"1\r\nx\r\n")
     for byte in begin + b"b" * 8:
         await peer.sends(bytes([byte]))
@@ -358,7 +344,7 @@ async def test_what_surrounds_the_content_has_15_seconds_as_a_whole(
     assert peer.transport.ended == ["closed"]
 
 
-async def test_a_body_may_take_its_time_as_long_as_content_comes(peer: Peer) -> None:
+async def test_a_body_may_take_its_time_as_long_as_content_comes(peer):
     await peer.sends(post(10))
     for _ in range(9):
         await peer.sends(b"x")
@@ -368,12 +354,12 @@ async def test_a_body_may_take_its_time_as_long_as_content_comes(peer: Peer) -> 
     assert peer.transport.ended == ["closed"]
 
 
-async def test_a_body_of_tiny_chunks_is_read(peer: Peer) -> None:
+async def test_a_body_of_tiny_chunks_is_read(peer):
     await peer.sends(CHUNKED + b"1\r\nx\r\n" * 30_000 + b"0\r\n\r\n")
     assert peer.bodies == [b"x" * 30_000]
 
 
-async def test_who_asks_whether_to_go_on_is_told_so_only_if_the_body_is_read(peer: Peer) -> None:
+async def test_who_asks_whether_to_go_on_is_told_so_only_if_the_body_is_read(peer):
     expect = "Expect: 100-continue\r\n"
     await peer.sends(post(1, more=expect))
     assert peer.transport.statuses == [100]
@@ -385,9 +371,7 @@ async def test_who_asks_whether_to_go_on_is_told_so_only_if_the_body_is_read(pee
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 3", "Transfer-Encoding: chunked"])
-async def test_a_request_that_proposes_another_protocol_keeps_its_body(
-    peer: Peer, length: str
-) -> None:
+async def test_a_request_that_proposes_another_protocol_keeps_its_body(peer, length):
     """As the HTTP client of Java does."""
     proposal = "Host: h\r\nConnection: Upgrade\r\nUpgrade: h2c"
     head = f"POST /body HTTP/1.1\r\n{proposal}\r\n{length}\r\n\r\n"
@@ -423,7 +407,7 @@ async def is_freed(peer: Peer) -> bool:
 
 
 @pytest.mark.parametrize("earlier", [b"", GET, GET + GET, post(1) + b"x"])
-async def test_a_connection_that_becomes_a_websocket_leaves_nothing(earlier: bytes) -> None:
+async def test_a_connection_that_becomes_a_websocket_leaves_nothing(earlier):
     """Thousands of readers may come at once."""
     peer = Peer()
     peer.config.ws_protocol_class = Handshake
@@ -435,9 +419,7 @@ async def test_a_connection_that_becomes_a_websocket_leaves_nothing(earlier: byt
 @pytest.mark.parametrize(
     ("request_", "is_chunked"), [(EVENTS, True), (EVENTS.replace(b"1.1", b"1.0"), False)]
 )
-async def test_the_rest_of_an_event_stream_is_written_by_another(
-    request_: bytes, is_chunked: bool
-) -> None:
+async def test_the_rest_of_an_event_stream_is_written_by_another(request_, is_chunked):
     peer = Peer()
     await peer.sends(GET)
     await peer.sends(request_ + GET)
@@ -450,9 +432,7 @@ async def test_the_rest_of_an_event_stream_is_written_by_another(
     assert await is_freed(peer)
 
 
-async def test_an_event_stream_that_nobody_can_take_is_aborted(
-    peer: Peer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_event_stream_that_nobody_can_take_is_aborted(peer, caplog):
     peer.cannot_take = True
     await peer.sends(EVENTS)
     assert peer.transport.ended == ["aborted"]
@@ -462,7 +442,7 @@ async def test_an_event_stream_that_nobody_can_take_is_aborted(
 # --- the order of answers ------------------------------------------------------------------------
 
 
-async def test_answers_come_in_the_order_of_the_requests(peer: Peer) -> None:
+async def test_answers_come_in_the_order_of_the_requests(peer):
     await peer.sends(SLOW + post(1) + b"x" + GET)
     assert peer.transport.statuses == []
     peer.slow.set()
@@ -472,9 +452,7 @@ async def test_answers_come_in_the_order_of_the_requests(peer: Peer) -> None:
     assert not peer.transport.is_paused
 
 
-async def test_a_websocket_behind_an_unanswered_request_is_refused_after_its_answer(
-    peer: Peer,
-) -> None:
+async def test_a_websocket_behind_an_unanswered_request_is_refused_after_its_answer(peer):
     await peer.sends(SLOW + UPGRADE)
     assert peer.transport.written == b""
     peer.slow.set()
@@ -484,7 +462,7 @@ async def test_a_websocket_behind_an_unanswered_request_is_refused_after_its_ans
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_8_requests_may_wait_for_an_answer(peer: Peer, over: int) -> None:
+async def test_8_requests_may_wait_for_an_answer(peer, over):
     await peer.sends(SLOW + GET * (PIPELINED - 1 + over))
     peer.slow.set()
     for _ in range(PIPELINED):
@@ -493,7 +471,7 @@ async def test_8_requests_may_wait_for_an_answer(peer: Peer, over: int) -> None:
     assert peer.transport.written.count(CLOSE) == over
 
 
-async def test_beyond_that_the_last_answer_ends_the_connection(peer: Peer) -> None:
+async def test_beyond_that_the_last_answer_ends_the_connection(peer):
     await peer.sends(SLOW + GET * (PIPELINED + 1))
     peer.slow.set()
     for _ in range(PIPELINED):
@@ -503,7 +481,7 @@ async def test_beyond_that_the_last_answer_ends_the_connection(peer: Peer) -> No
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_8_requests_that_waited_begin_in_a_turn_whoever_sent_them(over: int) -> None:
+async def test_8_requests_that_waited_begin_in_a_turn_whoever_sent_them(over):
     shared = HttpInput()
     peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN + over)]
     for peer in peers:
@@ -523,7 +501,7 @@ async def test_8_requests_that_waited_begin_in_a_turn_whoever_sent_them(over: in
     assert all(peer.transport.statuses == [200, 200] for peer in peers)
 
 
-async def test_of_one_who_has_gone_no_request_begins() -> None:
+async def test_of_one_who_has_gone_no_request_begins():
     shared = HttpInput()
     peers = [Peer(http_input=shared) for _ in range(3 * STARTED_A_TURN)]
     for peer in peers:
@@ -539,7 +517,7 @@ async def test_of_one_who_has_gone_no_request_begins() -> None:
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over: int) -> None:
+async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over):
     shared = HttpInput()
     peers = [Peer(http_input=shared) for _ in range(FIRST_A_TURN + over)]
     gone = Peer(http_input=shared)
@@ -557,8 +535,8 @@ async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over: in
 @pytest.mark.parametrize("earlier", [b"", SLOW + GET], ids=["first", "waiting"])
 @pytest.mark.parametrize("is_reset", [False, True])
 async def test_no_request_begins_of_one_who_has_reset_the_connection_before_its_turn(
-    peer: Peer, is_reset: bool, earlier: bytes
-) -> None:
+    peer, is_reset, earlier
+):
     with socket.create_server(("127.0.0.1", 0)) as server:
         theirs, ours = socket.create_connection(server.getsockname()), server.accept()[0]
     peer.transport._extra["socket"] = ours
@@ -588,7 +566,7 @@ class Asked(asyncio.Protocol):
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_8_handshakes_begin_in_a_turn_but_none_of_one_who_has_gone(over: int) -> None:
+async def test_8_handshakes_begin_in_a_turn_but_none_of_one_who_has_gone(over):
     shared = HttpInput()
     peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN + over)]
     for peer in peers:
@@ -608,7 +586,7 @@ async def test_8_handshakes_begin_in_a_turn_but_none_of_one_who_has_gone(over: i
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_256_who_have_left_take_no_turn_of_a_handshake(over: int) -> None:
+async def test_256_who_have_left_take_no_turn_of_a_handshake(over):
     shared = HttpInput()
     peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN * 2 + LEFT_A_TURN + over)]
     for peer in peers:
@@ -624,9 +602,7 @@ async def test_256_who_have_left_take_no_turn_of_a_handshake(over: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
 @pytest.mark.parametrize("is_reset", [False, True])
-async def test_no_handshake_begins_of_one_who_has_left_while_it_was_not_read(
-    is_reset: bool,
-) -> None:
+async def test_no_handshake_begins_of_one_who_has_left_while_it_was_not_read(is_reset):
     shared = HttpInput()
     peers = [Peer(http_input=shared) for _ in range(STARTED_A_TURN + 2)]
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -650,7 +626,7 @@ async def test_no_handshake_begins_of_one_who_has_left_while_it_was_not_read(
 # --- how it ends ---------------------------------------------------------------------------------
 
 
-async def test_an_answer_before_the_body_has_come_closes_half_and_reads_on(peer: Peer) -> None:
+async def test_an_answer_before_the_body_has_come_closes_half_and_reads_on(peer):
     await peer.sends(post(LINGER_BYTES * 2, "/refused"))
     assert peer.transport.statuses == [401]
     assert CLOSE in peer.transport.written
@@ -661,7 +637,7 @@ async def test_an_answer_before_the_body_has_come_closes_half_and_reads_on(peer:
     assert peer.transport.ended == ["half", "aborted"]
 
 
-async def test_those_who_are_read_on_share_64_mib_in_a_second_beyond_1_mib_each() -> None:
+async def test_those_who_are_read_on_share_64_mib_in_a_second_beyond_1_mib_each():
     now = 0.0
     shared = HttpInput(clock=lambda: now)
     first, second, third = (Peer(http_input=shared) for _ in range(3))
@@ -682,7 +658,7 @@ async def test_those_who_are_read_on_share_64_mib_in_a_second_beyond_1_mib_each(
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_what_is_no_body_is_read_on_for_256_kib(peer: Peer, over: int) -> None:
+async def test_what_is_no_body_is_read_on_for_256_kib(peer, over):
     await peer.sends(SLOW + GET * (PIPELINED + 1))
     peer.slow.set()
     for _ in range(PIPELINED):
@@ -691,7 +667,7 @@ async def test_what_is_no_body_is_read_on_for_256_kib(peer: Peer, over: int) -> 
     assert peer.transport.ended == ["half", "aborted"][: 1 + over]
 
 
-async def test_reading_on_ends_after_30_seconds(peer: Peer) -> None:
+async def test_reading_on_ends_after_30_seconds(peer):
     await peer.sends(post(10, "/refused"))
     peer.waits(LINGER_SECONDS - 1)
     await peer.sends(b"x")
@@ -700,7 +676,7 @@ async def test_reading_on_ends_after_30_seconds(peer: Peer) -> None:
     assert peer.transport.ended == ["half", "aborted"]
 
 
-async def test_trailers_after_a_refused_request_are_not_read_for_ever(peer: Peer) -> None:
+async def test_trailers_after_a_refused_request_are_not_read_for_ever(peer):
     await peer.sends(CHUNKED.replace(b"/body", b"/refused"))
     await peer.sends(b"0\r\n", b"A: b\r\n" * 10_000)
     assert peer.transport.statuses == [401]
@@ -708,13 +684,13 @@ async def test_trailers_after_a_refused_request_are_not_read_for_ever(peer: Peer
     assert peer.transport.ended == ["half", "aborted"]
 
 
-async def test_whoever_closes_after_the_answer_is_closed_at_once(peer: Peer) -> None:
+async def test_whoever_closes_after_the_answer_is_closed_at_once(peer):
     await peer.sends(GET.replace(b"Host", b"Connection: close\r\nHost"))
     assert CLOSE in peer.transport.written
     assert peer.transport.ended == ["closed"]
 
 
-async def test_an_idle_connection_is_kept_for_75_seconds(peer: Peer) -> None:
+async def test_an_idle_connection_is_kept_for_75_seconds(peer):
     await peer.sends(GET)
     peer.waits(IDLE_SECONDS - 1)
     await peer.sends(GET)
@@ -724,7 +700,7 @@ async def test_an_idle_connection_is_kept_for_75_seconds(peer: Peer) -> None:
     assert peer.transport.ended == ["closed"]
 
 
-async def test_beyond_the_cap_the_connection_that_rests_longest_is_closed() -> None:
+async def test_beyond_the_cap_the_connection_that_rests_longest_is_closed():
     deadlines = Deadlines(idle_connections=2)
     peers = [Peer(deadlines) for _ in range(3)]
     for each in (*peers[:2], peers[0], peers[2]):
@@ -735,13 +711,11 @@ async def test_beyond_the_cap_the_connection_that_rests_longest_is_closed() -> N
 @pytest.mark.parametrize(
     ("files", "kept"), [(4_000, 1_000), (3_996, 999), (1 << 20, 1_000), (3, 1), (-1, 1_000)]
 )
-def test_at_most_a_quarter_of_the_files_and_1000_are_idle_connections(
-    files: int, kept: int
-) -> None:
+def test_at_most_a_quarter_of_the_files_and_1000_are_idle_connections(files, kept):
     assert idle_limit(files) == kept
 
 
-async def test_when_the_hub_ends_idle_connections_are_closed_and_others_answered_first() -> None:
+async def test_when_the_hub_ends_idle_connections_are_closed_and_others_answered_first():
     idle, busy, fresh = Peer(), Peer(), Peer()
     await idle.sends(GET)
     await busy.sends(SLOW)
@@ -756,7 +730,7 @@ async def test_when_the_hub_ends_idle_connections_are_closed_and_others_answered
     assert busy.transport.ended == ["closed"]
 
 
-async def test_a_request_that_was_on_its_way_when_the_hub_ends_is_answered() -> None:
+async def test_a_request_that_was_on_its_way_when_the_hub_ends_is_answered():
     idle, fresh = Peer(), Peer()
     await idle.sends(GET)
     for each in (idle, fresh):
@@ -769,7 +743,7 @@ async def test_a_request_that_was_on_its_way_when_the_hub_ends_is_answered() -> 
         assert each.transport.ended == ["closed"]
 
 
-async def test_one_that_begins_within_that_moment_has_its_usual_time(peer: Peer) -> None:
+async def test_one_that_begins_within_that_moment_has_its_usual_time(peer):
     peer.protocol.shutdown()
     await peer.sends(GET[:10])
     peer.waits(LAST_REQUEST_SECONDS)
@@ -778,9 +752,7 @@ async def test_one_that_begins_within_that_moment_has_its_usual_time(peer: Peer)
     assert peer.transport.statuses == [200]
 
 
-async def test_a_request_under_way_when_the_hub_ends_is_told_that_it_is_the_last(
-    peer: Peer,
-) -> None:
+async def test_a_request_under_way_when_the_hub_ends_is_told_that_it_is_the_last(peer):
     await peer.sends(GET[:10])
     peer.protocol.shutdown()
     await peer.sends(GET[10:])
@@ -789,7 +761,7 @@ async def test_a_request_under_way_when_the_hub_ends_is_told_that_it_is_the_last
     assert peer.transport.ended == ["closed"]
 
 
-async def test_a_peer_that_has_gone_is_told_nothing(peer: Peer) -> None:
+async def test_a_peer_that_has_gone_is_told_nothing(peer):
     await peer.sends(SLOW + GET)
     peer.protocol.connection_lost(None)
     peer.slow.set()
@@ -798,7 +770,7 @@ async def test_a_peer_that_has_gone_is_told_nothing(peer: Peer) -> None:
     assert peer.state.connections == set()
 
 
-async def test_who_reads_nothing_is_let_go(peer: Peer) -> None:
+async def test_who_reads_nothing_is_let_go(peer):
     held, other = socket.socketpair()
     with held, other:
         peer.transport._extra["socket"] = held
@@ -815,7 +787,7 @@ async def test_who_reads_nothing_is_let_go(peer: Peer) -> None:
 # --- a peer that closes its direction only -------------------------------------------------------
 
 
-async def test_who_closes_its_direction_gets_the_answers_that_it_waits_for(peer: Peer) -> None:
+async def test_who_closes_its_direction_gets_the_answers_that_it_waits_for(peer):
     await peer.sends(SLOW + GET + GET)
     await peer.closes_its_direction()
     assert peer.transport.ended == []
@@ -827,9 +799,7 @@ async def test_who_closes_its_direction_gets_the_answers_that_it_waits_for(peer:
 
 
 @pytest.mark.parametrize("sent", [b"", GET], ids=["fresh", "idle"])
-async def test_a_connection_on_which_nothing_is_asked_is_closed_at_once(
-    peer: Peer, sent: bytes
-) -> None:
+async def test_a_connection_on_which_nothing_is_asked_is_closed_at_once(peer, sent):
     await peer.sends(*([sent] if sent else []))
     await peer.closes_its_direction()
     assert peer.transport.ended == ["closed"]
@@ -840,7 +810,7 @@ async def test_a_connection_on_which_nothing_is_asked_is_closed_at_once(
     [GET[:10], post(3) + b"ab", CHUNKED + b"3\r\nabc\r\n"],
     ids=["head", "body", "chunks"],
 )
-async def test_a_request_that_is_not_complete_by_then_is_refused(peer: Peer, part: bytes) -> None:
+async def test_a_request_that_is_not_complete_by_then_is_refused(peer, part):
     await peer.sends(GET + part)
     await peer.closes_its_direction()
     assert peer.transport.statuses == [200, 400]
@@ -848,7 +818,7 @@ async def test_a_request_that_is_not_complete_by_then_is_refused(peer: Peer, par
     assert not peer.deadlines.are_any
 
 
-async def test_it_is_refused_after_the_answers_to_those_before_it(peer: Peer) -> None:
+async def test_it_is_refused_after_the_answers_to_those_before_it(peer):
     await peer.sends(SLOW + GET[:10])
     await peer.closes_its_direction()
     assert peer.transport.ended == []
@@ -858,7 +828,7 @@ async def test_it_is_refused_after_the_answers_to_those_before_it(peer: Peer) ->
     assert peer.transport.ended == ["closed"]
 
 
-async def test_an_event_stream_is_not_begun_for_who_has_closed_its_direction(peer: Peer) -> None:
+async def test_an_event_stream_is_not_begun_for_who_has_closed_its_direction(peer):
     """Whoever has gone closes nothing else."""
     await peer.sends(SLOW + EVENTS)
     await peer.closes_its_direction()
@@ -868,14 +838,14 @@ async def test_an_event_stream_is_not_begun_for_who_has_closed_its_direction(pee
     assert peer.taken == []
 
 
-async def test_of_tls_the_end_of_one_direction_is_the_end(peer: Peer) -> None:
+async def test_of_tls_the_end_of_one_direction_is_the_end(peer):
     peer.transport.is_tls = True
     await peer.sends(SLOW)
     await peer.closes_its_direction()
     assert peer.transport.ended == ["closed"]
 
 
-async def test_who_reads_on_to_hear_a_refusal_may_close(peer: Peer) -> None:
+async def test_who_reads_on_to_hear_a_refusal_may_close(peer):
     await peer.sends(post(10, "/refused"))
     assert peer.transport.ended == ["half"]
     await peer.closes_its_direction()
@@ -899,9 +869,7 @@ PARTS = [
     strategies.data(),
     strategies.booleans(),
 )
-def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(
-    parts: list[bytes], data: strategies.DataObject, has_end: bool
-) -> None:
+def test_whatever_is_sent_the_connection_ends_and_leaves_nothing(parts, data, has_end):
     sent = b"".join(parts)
     cut = data.draw(strategies.integers(0, len(sent)))
 

@@ -92,20 +92,20 @@ def back(entries: bytes) -> dict[str, Any]:
 
 
 @given(PUBLISHED)
-def test_a_published_change_comes_back_with_its_datetime(published: dict[str, Any]) -> None:
+def test_a_published_change_comes_back_with_its_datetime(published):
     at = str(NOW)
     assert back(written(published, "change")) == {"lastmod": at} | published | {"datetime": at}
 
 
 @given(OF_FRAMEWORK)
-def test_a_framework_change_comes_back_with_its_index(published: dict[str, Any]) -> None:
+def test_a_framework_change_comes_back_with_its_index(published):
     at = str(NOW)
     found = back(written(published, "framework"))
     assert found == {"lastmod": at} | published | {"datetime": at}
 
 
 @given(PUBLISHED)
-def test_the_schema_holds_what_is_published_and_what_comes_back(published: dict[str, Any]) -> None:
+def test_the_schema_holds_what_is_published_and_what_comes_back(published):
     assert may_be_published(published)
     changes = [back(written(published, "change"))]
     assert may_be_published(changes[0])
@@ -125,27 +125,27 @@ def test_the_schema_holds_what_is_published_and_what_comes_back(published: dict[
         {"loc": "http://e.org/a", "change": "updated", "foreign": {"{urn:x}a": "1"}},
     ],
 )
-def test_what_the_schema_refuses_the_hub_refuses(wrong: dict[str, Any]) -> None:
+def test_what_the_schema_refuses_the_hub_refuses(wrong):
     assert not may_be_published(wrong)
     with pytest.raises(Rejected):
         written(wrong, "change")
 
 
 @given(PUBLISHED)
-def test_what_comes_back_can_be_published_as_it_is(published: dict[str, Any]) -> None:
+def test_what_comes_back_can_be_published_as_it_is(published):
     entry = written(published, "change")
     assert written(back(entry), "change") == entry
 
 
 @given(CHANGES)
-def test_any_entry_says_in_json_what_it_says_in_xml(change: Change) -> None:
+def test_any_entry_says_in_json_what_it_says_in_xml(change):
     entries = fill(render_fragment(change))
     (entry,) = parse_document(open_root("urlset") + entries + close_root("urlset")).entries
     (found,) = entries_as_json(entries)
     assert msgspec.json.decode(found, type=Change) == change_of(entry)
 
 
-def test_attributes_of_other_namespaces_stand_under_their_full_names() -> None:
+def test_attributes_of_other_namespaces_stand_under_their_full_names():
     foreign = {"{urn:x}a": "1<2", "{http://www.w3.org/XML/1998/namespace}lang": "en"}
     link = ForeignLink(rel="up", href="u:a", foreign={"{urn:y}b": "2"})
     change = Change("u:a", "created", links=(link,))
@@ -159,9 +159,7 @@ SYLLABLES = st.lists(st.sampled_from(["a", "&", "<", " length=", " x9:b="])).map
 
 @given(st.dictionaries(st.text("ab·、\u0300").map("a{}".format), SYLLABLES))
 @example({"a、": " x9:b=", "b": "1"})
-def test_attributes_of_other_namespaces_come_back_whatever_they_are_called_and_say(
-    attributes: dict[str, str],
-) -> None:
+def test_attributes_of_other_namespaces_come_back_whatever_they_are_called_and_say(attributes):
     said = "".join(f" x:{name}={quoteattr(text)}" for name, text in attributes.items())
     body = (
         f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}"><url><loc>u:a</loc>'
@@ -173,14 +171,14 @@ def test_attributes_of_other_namespaces_come_back_whatever_they_are_called_and_s
 
 
 @given(st.lists(PUBLISHED, max_size=4), st.integers(1, 40))
-def test_pieces_cut_anywhere_give_the_same(published: list[dict[str, Any]], size: int) -> None:
+def test_pieces_cut_anywhere_give_the_same(published, size):
     entries = b"".join(written(each, "change") for each in published)
     writer = EntriesAsJson()
     pieces = [writer.feed(entries[at : at + size]) for at in range(0, len(entries), size)]
     assert b"".join(pieces) == b",\n".join(entries_as_json(entries))
 
 
-def test_a_notification_says_its_interval_and_its_links() -> None:
+def test_a_notification_says_its_interval_and_its_links():
     channel = ChannelName("dataset1", "change")
     fragment = written({"loc": "http://example.com/a", "change": "deleted"}, "change")
     found = render_notification(
@@ -202,24 +200,24 @@ def test_a_notification_says_its_interval_and_its_links() -> None:
     }
 
 
-def test_before_there_is_a_notification_an_empty_one_says_where_it_begins() -> None:
+def test_before_there_is_a_notification_an_empty_one_says_where_it_begins():
     found = json.loads(render_empty_json("change-notification", NOW))
     assert (found["from"], found["until"], found["changes"]) == (str(NOW), str(NOW), [])
 
 
-def test_a_notification_is_one_line() -> None:
+def test_a_notification_is_one_line():
     channel = ChannelName("dataset1", "change")
     rows = [(NOW, written({"loc": "http://e.org/a", "change": "deleted"}, "change"))] * 2
     found = render_notification(channel, Position(NOW - 1), rows, base_url="http://hub.example")
     assert b"\n" not in render_notification_json(found)
 
 
-def test_a_resource_has_no_change() -> None:
+def test_a_resource_has_no_change():
     entry = resource_entries(written({"loc": "http://e.org/a", "change": "created"}, "change"))
     assert back(entry) == {"loc": "http://e.org/a", "lastmod": str(NOW)}
 
 
-def test_an_index_names_its_documents() -> None:
+def test_an_index_names_its_documents():
     document = Document(
         root="sitemapindex",
         md=Md(capability="changelist", from_="2026-01-01T00:00:00Z"),
@@ -235,6 +233,6 @@ def test_an_index_names_its_documents() -> None:
 
 
 @given(VALUES)
-def test_a_description_may_have_any_text_in_its_links(href: str) -> None:
+def test_a_description_may_have_any_text_in_its_links(href):
     document = Document(root="urlset", links=(Link("describedby", href),))
     assert json.loads(render_json(document))["links"] == [{"rel": "describedby", "href": href}]

@@ -100,7 +100,7 @@ def refusal(text: str, keys: Sequence[JwtKey] = (HMAC_KEY,), **options: Any) -> 
         (RIVEST_KEY, RIVEST, "RS256"),
     ],
 )
-def test_a_token_is_good_if_its_key_is_known(key: JwtKey, signer: Any, algorithm: str) -> None:
+def test_a_token_is_good_if_its_key_is_known(key, signer, algorithm):
     grant = judged(signed(signer, algorithm), [EDWARDS_KEY, HMAC_KEY, CURVE_KEY, RIVEST_KEY])
     assert grant.key_id == key.id
     assert grant.key_of("whatever was sent") == grant.key
@@ -156,12 +156,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_bad_token_is_refused_in_words(what: str) -> None:
+def test_a_bad_token_is_refused_in_words(what):
     text, words = BAD[what]
     assert any(each in refusal(text) for each in words.split("|")), refusal(text)
 
 
-def test_the_key_and_not_the_token_chooses_the_algorithm() -> None:
+def test_the_key_and_not_the_token_chooses_the_algorithm():
     """A public key is known to all: as a secret it would let anybody sign."""
     text = by_hand(HEADER, EXPIRING, secret=pem(CURVE))
     assert "algorithm" in refusal(text, [CURVE_KEY])
@@ -171,7 +171,7 @@ def test_the_key_and_not_the_token_chooses_the_algorithm() -> None:
 
 
 @pytest.mark.parametrize("member", ["jku", "jwk", "x5u", "x5c"])
-def test_a_token_brings_no_key(member: str) -> None:
+def test_a_token_brings_no_key(member):
     stranger = ec.generate_private_key(ec.SECP256R1())
     brought = {member: jwk(stranger) if member == "jwk" else "https://evil.example/keys"}
     text = jwt.encode(claims(), stranger, "ES256", headers=brought)
@@ -181,7 +181,7 @@ def test_a_token_brings_no_key(member: str) -> None:
 @pytest.mark.parametrize(
     ("characters", "is_good"), [(JWT_CHARACTERS, True), (JWT_CHARACTERS + 1, False)]
 )
-def test_a_token_has_a_length(characters: int, is_good: bool) -> None:
+def test_a_token_has_a_length(characters, is_good):
     text = next(
         text
         for padding in range(2_000, 4_000)
@@ -203,7 +203,7 @@ def test_a_token_has_a_length(characters: int, is_good: bool) -> None:
         *(([], "hub", False), (5, "hub", False)),
     ],
 )
-def test_a_token_is_for_this_hub(aud: object, audience: str | None, is_good: bool) -> None:
+def test_a_token_is_for_this_hub(aud, audience, is_good):
     text = by_hand(HEADER, claims(aud=aud))
     if is_good:
         judged(text, audience=audience)
@@ -211,7 +211,7 @@ def test_a_token_is_for_this_hub(aud: object, audience: str | None, is_good: boo
         refusal(text, audience=audience)
 
 
-def test_clocks_that_are_ahead_are_forgiven_and_the_end_is_not_put_off() -> None:
+def test_clocks_that_are_ahead_are_forgiven_and_the_end_is_not_put_off():
     judged(signed(nbf=NOW + 10, iat=NOW + 10))
     refusal(signed(nbf=NOW + 1), skew_seconds=0)
     judged(signed(exp=NOW + 0.001))
@@ -227,7 +227,7 @@ def test_clocks_that_are_ahead_are_forgiven_and_the_end_is_not_put_off() -> None
         *(("a.b", "axb", False), ("*" * 64, "x" * 64, True)),
     ],
 )
-def test_a_pattern_means_sets(pattern: str, name: str, is_meant: bool) -> None:
+def test_a_pattern_means_sets(pattern, name, is_meant):
     reader = judged(signed(rsnotify={"read": [pattern]}))
     assert reader.may("read", name) == reader.names(name) == is_meant
     assert not reader.may("publish", name)
@@ -236,13 +236,13 @@ def test_a_pattern_means_sets(pattern: str, name: str, is_meant: bool) -> None:
     assert not publisher.may("read", name)
 
 
-def test_a_token_names_a_hundred_sets() -> None:
+def test_a_token_names_a_hundred_sets():
     sets = [f"s{number}" for number in range(PATTERNS)]
     assert judged(signed(rsnotify={"read": sets})).may("read", "s99")
     assert "use patterns" in refusal(signed(rsnotify={"read": sets, "publish": ["more"]}))
 
 
-def test_a_key_set_names_the_key() -> None:
+def test_a_key_set_names_the_key():
     other = ec.generate_private_key(ec.SECP256R1())
     keys = parsed(jwk(CURVE, kid="old"), jwk(other, kid="new"), jwk(EDWARDS, kid="ed"))
     assert judged(signed(other, "ES256", kid="new"), keys).key_id == keys[1].id
@@ -252,7 +252,7 @@ def test_a_key_set_names_the_key() -> None:
         judged(signed(other, "ES256", kid="newer"), keys)
 
 
-def test_few_keys_are_tried_for_a_token_that_names_none() -> None:
+def test_few_keys_are_tried_for_a_token_that_names_none():
     signers = [ec.generate_private_key(ec.SECP256R1()) for _ in range(TRIED + 1)]
     judged(signed(signers[TRIED - 1], "ES256"), parsed(*map(jwk, signers[:TRIED])))
     assert "kid" in refusal(signed(signers[TRIED], "ES256"), parsed(*map(jwk, signers)))
@@ -282,7 +282,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_a_key_that_does_not_count_is_left_out_and_named(what: str) -> None:
+def test_a_key_that_does_not_count_is_left_out_and_named(what):
     listed, words = LEFT_OUT[what]
     keys, left_out = parse_key_set(
         key_set(jwk(EDWARDS, kid="k" * KID_CHARACTERS), listed), is_fetched=True
@@ -294,12 +294,12 @@ def test_a_key_that_does_not_count_is_left_out_and_named(what: str) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b"[" * 5000, b'{"keys": {}}', b"\xff", b"{"])
-def test_what_is_no_key_set_is_said(text: bytes) -> None:
+def test_what_is_no_key_set_is_said(text):
     with pytest.raises(ValueError, match=r"no JWKS|`keys` is a list"):
         parse_key_set(text, is_fetched=True)
 
 
-def test_a_key_set_has_its_bounds() -> None:
+def test_a_key_set_has_its_bounds():
     assert len(parsed(*[jwk(CURVE)] * KEYS)) == KEYS
     with pytest.raises(ValueError, match="32 keys at most"):
         parsed(*[jwk(CURVE)] * (KEYS + 1))
@@ -309,7 +309,7 @@ def test_a_key_set_has_its_bounds() -> None:
         parse_key_set(whole.ljust(SET_BYTES + 1), is_fetched=True)
 
 
-def test_a_key_is_known_again_whatever_it_is_called() -> None:
+def test_a_key_is_known_again_whatever_it_is_called():
     ids = {key.id for key in parsed(jwk(CURVE, kid="a"), jwk(CURVE, kid="b", alg="ES256"))}
     assert ids == {CURVE_KEY.id}
     assert parsed(oct_key(SECRET), is_fetched=False)[0].id == HMAC_KEY.id
@@ -318,7 +318,7 @@ def test_a_key_is_known_again_whatever_it_is_called() -> None:
 @pytest.mark.parametrize(
     ("bits", "counts"), [(2040, False), (2048, True), (4096, True), (4104, False)]
 )
-def test_an_rsa_key_is_long_enough_and_not_too_long(bits: int, *, counts: bool) -> None:
+def test_an_rsa_key_is_long_enough_and_not_too_long(bits, *, counts):
     """Of a number of this length: no key has to be searched for."""
     number = (1 << bits) - 1
     text = base64.urlsafe_b64encode(number.to_bytes(bits // 8)).decode().rstrip("=")
@@ -330,7 +330,7 @@ def test_an_rsa_key_is_long_enough_and_not_too_long(bits: int, *, counts: bool) 
             parsed(listed)
 
 
-def test_a_public_rsa_key_is_no_secret() -> None:
+def test_a_public_rsa_key_is_no_secret():
     """Else whoever has it could sign."""
     forged = by_hand(HEADER, claims(), pem(RIVEST))
     assert "algorithm" in refusal(forged, [RIVEST_KEY])
@@ -342,7 +342,7 @@ def key_fault(text: str) -> str:
     return str(wrong.value)
 
 
-def test_a_key_that_would_be_weak_or_is_not_public_is_refused() -> None:
+def test_a_key_that_would_be_weak_or_is_not_public_is_refused():
     assert "32 bytes or more" in key_fault(SECRET[:-1])
     with pytest.raises(ValueError, match="32 bytes or more"):
         parsed(oct_key(SECRET[:-1]), is_fetched=False)

@@ -60,9 +60,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 OLD, NEW = Signer("old"), Signer("new")
 
 
-async def test_a_key_that_is_new_is_read_at_once_but_not_for_each_stranger(
-    clock: SimpleNamespace,
-) -> None:
+async def test_a_key_that_is_new_is_read_at_once_but_not_for_each_stranger(clock):
     source = Source(OLD)
     jwts = source.judged()
     await jwts.grant(OLD.token())
@@ -78,7 +76,7 @@ async def test_a_key_that_is_new_is_read_at_once_but_not_for_each_stranger(
     assert source.asked == 2
 
 
-async def test_keys_count_for_an_hour_while_they_cannot_be_read(clock: SimpleNamespace) -> None:
+async def test_keys_count_for_an_hour_while_they_cannot_be_read(clock):
     source = Source(OLD)
     jwts = source.judged()
     grant = await jwts.grant(OLD.token())
@@ -97,7 +95,7 @@ async def test_keys_count_for_an_hour_while_they_cannot_be_read(clock: SimpleNam
     await jwts.grant(OLD.token())
 
 
-async def test_a_key_that_was_never_read_lets_nobody_in(clock: SimpleNamespace) -> None:
+async def test_a_key_that_was_never_read_lets_nobody_in(clock):
     source = Source(OLD)
     source.error = ValueError("it is no JWKS")
     jwts = source.judged()
@@ -106,7 +104,7 @@ async def test_a_key_that_was_never_read_lets_nobody_in(clock: SimpleNamespace) 
     assert jwts.keys == ()
 
 
-async def test_what_was_remembered_of_a_token_ends_with_its_key(clock: SimpleNamespace) -> None:
+async def test_what_was_remembered_of_a_token_ends_with_its_key(clock):
     source = Source(OLD, NEW)
     jwts = source.judged()
     text = OLD.token()
@@ -119,9 +117,7 @@ async def test_what_was_remembered_of_a_token_ends_with_its_key(clock: SimpleNam
         await jwts.grant(text)
 
 
-async def test_what_is_remembered_is_bounded(
-    clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_remembered_is_bounded(clock, monkeypatch):
     monkeypatch.setattr(module, "GRANTS", 1)
     jwts = Source(OLD, NEW).judged()
     first, second = OLD.token(), NEW.token()
@@ -130,9 +126,7 @@ async def test_what_is_remembered_is_bounded(
     assert await jwts.grant(first) is not grant
 
 
-async def test_a_failure_is_logged_once(
-    clock: SimpleNamespace, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failure_is_logged_once(clock, caplog):
     source = Source(OLD)
     jwts = source.judged()
     source.error = OSError("it answers 500")

@@ -73,7 +73,7 @@ def joined(wheel: Wheel, peer: Peer) -> Peer:
     return peer
 
 
-def test_every_reader_is_pinged_once_in_25_seconds(wheel: Wheel) -> None:
+def test_every_reader_is_pinged_once_in_25_seconds(wheel):
     peers = [joined(wheel, Peer(QuietChannel())) for _ in range(1_000)]
     wheel.pass_seconds(PING_SECONDS, *peers)
     assert {peer.pings for peer in peers} == {1}
@@ -81,20 +81,20 @@ def test_every_reader_is_pinged_once_in_25_seconds(wheel: Wheel) -> None:
     assert {peer.pings for peer in peers} == {2}
 
 
-def test_pings_are_spread_evenly_however_the_readers_came(wheel: Wheel) -> None:
+def test_pings_are_spread_evenly_however_the_readers_came(wheel):
     peers = [joined(wheel, Peer(QuietChannel())) for _ in range(10 * SLOTS)]
     for tick in range(1, SLOTS + 1):
         wheel.pass_seconds(TICK_SECONDS, *peers)
         assert sum(peer.pings for peer in peers) == 10 * tick
 
 
-def test_who_answers_stays(wheel: Wheel) -> None:
+def test_who_answers_stays(wheel):
     peer = joined(wheel, Peer(QuietChannel()))
     wheel.pass_seconds(10 * PING_SECONDS, peer)
     assert peer.closed is None
 
 
-def test_an_idle_reader_without_a_pong_is_dropped_after_20_seconds(wheel: Wheel) -> None:
+def test_an_idle_reader_without_a_pong_is_dropped_after_20_seconds(wheel):
     peer = joined(wheel, Peer(QuietChannel(), answers=False))
     peer.pushed_at_ping = 0  # it has long had all there was
     wheel.pass_seconds(PING_SECONDS)
@@ -106,7 +106,7 @@ def test_an_idle_reader_without_a_pong_is_dropped_after_20_seconds(wheel: Wheel)
     assert "no pong" in peer.closed[1]
 
 
-def test_a_busy_reader_s_pong_may_come_later_for_its_ping_stands_in_a_queue(wheel: Wheel) -> None:
+def test_a_busy_reader_s_pong_may_come_later_for_its_ping_stands_in_a_queue(wheel):
     peer = joined(wheel, Peer(QuietChannel(), answers=False))
     wheel.pass_seconds(PING_SECONDS + PONG_SECONDS)
     assert peer.closed is None
@@ -114,7 +114,7 @@ def test_a_busy_reader_s_pong_may_come_later_for_its_ping_stands_in_a_queue(whee
     assert peer.closed is not None
 
 
-def test_who_has_left_is_pinged_no_more(wheel: Wheel) -> None:
+def test_who_has_left_is_pinged_no_more(wheel):
     peer = joined(wheel, Peer(QuietChannel()))
     wheel.remove(peer)
     wheel.pass_seconds(2 * PING_SECONDS)
@@ -128,7 +128,7 @@ def stuck(wheel: Wheel) -> Peer:
     return peer
 
 
-def test_who_reads_nothing_for_the_send_timeout_is_closed_with_1013(wheel: Wheel) -> None:
+def test_who_reads_nothing_for_the_send_timeout_is_closed_with_1013(wheel):
     peer = stuck(wheel)
     wheel.pass_seconds(SEND_TIMEOUT_SECONDS - TICK_SECONDS)
     assert peer.closed is None
@@ -137,7 +137,7 @@ def test_who_reads_nothing_for_the_send_timeout_is_closed_with_1013(wheel: Wheel
     assert peer.closed[0] == 1013
 
 
-def test_nobody_is_cut_off_for_being_slow(wheel: Wheel) -> None:
+def test_nobody_is_cut_off_for_being_slow(wheel):
     peer = stuck(wheel)
     for _ in range(20):
         wheel.pass_seconds(SEND_TIMEOUT_SECONDS - TICK_SECONDS)
@@ -145,7 +145,7 @@ def test_nobody_is_cut_off_for_being_slow(wheel: Wheel) -> None:
     assert peer.closed is None
 
 
-def test_who_could_not_read_a_ping_is_not_pinged(wheel: Wheel) -> None:
+def test_who_could_not_read_a_ping_is_not_pinged(wheel):
     peer = stuck(wheel)
     wheel.pass_seconds(PING_SECONDS)
     assert peer.pings == 0

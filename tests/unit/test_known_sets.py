@@ -27,9 +27,7 @@ def known() -> KnownSets:
 
 
 @pytest.mark.parametrize("order", list(permutations((4, 5, 6))))
-def test_changes_of_several_sets_are_known_in_whatever_order_they_come(
-    known: KnownSets, order: tuple[int, ...]
-) -> None:
+def test_changes_of_several_sets_are_known_in_whatever_order_they_come(known, order):
     """Otherwise the next check would read all sets."""
     for number in order:
         name = f"set{number}"
@@ -39,7 +37,7 @@ def test_changes_of_several_sets_are_known_in_whatever_order_they_come(
     assert sorted(known.records) == ["old", "set4", "set5", "set6"]
 
 
-def test_while_one_is_missing_the_version_stays_behind(known: KnownSets) -> None:
+def test_while_one_is_missing_the_version_stays_behind(known):
     known.apply("set5", record("set5"), version(5))
     known.apply("set6", record("set6"), version(6))
     assert known.version == version(3)
@@ -47,12 +45,12 @@ def test_while_one_is_missing_the_version_stays_behind(known: KnownSets) -> None
     assert known.version == version(6)
 
 
-def test_an_older_change_of_a_set_does_not_replace_a_newer_one(known: KnownSets) -> None:
+def test_an_older_change_of_a_set_does_not_replace_a_newer_one(known):
     known.apply("old", record("old", EDITED), version(5))
     assert not known.can_apply("old", record("old"), version(4))
 
 
-def test_a_change_that_a_check_has_read_is_seen(known: KnownSets) -> None:
+def test_a_change_that_a_check_has_read_is_seen(known):
     assert known.has_seen("old", record("old"), version(3))
     assert not known.has_seen("old", record("old"), version(4))
     assert not known.has_seen("old", record("old", EDITED), version(3))
@@ -60,6 +58,6 @@ def test_a_change_that_a_check_has_read_is_seen(known: KnownSets) -> None:
     assert known.has_seen("gone", None, version(2))
 
 
-def test_the_version_of_other_data_is_not_taken_for_the_next(known: KnownSets) -> None:
+def test_the_version_of_other_data_is_not_taken_for_the_next(known):
     known.apply("new", record("new"), version(4, b"other"))
     assert known.version == version(3)

@@ -5,7 +5,7 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -75,7 +75,7 @@ async def served(bound: socket.socket) -> list[socket.socket]:
     return accepted
 
 
-async def test_all_that_have_connected_are_accepted(bound: socket.socket) -> None:
+async def test_all_that_have_connected_are_accepted(bound):
     clients = [await connecting(bound) for _ in range(50)]
     accepted = await served(bound)
     bound.close()
@@ -88,11 +88,7 @@ async def test_all_that_have_connected_are_accepted(bound: socket.socket) -> Non
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(
-    bound: socket.socket,
-    loop: Callable[[], asyncio.AbstractEventLoop],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(bound, loop, monkeypatch):
     monkeypatch.setattr(webserver, "ACCEPT_SECONDS", 0)
     accepted: list[Any] = []
 
@@ -112,9 +108,7 @@ def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux takes programs for sockets")
-async def test_who_comes_meanwhile_is_refused_and_has_handed_over_nothing(
-    bound: socket.socket,
-) -> None:
+async def test_who_comes_meanwhile_is_refused_and_has_handed_over_nothing(bound):
     await served(bound)
     try:
         bound.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)
@@ -174,9 +168,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 
 
 @pytest.mark.parametrize("over", [0, 1])
-def test_16_connections_are_accepted_in_a_turn(
-    bound: socket.socket, runner: asyncio.Runner, over: int
-) -> None:
+def test_16_connections_are_accepted_in_a_turn(bound, runner, over):
     async def run() -> None:
         turns = Turns(bound)
         peers = opened(bound, ACCEPTED_A_TURN + over)
@@ -191,8 +183,8 @@ def test_16_connections_are_accepted_in_a_turn(
 @pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
 @pytest.mark.parametrize("over", [-1, 0])
 def test_256_connections_whose_peers_have_left_are_passed_over_in_a_turn_before_one_who_waits(
-    bound: socket.socket, runner: asyncio.Runner, over: int
-) -> None:
+    bound, runner, over
+):
     """Else that one would wait as many turns."""
 
     async def run() -> None:
@@ -219,8 +211,8 @@ def test_256_connections_whose_peers_have_left_are_passed_over_in_a_turn_before_
 @pytest.mark.skipif(sys.platform != "linux", reason="no TCP_INFO: only Linux tells of it")
 @pytest.mark.parametrize("over", [0, 1])
 def test_100_that_have_closed_their_direction_are_taken_one_in_a_turn_after_the_others(
-    bound: socket.socket, runner: asyncio.Runner, over: int
-) -> None:
+    bound, runner, over
+):
     async def run() -> None:
         turns = Turns(bound)
         late = opened(bound, LATE + over)
@@ -243,11 +235,8 @@ def test_100_that_have_closed_their_direction_are_taken_one_in_a_turn_after_the_
 
 
 def test_a_process_that_can_open_no_more_files_accepts_again_when_it_can(
-    bound: socket.socket,
-    runner: asyncio.Runner,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    bound, runner, monkeypatch, caplog
+):
     monkeypatch.setattr(webserver, "NO_FILES_SECONDS", 0.01)
 
     async def run() -> None:
@@ -275,9 +264,7 @@ def test_a_process_that_can_open_no_more_files_accepts_again_when_it_can(
     runner.run(run())
 
 
-def test_who_was_accepted_before_the_end_has_a_protocol(
-    bound: socket.socket, runner: asyncio.Runner
-) -> None:
+def test_who_was_accepted_before_the_end_has_a_protocol(bound, runner):
     async def run() -> None:
         turns = Turns(bound)
         peers = opened(bound, ACCEPTED_A_TURN)

@@ -20,7 +20,7 @@ def gathered(resources: Sequence[Brought]) -> Gathered:
     return found
 
 
-def test_parts_hold_everything_once_sorted_by_shard() -> None:
+def test_parts_hold_everything_once_sorted_by_shard():
     parts = list(gathered(brought(2_500)).parts())
     assert [len(part.brought) for part in parts] == [1_000, 1_000, 500]
     together = [each for part in parts for each in part.brought]
@@ -29,7 +29,7 @@ def test_parts_hold_everything_once_sorted_by_shard() -> None:
     assert shards == sorted(shards)
 
 
-def test_a_part_is_packed_as_the_script_reads_it() -> None:
+def test_a_part_is_packed_as_the_script_reads_it():
     (part,) = gathered(brought(1_000)).parts()
     packed = msgspec.msgpack.decode(part.packed)
     assert part.packed == pack(brought(1_000))
@@ -38,19 +38,19 @@ def test_a_part_is_packed_as_the_script_reads_it() -> None:
     assert texts == [text.decode() for each in part.brought for text in each]
 
 
-def test_of_a_resource_that_comes_twice_the_later_one_stays_behind() -> None:
+def test_of_a_resource_that_comes_twice_the_later_one_stays_behind():
     loc = b"http://example.com/1"
     (part,) = gathered([(loc, b"</loc>b"), *brought(50), (loc, b"</loc>a")]).parts()
     rests = [rest for each, rest in part.brought if each == loc]
     assert (rests[0], rests[-1]) == (b"</loc>b", b"</loc>a")
 
 
-def test_so_many_resources_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_resources_are_enough(monkeypatch):
     monkeypatch.setattr(load_parts, "GATHERED_RESOURCES", 10)
     assert [gathered(brought(count)).is_full for count in (9, 10)] == [False, True]
 
 
-def test_so_many_bytes_are_enough_and_go_in_smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_bytes_are_enough_and_go_in_smaller_parts(monkeypatch):
     size = sum(len(text) for each in brought(10) for text in each)
     monkeypatch.setattr(load_parts, "GATHERED_BYTES", size)
     assert [gathered(brought(count)).is_full for count in (9, 10)] == [False, True]
@@ -64,7 +64,7 @@ def test_so_many_bytes_are_enough_and_go_in_smaller_parts(monkeypatch: pytest.Mo
     ("kept", "longest"),
     [(1, SLICE_RESOURCES), (SLICE_BYTES // 100, 101), (SLICE_BYTES, 2), (2 * SLICE_BYTES, 1)],
 )
-def test_a_slice_of_a_resource_list_is_bounded(kept: int, longest: int) -> None:
+def test_a_slice_of_a_resource_list_is_bounded(kept, longest):
     shard = [(b"", b"x" * kept)] * 2_500 if kept == 1 else [(b"", b"x" * kept)] * 210
     assert max(map(len, _slices(shard))) == longest
     assert sum(map(len, _slices(shard))) == len(shard)

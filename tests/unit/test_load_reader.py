@@ -73,7 +73,7 @@ def read(content_type: str, encoding: str, body: bytes, size: int) -> list[Ready
 EXPECTED = read(*FORMS["ndjson"], size=1_000_000)
 
 
-def test_what_is_read_is_a_fragment_without_its_beginning() -> None:
+def test_what_is_read_is_a_fragment_without_its_beginning():
     assert EXPECTED[0] == (
         b"http://example.com/a&amp;b",
         shorten(
@@ -85,12 +85,12 @@ def test_what_is_read_is_a_fragment_without_its_beginning() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1_000_000])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_says_the_same_however_it_is_cut(form: str, size: int) -> None:
+def test_every_form_says_the_same_however_it_is_cut(form, size):
     assert read(*FORMS[form], size=size) == EXPECTED
 
 
 @pytest.mark.parametrize("content_type", [JSON, XML])
-def test_a_bomb_is_read_in_bounded_pieces(content_type: str) -> None:
+def test_a_bomb_is_read_in_bounded_pieces(content_type):
     bomb = gzip.compress(b" " * 10_000_000)
     pieces = list(LoadReader(content_type, "gzip").feed(bomb))
     assert len(pieces) == -(-10_000_000 // PIECE_BYTES)
@@ -100,7 +100,7 @@ SPACE = {JSON: (b"[", b" "), NDJSON: (b"", b" \n"), XML: (b"", b"\r\n")}
 
 
 @pytest.mark.parametrize("content_type", SPACE)
-def test_white_space_is_read_up_to_its_limit_and_no_further(content_type: str) -> None:
+def test_white_space_is_read_up_to_its_limit_and_no_further(content_type):
     begin, space = SPACE[content_type]
     body = (begin + space * PADDING_BYTES)[:PADDING_BYTES]
     for beyond, pieces in ((b"", PADDING_BYTES // PIECE_BYTES), (b" " * 4 * 1024 * 1024, None)):
@@ -114,9 +114,7 @@ def test_white_space_is_read_up_to_its_limit_and_no_further(content_type: str) -
 
 
 @pytest.mark.parametrize(("beyond", "is_read"), [(0, True), (1, False)])
-def test_a_resource_may_have_so_much_white_space_around_it(
-    monkeypatch: pytest.MonkeyPatch, *, beyond: int, is_read: bool
-) -> None:
+def test_a_resource_may_have_so_much_white_space_around_it(monkeypatch, *, beyond, is_read):
     one = b'{"loc": "http://example.com/%d"}'
     kept = sum(map(len, read(NDJSON, "", one % 0, 100)[0]))
     monkeypatch.setattr(load_formats, "PADDING_BYTES", 1_024)
@@ -132,7 +130,7 @@ def test_a_resource_may_have_so_much_white_space_around_it(
             list(reader.feed(sent))
 
 
-def test_an_empty_list_may_have_no_end_tag() -> None:
+def test_an_empty_list_may_have_no_end_tag():
     assert read(XML, "", listed(md=None).replace(b"></urlset>", b"/>"), 7) == []
 
 
@@ -178,9 +176,7 @@ NESTED = listed(RESOURCES[0]).replace(
         (XML, b"<!DOCTYPE a>" + listed(), "DOCTYPE"),
     ],
 )
-def test_a_body_that_is_wrong_is_refused_with_the_place(
-    content_type: str, body: bytes, detail: str
-) -> None:
+def test_a_body_that_is_wrong_is_refused_with_the_place(content_type, body, detail):
     for size in (5, 1_000_000):
         with pytest.raises(Rejected) as refused:
             read(content_type, "", body, size)
@@ -188,7 +184,7 @@ def test_a_body_that_is_wrong_is_refused_with_the_place(
 
 
 @pytest.mark.parametrize(("content_type", "begin"), [(NDJSON, b""), (JSON, b"[")])
-def test_an_entry_has_an_end_within_so_many_bytes(content_type: str, begin: bytes) -> None:
+def test_an_entry_has_an_end_within_so_many_bytes(content_type, begin):
     def entry_of(size: int) -> bytes:
         return b'{"loc": "' + b"a" * (size - 9)
 
@@ -201,9 +197,7 @@ def test_an_entry_has_an_end_within_so_many_bytes(content_type: str, begin: byte
 @pytest.mark.parametrize("letter", ["a", "é"])
 @pytest.mark.parametrize("in_pieces", [PIECE_BYTES, 8 * PIECE_BYTES])
 @pytest.mark.parametrize("content_type", [JSON, NDJSON])
-def test_a_whole_resource_is_as_long_as_documented_and_no_longer(
-    content_type: str, in_pieces: int, letter: str
-) -> None:
+def test_a_whole_resource_is_as_long_as_documented_and_no_longer(content_type, in_pieces, letter):
     def body_of(size: int) -> bytes:
         one = b'{"loc": "http://example.com/a", "type": "%b"'
         entry = (one % letter.encode()).ljust(size - 1) + b"}"
@@ -216,7 +210,7 @@ def test_a_whole_resource_is_as_long_as_documented_and_no_longer(
             _ = [list(reader.feed(piece)) for piece in pieces]
 
 
-def test_a_gzip_that_breaks_off_is_refused() -> None:
+def test_a_gzip_that_breaks_off_is_refused():
     with pytest.raises(Rejected, match="breaks off"):
         read(NDJSON, "gzip", gzip.compress(LINES)[:-1], 10)
     with pytest.raises(Rejected, match="not gzip"):
@@ -225,18 +219,18 @@ def test_a_gzip_that_breaks_off_is_refused() -> None:
         read(NDJSON, "gzip", b"", 10)
 
 
-def test_gzips_that_hold_nothing_cost_no_piece_each() -> None:
+def test_gzips_that_hold_nothing_cost_no_piece_each():
     empty = gzip.compress(b"") * 1_000
     assert list(LoadReader(NDJSON, "gzip").feed(empty + gzip.compress(LINES))) == [EXPECTED[:-1]]
 
 
-def test_a_resource_may_not_be_nested_without_end() -> None:
+def test_a_resource_may_not_be_nested_without_end():
     nested = b'[{"loc": "http://example.com/a", "links": ' + b"[" * 100_000
     with pytest.raises(Rejected, match="resource 0"):
         read(JSON, "", nested, 1_000_000)
 
 
-def test_a_resource_may_be_so_long_as_it_is_kept_and_no_longer() -> None:
+def test_a_resource_may_be_so_long_as_it_is_kept_and_no_longer():
     """Its links are longer in XML than they were sent."""
 
     def of_length(ampersands: int) -> bytes:
@@ -264,7 +258,7 @@ def test_a_resource_may_be_so_long_as_it_is_kept_and_no_longer() -> None:
         (JSON, "br", "Content-Encoding 'br' is not understood; send gzip"),
     ],
 )
-def test_what_a_body_is_must_be_known(content_type: str, encoding: str, detail: str) -> None:
+def test_what_a_body_is_must_be_known(content_type, encoding, detail):
     with pytest.raises(Rejected) as refused:
         LoadReader(content_type, encoding)
     assert (refused.value.status, detail in refused.value.detail) == (415, True)

@@ -5,7 +5,7 @@ import logging
 from rsnotify.process.logs import RepeatedWarningFilter
 
 
-def test_a_warning_is_told_once_a_minute_and_errors_each_time() -> None:
+def test_a_warning_is_told_once_a_minute_and_errors_each_time():
     now = 0.0
     once = RepeatedWarningFilter(lambda: now)
 

@@ -23,14 +23,14 @@ def record(message: str, *args: object, level: int = logging.WARNING) -> logging
     return made
 
 
-def test_a_line_of_text_has_the_time_with_its_zone_and_the_workers_number() -> None:
+def test_a_line_of_text_has_the_time_with_its_zone_and_the_workers_number():
     assert TextFormat("2").format(record("%s is away", "Redis")) == (
         "2026-11-21T20:24:26.241Z WARNING [2] Redis is away"
     )
     assert "WARNING Redis" in TextFormat().format(record("Redis is away"))
 
 
-def test_a_line_of_json_is_one_object() -> None:
+def test_a_line_of_json_is_one_object():
     assert json.loads(JsonFormat("2").format(record("a\nb"))) == {
         "time": "2026-11-21T20:24:26.241Z",
         "level": "warning",
@@ -42,9 +42,7 @@ def test_a_line_of_json_is_one_object() -> None:
 
 @pytest.mark.parametrize("form", [TextFormat(), JsonFormat()])
 @pytest.mark.parametrize("text", SECRETS)
-def test_a_token_is_never_logged_not_even_in_a_traceback(
-    form: logging.Formatter, text: str
-) -> None:
+def test_a_token_is_never_logged_not_even_in_a_traceback(form, text):
     told = record("%s", text)
     try:
         raise ValueError(text)
@@ -56,7 +54,7 @@ def test_a_token_is_never_logged_not_even_in_a_traceback(
     assert "Zm9v" not in line
 
 
-def test_of_a_kind_so_many_are_logged_in_a_minute_and_the_rest_is_counted() -> None:
+def test_of_a_kind_so_many_are_logged_in_a_minute_and_the_rest_is_counted():
     now = 0.0
     flood = FloodFilter(lambda: now)
     passed = [flood.filter(record("%s calls", number)) for number in range(OF_A_KIND + 5)]
@@ -70,7 +68,7 @@ def test_of_a_kind_so_many_are_logged_in_a_minute_and_the_rest_is_counted() -> N
     assert flood.filter(record("%s calls", 100))
 
 
-def test_the_access_log_is_not_cut() -> None:
+def test_the_access_log_is_not_cut():
     flood = FloodFilter()
     lines = [record("%s", number, level=logging.INFO) for number in range(OF_A_KIND + 1)]
     for line in lines:
@@ -78,7 +76,7 @@ def test_the_access_log_is_not_cut() -> None:
     assert all(map(flood.filter, lines))
 
 
-def test_a_line_of_json_has_what_is_known_of_a_request() -> None:
+def test_a_line_of_json_has_what_is_known_of_a_request():
     line = record("%s %s", "GET", "/a", level=logging.INFO)
     line.fields = {"method": "GET", "path": "/a", "status": 200, "milliseconds": 1.5}
     told = json.loads(JsonFormat().format(line))

@@ -29,14 +29,14 @@ def deaf(times: float) -> Callable[[], Awaitable[None]]:
 
 
 @pytest.mark.parametrize("times", [0, 1, 3])
-async def test_a_cancellation_is_repeated_until_it_is_heard(times: int) -> None:
+async def test_a_cancellation_is_repeated_until_it_is_heard(times):
     loop = asyncio.create_task(deaf(times)())
     await asyncio.sleep(0)
     assert await end([loop]) == []
     assert loop.cancelled()
 
 
-async def test_a_loop_that_never_hears_is_waited_for_within_a_bound() -> None:
+async def test_a_loop_that_never_hears_is_waited_for_within_a_bound():
     hearing = asyncio.Event()
 
     async def loop() -> None:
@@ -53,7 +53,7 @@ async def test_a_loop_that_never_hears_is_waited_for_within_a_bound() -> None:
     assert await end([task]) == []
 
 
-async def test_loops_end_with_what_they_run_beside() -> None:
+async def test_loops_end_with_what_they_run_beside():
     ended: list[str] = []
 
     async def loop() -> None:
@@ -69,7 +69,7 @@ async def test_loops_end_with_what_they_run_beside() -> None:
     assert ended == ["loop"]
 
 
-async def test_a_loop_that_dies_ends_the_rest_and_says_why() -> None:
+async def test_a_loop_that_dies_ends_the_rest_and_says_why():
     async def dying() -> None:
         raise ValueError("a bug")
 
@@ -78,7 +78,7 @@ async def test_a_loop_that_dies_ends_the_rest_and_says_why() -> None:
     assert [str(error) for error in caught.value.exceptions] == ["a bug"]
 
 
-async def test_a_loop_that_just_ends_is_a_mistake_that_is_named() -> None:
+async def test_a_loop_that_just_ends_is_a_mistake_that_is_named():
     async def short() -> None:
         return
 
@@ -89,12 +89,12 @@ async def test_a_loop_that_just_ends_is_a_mistake_that_is_named() -> None:
     ]
 
 
-async def test_a_time_limit_holds_for_what_swallows_its_cancellation() -> None:
+async def test_a_time_limit_holds_for_what_swallows_its_cancellation():
     with pytest.raises(TimeoutError):
         await within(0.01, deaf(1)())
 
 
-async def test_what_comes_in_time_is_the_result_or_the_error() -> None:
+async def test_what_comes_in_time_is_the_result_or_the_error():
     async def seven() -> int:
         return 7
 

@@ -22,7 +22,7 @@ def rows(*changes: Change) -> list[Row]:
     return [(Position(T0 + 1 + at), fragment_of(each).xml) for at, each in enumerate(changes)]
 
 
-def test_it_is_a_valid_change_notification_of_both_specifications() -> None:
+def test_it_is_a_valid_change_notification_of_both_specifications():
     change = Change("http://example.com/res1", "deleted")
     made = render_notification(CHANGES, T0, rows(change), base_url="http://hub")
     assert check(made.payload) == []
@@ -38,7 +38,7 @@ def test_it_is_a_valid_change_notification_of_both_specifications() -> None:
     )
 
 
-def test_its_entries_can_be_cut_out_for_other_documents() -> None:
+def test_its_entries_can_be_cut_out_for_other_documents():
     made = render_notification(
         CHANGES, T0, rows(Change("http://example.com/a", "created")), base_url="http://hub"
     )
@@ -54,9 +54,7 @@ def test_its_entries_can_be_cut_out_for_other_documents() -> None:
         ("capabilitylist", "http://hub/.well-known/resourcesync"),
     ],
 )
-def test_a_framework_notification_names_what_is_above_the_document(
-    capability: str, up: str
-) -> None:
+def test_a_framework_notification_names_what_is_above_the_document(capability, up):
     change = Change("http://example.com/list.xml", "created", capability=capability)
     made = render_notification(FRAMEWORK, T0, rows(change), base_url="http://hub")
     assert check(made.payload) == []
@@ -77,20 +75,18 @@ def sized(*sizes: int) -> list[Row]:
         ([NOTIFICATION_BYTES // 2] * 3, 2),
     ],
 )
-def test_it_carries_a_thousand_changes_and_512_kib_at_most(
-    row_sizes: list[int], taken: int
-) -> None:
+def test_it_carries_a_thousand_changes_and_512_kib_at_most(row_sizes, taken):
     assert len(first_batch(sized(*row_sizes))) == taken
 
 
-def test_a_rendering_for_one_way_out_is_made_once() -> None:
+def test_a_rendering_for_one_way_out_is_made_once():
     made = render_notification(
         CHANGES, T0, rows(Change("http://example.com/a", "created")), base_url="http://hub"
     )
     assert made.derived("frame", lambda _: object()) is made.derived("frame", lambda _: object())
 
 
-def test_a_channel_is_named_by_its_set_and_kind() -> None:
+def test_a_channel_is_named_by_its_set_and_kind():
     assert ChannelName.named("a", "framework") == ChannelName("a", "framework")
     with pytest.raises(Rejected) as refused:
         ChannelName.named("a", "other")

@@ -26,9 +26,7 @@ async def grown(lists: OpenLists, set_name: str, size: int) -> OpenList:
 
 
 @pytest.mark.parametrize(("more", "is_kept"), [(0, True), (1, False)])
-async def test_at_the_budget_both_lists_stay_and_one_past_it_the_older_is_made_anew(
-    more: int, is_kept: bool
-) -> None:
+async def test_at_the_budget_both_lists_stay_and_one_past_it_the_older_is_made_anew(more, is_kept):
     lists = OpenLists(Cache(1, monotonic))
     older = await grown(lists, "older", MIB // 2)
     newer = await grown(lists, "newer", MIB // 2 + more)
@@ -37,7 +35,7 @@ async def test_at_the_budget_both_lists_stay_and_one_past_it_the_older_is_made_a
     assert b"".join(older.pieces) == b"x" * (MIB // 2), "who sends it yet is not disturbed"
 
 
-async def test_a_list_that_was_let_go_of_while_it_grew_does_not_count() -> None:
+async def test_a_list_that_was_let_go_of_while_it_grew_does_not_count():
     cache = Cache(1, monotonic)
     lists = OpenLists(cache)
     older = await grown(lists, "older", MIB)
@@ -46,7 +44,7 @@ async def test_a_list_that_was_let_go_of_while_it_grew_does_not_count() -> None:
     assert cache.size == 1
 
 
-async def test_what_compressing_takes_counts_and_is_taken_for_gzip_only() -> None:
+async def test_what_compressing_takes_counts_and_is_taken_for_gzip_only():
     lists = OpenLists(Cache(1, monotonic))
     kept = await grown(lists, "set", 1_000)
     assert kept.size == 1_000

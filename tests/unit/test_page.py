@@ -34,12 +34,12 @@ CHROMIUM = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*
         ("x" * 1024 + ",text/html", False),
     ],
 )
-def test_whoever_names_html_and_prefers_no_xml_is_a_person(accept: str, is_person: bool) -> None:
+def test_whoever_names_html_and_prefers_no_xml_is_a_person(accept, is_person):
     assert prefers_html(accept) == is_person
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_every_file_is_of_a_known_type_and_names_no_other_host(file: Path) -> None:
+def test_every_file_is_of_a_known_type_and_names_no_other_host(file):
     assert file.suffix in MEDIA_TYPES
     text = file.read_text().replace("http://www.w3.org/2000/svg", "")
     for place in (r'(?:src|href)="https?:', r"url\(", r"@import", r'from "https?:'):
@@ -47,19 +47,19 @@ def test_every_file_is_of_a_known_type_and_names_no_other_host(file: Path) -> No
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
-def test_no_file_has_anything_that_makes_markup_or_code_of_text(file: Path) -> None:
+def test_no_file_has_anything_that_makes_markup_or_code_of_text(file):
     text = file.read_text()
     for place in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
         assert place not in text
     assert re.search(r"<script(?! type=\"module\" src=)|<style| style=| on\w+=\"", text) is None
 
 
-def test_the_page_stays_light() -> None:
+def test_the_page_stays_light():
     assert sum(file.stat().st_size for file in FILES) <= MOST_BYTES
 
 
 @pytest.mark.parametrize("view", ["overview", "set", "debugger", "validator", "admin"])
-def test_a_view_loads_its_own_modules_only_and_stays_light(view: str) -> None:
+def test_a_view_loads_its_own_modules_only_and_stays_light(view):
     wanted, loaded = ["main.js", "token.js", f"{view}.js"], set[str]()
     while wanted:
         if (name := wanted.pop()) not in loaded:
@@ -71,17 +71,17 @@ def test_a_view_loads_its_own_modules_only_and_stays_light(view: str) -> None:
     assert sum((STATIC / name).stat().st_size for name in loaded | frame) <= MOST_BYTES_OF_A_VIEW
 
 
-def test_the_policy_allows_nothing_inline_and_no_other_host() -> None:
+def test_the_policy_allows_nothing_inline_and_no_other_host():
     assert set(re.findall(r"(\S+)(?:;|$)", POLICY)) == {"'none'", "'self'"}
 
 
-def test_every_module_that_is_imported_is_there() -> None:
+def test_every_module_that_is_imported_is_there():
     names = {file.name for file in FILES}
     for file in FILES:
         assert set(re.findall(r'from "\./([^"]+)"', file.read_text())) <= names
 
 
-def test_title_and_place_are_filled_in_and_a_title_is_only_ever_text() -> None:
+def test_title_and_place_are_filled_in_and_a_title_is_only_ever_text():
     page = framed("<b>", "<main></main>", root="../")
     assert "<title>&lt;b&gt;</title>" in page
     assert 'href="../static/page.css"' in page
@@ -110,8 +110,8 @@ GOOGLEBOT = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
     ],
 )
 def test_only_a_person_who_opens_an_address_gets_a_page_for_a_document(
-    accept: str, upgrade: str | None, query: bytes, *, expected: bool
-) -> None:
+    accept, upgrade, query, *, expected
+):
     headers = {"accept": accept} | (
         {} if upgrade is None else {"upgrade-insecure-requests": upgrade}
     )

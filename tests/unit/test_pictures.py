@@ -1,6 +1,5 @@
 """Pictures of figures: right in proportion, readable by everybody, and those of the last run."""
 
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -23,14 +22,12 @@ def bars(picture: ElementTree.Element) -> list[float]:
     return [float(each.attrib["width"]) for each in found]
 
 
-def test_a_bar_is_as_long_as_its_number_and_the_longest_fills_the_room(
-    picture: ElementTree.Element,
-) -> None:
+def test_a_bar_is_as_long_as_its_number_and_the_longest_fills_the_room(picture):
     room = WIDTH - NAMES_WIDTH - NUMBERS_WIDTH
     assert bars(picture) == [room, room / 2, 1.0]
 
 
-def test_who_cannot_see_it_is_told_every_figure(picture: ElementTree.Element) -> None:
+def test_who_cannot_see_it_is_told_every_figure(picture):
     named = picture.attrib["aria-labelledby"].split()
     title, description = (picture.find(f"*[@id='{name}']") for name in named)
     assert title is not None
@@ -39,12 +36,12 @@ def test_who_cannot_see_it_is_told_every_figure(picture: ElementTree.Element) ->
     assert description.text == "a & b. 1 reader: one 100, two 50; 2 readers: two 0."
 
 
-def test_one_name_has_one_colour_in_all_groups(picture: ElementTree.Element) -> None:
+def test_one_name_has_one_colour_in_all_groups(picture):
     colours = [each.attrib["class"] for each in picture.findall(f"{SVG}rect[@rx]")]
     assert colours == ["c0", "c1", "c1"]
 
 
-def test_it_has_colours_for_light_and_dark(picture: ElementTree.Element) -> None:
+def test_it_has_colours_for_light_and_dark(picture):
     style = picture.find(f"{SVG}style")
     assert style is not None
     light, dark = (style.text or "").split("@media (prefers-color-scheme: dark)")
@@ -54,11 +51,11 @@ def test_it_has_colours_for_light_and_dark(picture: ElementTree.Element) -> None
 
 
 @pytest.mark.parametrize("figures", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
-def test_a_picture_of_the_docs_shows_its_figures(figures: Path) -> None:
+def test_a_picture_of_the_docs_shows_its_figures(figures):
     assert figures.with_suffix(".svg").read_text() == draw(read(figures))
 
 
-def test_there_is_no_picture_without_figures() -> None:
+def test_there_is_no_picture_without_figures():
     assert {each.stem for each in FOLDER.glob("*.svg")} == {
         each.stem for each in FOLDER.glob("*.json")
     }

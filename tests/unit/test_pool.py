@@ -71,15 +71,13 @@ async def hears(connection: DirectConnection) -> None:
             await asyncio.sleep(0)
 
 
-async def test_the_next_exchange_has_the_same_connection(pool: Pool, echoing: Echoing) -> None:
+async def test_the_next_exchange_has_the_same_connection(pool, echoing):
     for _ in range(3):
         await echo(pool)
     assert len(echoing.writers) == 1
 
 
-async def test_one_that_the_server_has_closed_is_not_written_to(
-    pool: Pool, echoing: Echoing
-) -> None:
+async def test_one_that_the_server_has_closed_is_not_written_to(pool, echoing):
     await echo(pool)
     connection = await kept(pool)
     echoing.writers[0].close()
@@ -88,9 +86,7 @@ async def test_one_that_the_server_has_closed_is_not_written_to(
     assert len(echoing.writers) == 2
 
 
-async def test_one_on_which_something_came_unasked_is_not_written_to(
-    pool: Pool, echoing: Echoing
-) -> None:
+async def test_one_on_which_something_came_unasked_is_not_written_to(pool, echoing):
     await echo(pool)
     connection = await kept(pool)
     echoing.writers[0].write(b"$2\r\nno\r\n")
@@ -98,7 +94,7 @@ async def test_one_on_which_something_came_unasked_is_not_written_to(
     await echo(pool)
 
 
-async def test_one_whose_exchange_was_cancelled_is_not_kept(pool: Pool, echoing: Echoing) -> None:
+async def test_one_whose_exchange_was_cancelled_is_not_kept(pool, echoing):
     waiting = asyncio.create_task(exchange(pool, [("PING",)]))  # never answered
     async with asyncio.timeout(5):
         while not echoing.writers:
@@ -108,9 +104,7 @@ async def test_one_whose_exchange_was_cancelled_is_not_kept(pool: Pool, echoing:
     await echo(pool)
 
 
-async def test_turns_are_taken_in_the_order_of_asking_also_by_who_has_just_given_back(
-    echoing: Echoing,
-) -> None:
+async def test_turns_are_taken_in_the_order_of_asking_also_by_who_has_just_given_back(echoing):
     pool = pool_of(echoing, 2)
     served: list[str] = []
 
@@ -126,7 +120,7 @@ async def test_turns_are_taken_in_the_order_of_asking_also_by_who_has_just_given
     await pool.aclose()
 
 
-async def test_a_turn_is_waited_for_as_long_as_was_chosen(echoing: Echoing) -> None:
+async def test_a_turn_is_waited_for_as_long_as_was_chosen(echoing):
     pool = pool_of(echoing, 1, seconds=0.05)
     borrowed = await pool.borrow()
     with pytest.raises(TryAgain, match="all connections to Redis are in use"):
@@ -138,7 +132,7 @@ async def test_a_turn_is_waited_for_as_long_as_was_chosen(echoing: Echoing) -> N
 
 
 @pytest.mark.parametrize("has_come", [False, True])
-async def test_a_turn_is_not_lost_with_who_gives_up(echoing: Echoing, has_come: bool) -> None:
+async def test_a_turn_is_not_lost_with_who_gives_up(echoing, has_come):
     pool = pool_of(echoing, 1)
     borrowed = await pool.borrow()
     waiting = asyncio.create_task(pool.borrow())
@@ -156,7 +150,7 @@ async def test_a_turn_is_not_lost_with_who_gives_up(echoing: Echoing, has_come: 
     await pool.aclose()
 
 
-async def test_a_turn_is_not_lost_with_who_cannot_connect(echoing: Echoing) -> None:
+async def test_a_turn_is_not_lost_with_who_cannot_connect(echoing):
     echoing.port = free_port()
     pool = pool_of(echoing, 1)
     for _ in range(3):
@@ -165,9 +159,7 @@ async def test_a_turn_is_not_lost_with_who_cannot_connect(echoing: Echoing) -> N
     await pool.aclose()
 
 
-async def test_a_repetition_has_a_new_connection_and_leaves_the_others(
-    pool: Pool, echoing: Echoing
-) -> None:
+async def test_a_repetition_has_a_new_connection_and_leaves_the_others(pool, echoing):
     borrowed = [await pool.borrow() for _ in range(3)]
     for direct in borrowed:
         await pool.give_back(direct)
@@ -178,9 +170,7 @@ async def test_a_repetition_has_a_new_connection_and_leaves_the_others(
     assert len(echoing.writers) == 4
 
 
-async def test_a_repetition_takes_the_place_of_an_idle_connection_if_there_may_be_no_more(
-    echoing: Echoing,
-) -> None:
+async def test_a_repetition_takes_the_place_of_an_idle_connection_if_there_may_be_no_more(echoing):
     pool = pool_of(echoing, 1)
     await echo(pool)
     made = await pool.borrow(new=True)
@@ -189,7 +179,7 @@ async def test_a_repetition_takes_the_place_of_an_idle_connection_if_there_may_b
     await pool.aclose()
 
 
-async def test_the_end_of_a_pool_waits_for_nobody(pool: Pool, echoing: Echoing) -> None:
+async def test_the_end_of_a_pool_waits_for_nobody(pool, echoing):
     waiting = asyncio.create_task(exchange(pool, [("PING",)]))  # never answered
     async with asyncio.timeout(5):
         while not echoing.writers:

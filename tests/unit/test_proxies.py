@@ -29,9 +29,7 @@ def by(environment: dict[str, str], scheme: str, host: str, port: int | None = N
         ({"HTTP_PROXY": "http://[::1]:1/"}, "http://[::1]:1", None),
     ],
 )
-def test_the_environment_names_the_proxy(
-    environment: dict[str, str], http: str | None, https: str | None
-) -> None:
+def test_the_environment_names_the_proxy(environment, http, https):
     assert by(environment, "http", "x.example") == http
     assert by(environment, "https", "x.example") == https
 
@@ -65,19 +63,17 @@ def test_the_environment_names_the_proxy(
         ("[2001:db8::1]:81", "2001:db8::1", 82, False),
     ],
 )
-def test_no_proxy_names_hosts_suffixes_networks_and_ports(
-    exempt: str, host: str, port: int | None, is_direct: bool
-) -> None:
+def test_no_proxy_names_hosts_suffixes_networks_and_ports(exempt, host, port, is_direct):
     environment = {"HTTPS_PROXY": PROXY, "NO_PROXY": exempt}
     assert by(environment, "https", host, port) == (None if is_direct else PROXY)
 
 
 @pytest.mark.parametrize("host", ["localhost", "a.localhost", "127.0.0.1", "127.9.9.9", "::1"])
-def test_this_machine_is_asked_without_a_proxy(host: str) -> None:
+def test_this_machine_is_asked_without_a_proxy(host):
     assert by({"ALL_PROXY": PROXY}, "http", host) is None
 
 
-def test_a_proxy_may_want_a_user_and_a_password_that_nobody_is_shown() -> None:
+def test_a_proxy_may_want_a_user_and_a_password_that_nobody_is_shown():
     proxy = parse_proxy("HTTP_PROXY", "http://u%40x:p%3Aw@proxy.example:3128")
     assert proxy == Proxy("http", "proxy.example", 3128, "u@x", "p:w")
     assert proxy.login == "Basic dUB4OnA6dw=="
@@ -87,14 +83,14 @@ def test_a_proxy_may_want_a_user_and_a_password_that_nobody_is_shown() -> None:
 @pytest.mark.parametrize(
     "wrong", ["ftp://p:secret@a", "http://p:secret@a:99999", "http://p:secret@", "http://[p:secret"]
 )
-def test_what_is_no_proxy_is_refused_without_its_password(wrong: str) -> None:
+def test_what_is_no_proxy_is_refused_without_its_password(wrong):
     with pytest.raises(InvalidSettings) as refused:
         Proxies.of({"HTTP_PROXY": wrong})
     assert refused.value.problems[0].startswith("HTTP_PROXY is no address of a proxy: write http")
     assert "secret" not in str(refused.value.problems)
 
 
-def test_socks_wants_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socks_wants_its_extra(monkeypatch):
     monkeypatch.setattr("rsnotify_client.network.find_spec", lambda _: None)
     proxies = Proxies.of({"ALL_PROXY": "socks5://u:p@a.example", "NO_PROXY": "b.example"})
     assert proxies.lead_to("http", "b.example") is None

@@ -53,7 +53,7 @@ def sets(query: str) -> list[SetCursor]:
         ("from=0001-01-01", Position.parse("0001-01-01T00:00:00Z")),
     ],
 )
-def test_from_is_read_as_people_write_it(query: str, position: Position | None) -> None:
+def test_from_is_read_as_people_write_it(query, position):
     assert start(query) == position
 
 
@@ -65,19 +65,19 @@ def test_from_is_read_as_people_write_it(query: str, position: Position | None) 
     ],
 )
 @pytest.mark.parametrize("name", ["from", "since"])
-def test_what_is_no_position_is_refused_by_its_name(name: str, text: str) -> None:
+def test_what_is_no_position_is_refused_by_its_name(name, text):
     with pytest.raises(Rejected, match=f"malformed `{name}`") as refused:
         start(f"{name}={text}")
     assert (refused.value.status, refused.value.close_code) == (400, 4400)
 
 
 @pytest.mark.parametrize("query", ["from=2026-11-20&since=2026-11-21", "from=2026-01-01&from=2026"])
-def test_two_positions_are_refused(query: str) -> None:
+def test_two_positions_are_refused(query):
     with pytest.raises(Rejected):
         start(query)
 
 
-def test_the_future_begins_five_seconds_after_now_or_after_the_newest_change() -> None:
+def test_the_future_begins_five_seconds_after_now_or_after_the_newest_change():
     now = int(T)
     edge = Position(now + 5 * MICROSECONDS)
     check_not_future(edge, T, now)
@@ -86,7 +86,7 @@ def test_the_future_begins_five_seconds_after_now_or_after_the_newest_change() -
     check_not_future(Position(edge + 1), newest=Position(edge + 1), now=now)
 
 
-def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_parameter_is_refused_with_the_known_ones():
     with pytest.raises(Rejected) as refused:
         parse_query(b"form=2026-11-20", CHANNEL)
     assert refused.value.detail == (
@@ -98,7 +98,7 @@ def test_an_unknown_parameter_is_refused_with_the_known_ones() -> None:
 # --- several sets --------------------------------------------------------------------------------
 
 
-def test_each_set_has_a_position_of_its_own_or_that_of_all() -> None:
+def test_each_set_has_a_position_of_its_own_or_that_of_all():
     later = Position.parse("2026-11-21T00:00:00Z")
     assert sets("set=a&set=b@2026-11-20T21:34:00.123456+01:00") == [("a", None), ("b", T)]
     assert sets("set=a&set=b@2026-11-20T20:34:00.123456Z&since=2026-11-21") == [
@@ -115,19 +115,19 @@ def test_each_set_has_a_position_of_its_own_or_that_of_all() -> None:
         ("set=a&set=b&set=a@2026-11-20", "'a' is named twice"),
     ],
 )
-def test_sets_that_cannot_be_read_are_refused(query: str, says: str) -> None:
+def test_sets_that_cannot_be_read_are_refused(query, says):
     with pytest.raises(Rejected, match=says):
         sets(query)
 
 
-def test_a_connection_reads_100_sets_at_most() -> None:
+def test_a_connection_reads_100_sets_at_most():
     query = "&".join(f"set=s{number}" for number in range(SETS_OF_A_CONNECTION))
     assert len(sets(query)) == 100
     with pytest.raises(Rejected, match="101 sets"):
         sets(f"{query}&set=more")
 
 
-def test_cursors_are_read_as_they_were_written() -> None:
+def test_cursors_are_read_as_they_were_written():
     text = render_cursors([("a", T), ("b.c-d_e", Position(T + 1))])
     assert text == "a@2026-11-20T20:34:00.123456Z,b.c-d_e@2026-11-20T20:34:00.123457Z"
     assert parse_cursors(text) == {"a": T, "b.c-d_e": T + 1}
@@ -135,7 +135,7 @@ def test_cursors_are_read_as_they_were_written() -> None:
         parse_cursors("a")
 
 
-def test_a_form_is_named_once() -> None:
+def test_a_form_is_named_once():
     with pytest.raises(Rejected, match="`format` is given more than once"):
         parse_query(b"format=xml&format=json", CHANGE_LIST)
 
@@ -154,13 +154,13 @@ def test_a_form_is_named_once() -> None:
         ("search=dogs&name=cats", []),
     ],
 )
-def test_sets_are_asked_for_by_name_or_by_a_part_of_it(query: str, names: list[str]) -> None:
+def test_sets_are_asked_for_by_name_or_by_a_part_of_it(query, names):
     sets = {name: SetRecord(name=name, created="") for name in ("hotdogs", "cats", "dogs")}
     found = parse_sets_asked(query.encode()).among(sets)
     assert [record.name for record in found] == names
 
 
-def test_a_limit_of_sets_is_1_to_10000() -> None:
+def test_a_limit_of_sets_is_1_to_10000():
     assert parse_sets_asked(b"").limit is None
     assert parse_sets_asked(b"", 7).limit == 7
     for number in (1, SETS_LISTED):

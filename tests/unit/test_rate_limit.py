@@ -12,7 +12,7 @@ class Clock:
         return self.now
 
 
-def test_a_seconds_worth_may_be_done_at_once_and_one_more_waits() -> None:
+def test_a_seconds_worth_may_be_done_at_once_and_one_more_waits():
     clock = Clock()
     limit = RateLimit(5, clock)
     assert [limit.seconds_to_wait("a") for _ in range(5)] == [0.0] * 5
@@ -23,7 +23,7 @@ def test_a_seconds_worth_may_be_done_at_once_and_one_more_waits() -> None:
     assert limit.seconds_to_wait("a") > 0
 
 
-def test_what_is_refused_does_not_count() -> None:
+def test_what_is_refused_does_not_count():
     clock = Clock()
     limit = RateLimit(1, clock)
     limit.seconds_to_wait("a")
@@ -31,7 +31,7 @@ def test_what_is_refused_does_not_count() -> None:
     assert waits == {1.0}
 
 
-def test_who_was_forgotten_is_not_held_up() -> None:
+def test_who_was_forgotten_is_not_held_up():
     limit = RateLimit(1, Clock())
     for number in range(KNOWN + 1):
         limit.seconds_to_wait(str(number))
@@ -39,7 +39,7 @@ def test_who_was_forgotten_is_not_held_up() -> None:
     assert limit.seconds_to_wait(str(KNOWN)) > 0
 
 
-def test_who_asks_most_lately_is_forgotten_last() -> None:
+def test_who_asks_most_lately_is_forgotten_last():
     limit = RateLimit(1, Clock())
     limit.seconds_to_wait("refused")
     for number in range(KNOWN - 1):

@@ -70,7 +70,7 @@ def fill(end: socket.socket) -> int:
     return sent
 
 
-def test_sockets_with_room_take_all_and_their_readers_are_left_alone(pairs: list[Pair]) -> None:
+def test_sockets_with_room_take_all_and_their_readers_are_left_alone(pairs):
     peers = [Peer(ours.fileno()) for ours, _ in pairs]
     write_to_all(peers, SHORT)
     assert [received(theirs) for _, theirs in pairs] == [SHORT] * len(pairs)
@@ -78,9 +78,7 @@ def test_sockets_with_room_take_all_and_their_readers_are_left_alone(pairs: list
 
 
 @pytest.mark.parametrize("full", [{0}, {5}, {2, 3}, {0, 1, 2, 3, 4, 5}])
-def test_a_reader_whose_socket_is_full_gets_the_frame_itself(
-    pairs: list[Pair], full: set[int]
-) -> None:
+def test_a_reader_whose_socket_is_full_gets_the_frame_itself(pairs, full):
     before = {number: fill(pairs[number][0]) for number in full}
     peers = [Peer(ours.fileno()) for ours, _ in pairs]
     write_to_all(peers, SHORT)
@@ -91,9 +89,7 @@ def test_a_reader_whose_socket_is_full_gets_the_frame_itself(
 
 
 @pytest.mark.parametrize("nowhere", [{0}, {5}, {1, 4}, {0, 1, 2, 3, 4, 5}])
-def test_a_reader_without_a_socket_of_its_own_gets_the_frame_itself(
-    pairs: list[Pair], nowhere: set[int]
-) -> None:
+def test_a_reader_without_a_socket_of_its_own_gets_the_frame_itself(pairs, nowhere):
     peers = [
         Peer(NOWHERE if number in nowhere else ours.fileno())
         for number, (ours, _) in enumerate(pairs)
@@ -104,7 +100,7 @@ def test_a_reader_without_a_socket_of_its_own_gets_the_frame_itself(
         assert peer.left == ([SHORT] if number in nowhere else [])
 
 
-def test_a_reader_gets_what_its_socket_did_not_take(pairs: list[Pair]) -> None:
+def test_a_reader_gets_what_its_socket_did_not_take(pairs):
     pairs[2][1].close()  # an error between those that take a part
     peers = [Peer(ours.fileno()) for ours, _ in pairs]
     write_to_all(peers, FRAME)
@@ -115,5 +111,5 @@ def test_a_reader_gets_what_its_socket_did_not_take(pairs: list[Pair]) -> None:
         assert peers[number].left == [FRAME[len(taken) :]]
 
 
-def test_nobody_is_written_to_where_there_is_nobody() -> None:
+def test_nobody_is_written_to_where_there_is_nobody():
     write_to_all([], SHORT)

@@ -153,9 +153,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @LOOPS
 @pytest.mark.parametrize(("over", "code"), [(0, None), (1, 1008)])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_reader_may_send_so_many_frames_in_a_second(
-    loop: Loop, over: int, code: int | None, at_once: bool
-) -> None:
+def test_a_reader_may_send_so_many_frames_in_a_second(loop, over, code, at_once):
     async def act(connected: Connected) -> None:
         frames = [frame(PONG)] * (FRAMES_PER_SECOND + over)
         for part in [b"".join(frames)] if at_once else frames:
@@ -168,9 +166,7 @@ def test_a_reader_may_send_so_many_frames_in_a_second(
 
 @LOOPS
 @pytest.mark.parametrize(("over", "code"), [(0, None), (1, 1008)])
-def test_a_reader_may_send_so_many_bytes_in_a_second(
-    loop: Loop, over: int, code: int | None
-) -> None:
+def test_a_reader_may_send_so_many_bytes_in_a_second(loop, over, code):
     async def act(connected: Connected) -> None:
         message = frame(BINARY, bytes(LARGE))
         await connected.sends(message * (BYTES_PER_SECOND // len(message)))
@@ -182,7 +178,7 @@ def test_a_reader_may_send_so_many_bytes_in_a_second(
 
 
 @LOOPS
-def test_in_the_next_second_it_may_send_as_much_again(loop: Loop) -> None:
+def test_in_the_next_second_it_may_send_as_much_again(loop):
     async def act(connected: Connected) -> None:
         for _ in range(3):
             await connected.sends(frame(PONG) * FRAMES_PER_SECOND)
@@ -192,7 +188,7 @@ def test_in_the_next_second_it_may_send_as_much_again(loop: Loop) -> None:
     run(loop, SocketReader, act)
 
 
-def test_the_limit_is_each_readers_own() -> None:
+def test_the_limit_is_each_readers_own():
     many, one = object(), object()
     counted = ReaderInput(clock=lambda: 0.0)
     assert counted.takes_frames(many, FRAMES_PER_SECOND)  # type: ignore[arg-type]
@@ -200,7 +196,7 @@ def test_the_limit_is_each_readers_own() -> None:
     assert not counted.takes_frames(many, 1)  # type: ignore[arg-type]
 
 
-async def test_who_always_has_more_to_say_is_cut_off_however_slowly_it_is_read() -> None:
+async def test_who_always_has_more_to_say_is_cut_off_however_slowly_it_is_read():
     """Among hundreds of floods each may be read less than once in a second."""
     now = 0.0
     counted = ReaderInput(clock=lambda: now)
@@ -224,8 +220,8 @@ async def test_who_always_has_more_to_say_is_cut_off_however_slowly_it_is_read()
 @LOOPS
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_reader_that_sends_without_end_is_cut_off_after_a_bounded_number_of_bytes_and_frames(
-    loop: Loop, flood: str, caplog: pytest.LogCaptureFixture
-) -> None:
+    loop, flood, caplog
+):
     caplog.set_level(logging.WARNING)
     codes = []
 
@@ -244,9 +240,7 @@ def test_a_reader_that_sends_without_end_is_cut_off_after_a_bounded_number_of_by
 
 
 @LOOPS
-def test_an_event_stream_whose_peer_sends_without_end_is_cut_off(
-    loop: Loop, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_event_stream_whose_peer_sends_without_end_is_cut_off(loop, caplog):
     caplog.set_level(logging.WARNING)
 
     async def act(connected: Connected) -> None:

@@ -35,9 +35,7 @@ def pool_of(peer: ThreadedPeer) -> Pool:
 
 
 @pytest.mark.parametrize("said", [b"+stored\r\n", b"+stored\r\n$5\r\nhal"])
-async def test_commands_are_answered_if_the_connection_ends_before_what_is_read_then(
-    peer: ThreadedPeer, said: bytes
-) -> None:
+async def test_commands_are_answered_if_the_connection_ends_before_what_is_read_then(peer, said):
     pool = pool_of(peer)
     asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")], [("GET", "a")]))
     await asyncio.to_thread(peer.newest.acquire)
@@ -53,7 +51,7 @@ async def test_commands_are_answered_if_the_connection_ends_before_what_is_read_
     await pool.aclose()
 
 
-async def test_a_server_that_loads_has_executed_nothing(peer: ThreadedPeer) -> None:
+async def test_a_server_that_loads_has_executed_nothing(peer):
     pool = pool_of(peer)
     asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")]))
     await asyncio.to_thread(peer.newest.acquire)
@@ -75,9 +73,7 @@ async def test_a_server_that_loads_has_executed_nothing(peer: ThreadedPeer) -> N
         (b"", False),
     ],
 )
-async def test_none_was_executed_only_if_the_first_was_refused(
-    peer: ThreadedPeer, said: bytes, is_certain: bool
-) -> None:
+async def test_none_was_executed_only_if_the_first_was_refused(peer, said, is_certain):
     pool = pool_of(peer)
     asking = asyncio.create_task(exchange(pool, [SET, SET]))
     await asyncio.to_thread(peer.newest.acquire)
@@ -89,7 +85,7 @@ async def test_none_was_executed_only_if_the_first_was_refused(
     await pool.aclose()
 
 
-async def test_redis_that_refuses_us_is_said_to_refuse(peer: ThreadedPeer) -> None:
+async def test_redis_that_refuses_us_is_said_to_refuse(peer):
     pool = pool_of(peer)
     asking = asyncio.create_task(exchange(pool, [PING]))
     await asyncio.to_thread(peer.newest.acquire)
@@ -99,7 +95,7 @@ async def test_redis_that_refuses_us_is_said_to_refuse(peer: ThreadedPeer) -> No
     await pool.aclose()
 
 
-async def test_where_nothing_was_written_nothing_is_confirmed(peer: ThreadedPeer) -> None:
+async def test_where_nothing_was_written_nothing_is_confirmed(peer):
     async def confirm(ask: AskCommands, answers: list[Any]) -> list[Any]:
         raise AssertionError(ask, answers)
 
@@ -114,9 +110,7 @@ async def test_where_nothing_was_written_nothing_is_confirmed(peer: ThreadedPeer
     await pool.aclose()
 
 
-async def test_what_was_written_beside_a_script_that_is_not_known_is_confirmed(
-    peer: ThreadedPeer,
-) -> None:
+async def test_what_was_written_beside_a_script_that_is_not_known_is_confirmed(peer):
     async def confirm(_: AskCommands, answers: list[Any]) -> list[Any]:
         too_few = TooFewReplicas(TryAgain("no replica has it"))
         return [each if isinstance(each, Exception) else too_few for each in answers]
@@ -132,9 +126,7 @@ async def test_what_was_written_beside_a_script_that_is_not_known_is_confirmed(
 
 
 @pytest.mark.parametrize("before", [0, 1])
-async def test_a_script_that_cannot_be_sent_in_full_may_leave_others_executed(
-    peer: ThreadedPeer, before: int
-) -> None:
+async def test_a_script_that_cannot_be_sent_in_full_may_leave_others_executed(peer, before):
     client: Any = RedisClient.from_pool(pool_of(peer))
     script = Script("redis_client/piece.lua").command(["key"], 0, b"", 1)
     asking = asyncio.create_task(client.once([SET] * before + [script]))
@@ -146,9 +138,7 @@ async def test_a_script_that_cannot_be_sent_in_full_may_leave_others_executed(
     await client.aclose()
 
 
-async def test_a_repetition_has_only_what_is_left_of_the_time(
-    peer: ThreadedPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_repetition_has_only_what_is_left_of_the_time(peer, monkeypatch):
     monkeypatch.setattr(exchanges, "LEAST_SECONDS", 0.1)
     pool = Pool(**peer.options(seconds=60), max_connections=1, timeout=5)
     async with asyncio.timeout(30):
@@ -161,9 +151,7 @@ async def test_a_repetition_has_only_what_is_left_of_the_time(
     await pool.aclose()
 
 
-async def test_what_may_be_repeated_is_sent_again_over_another_connection(
-    peer: ThreadedPeer,
-) -> None:
+async def test_what_may_be_repeated_is_sent_again_over_another_connection(peer):
     client: Any = RedisClient.from_pool(pool_of(peer))
     asking = asyncio.create_task(client.get("a"))
     await asyncio.to_thread(peer.newest.acquire)

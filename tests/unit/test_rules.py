@@ -154,11 +154,11 @@ VALID = [
 
 
 @pytest.mark.parametrize("document", VALID)
-def test_a_document_that_keeps_every_rule_has_no_violation(document: str) -> None:
+def test_a_document_that_keeps_every_rule_has_no_violation(document):
     assert check(document.encode()) == []
 
 
-def test_there_is_a_valid_document_for_every_row_of_the_tables() -> None:
+def test_there_is_a_valid_document_for_every_row_of_the_tables():
     rows = [(root, capability) for root, tables in SCHEMAS.items() for capability in tables]
     assert all(
         any(f"<{root} " in text and f'<rs:md capability="{capability}"' in text for text in VALID)
@@ -419,9 +419,7 @@ BROKEN = [
 @pytest.mark.parametrize(
     ("valid", "old", "new", "clause", "path"), BROKEN, ids=[f"{row[3]} {row[4]}" for row in BROKEN]
 )
-def test_breaking_one_rule_is_the_one_violation(
-    valid: str, old: str, new: str, clause: str, path: str
-) -> None:
+def test_breaking_one_rule_is_the_one_violation(valid, old, new, clause, path):
     assert old in valid
     found = check(valid.replace(old, new, 1).encode())
     assert [(one.clause, one.path.endswith(path)) for one in found] == [(clause, True)], found
@@ -463,7 +461,7 @@ ALSO_VALID = [
 
 
 @pytest.mark.parametrize(("valid", "old", "new"), ALSO_VALID)
-def test_what_the_text_allows_is_no_violation(valid: str, old: str, new: str) -> None:
+def test_what_the_text_allows_is_no_violation(valid, old, new):
     assert old in valid
     assert check(valid.replace(old, new, 1).encode()) == []
 
@@ -488,9 +486,7 @@ SNAPSHOTS: list[tuple[Root, str, str]] = [
 
 
 @pytest.mark.parametrize(("root", "capability", "attributes"), INTERVALS)
-def test_lists_with_intervals_stand_oldest_first(
-    root: Root, capability: str, attributes: str
-) -> None:
+def test_lists_with_intervals_stand_oldest_first(root, capability, attributes):
     entries = [entry("1", SPAN), entry("2", NEXT)]
     assert check(written(root, head(capability, attributes), *entries).encode()) == []
     (found,) = check(written(root, head(capability, attributes), *reversed(entries)).encode())
@@ -498,7 +494,7 @@ def test_lists_with_intervals_stand_oldest_first(
 
 
 @pytest.mark.parametrize(("root", "capability", "attributes"), INTERVALS + SNAPSHOTS)
-def test_a_document_is_listed_once(root: Root, capability: str, attributes: str) -> None:
+def test_a_document_is_listed_once(root, capability, attributes):
     own = AT if attributes == AT else SPAN
     entries = [entry("1", own), entry("2", own)]
     assert check(written(root, head(capability, attributes), *entries).encode()) == []
@@ -506,29 +502,29 @@ def test_a_document_is_listed_once(root: Root, capability: str, attributes: str)
     assert (found.path, found.mend[:8]) == (f"/{root}/{ENTRY[root]}[3]", "Keep one")
 
 
-def test_a_description_is_listed_once() -> None:
+def test_a_description_is_listed_once():
     twice = SOURCE_DESCRIPTION_INDEX.replace(
         "</sitemap>", f"</sitemap><sitemap>{entry('d1')}</sitemap>"
     )
     assert [found.path for found in check(twice.encode())] == ["/sitemapindex/sitemap[2]"]
 
 
-def test_a_path_in_a_package_is_given_once() -> None:
+def test_a_path_in_a_package_is_given_once():
     twice = RESOURCE_DUMP_MANIFEST.replace('"/b"', '"/a"')
     assert [found.path for found in check(twice.encode())] == ["/urlset/url[2]"]
 
 
-def test_framework_changes_stand_oldest_first() -> None:
+def test_framework_changes_stand_oldest_first():
     swapped = FRAMEWORK_NOTIFICATION.replace(LATER, LATER.replace("11", "09"))
     assert [found.path for found in check(swapped.encode())] == ["/urlset/url[2]"]
 
 
-def test_a_framework_change_of_version_0_8_names_one_index() -> None:
+def test_a_framework_change_of_version_0_8_names_one_index():
     twice = FRAMEWORK_0_8.replace("</url>", f"{INDEX * 2}</url>")
     assert [found.clause for found in check(twice.encode())] == ["Notification 0.8, 5"]
 
 
-def test_a_channel_of_version_0_8_needs_no_hub() -> None:
+def test_a_channel_of_version_0_8_needs_no_hub():
     md = Md(capability="change-notification")
     socket = Entry(loc="ws://example.com/channels/d/change_notification_channel", md=md)
     up = Link(rel="up", href="http://example.com/up.xml")
@@ -537,12 +533,12 @@ def test_a_channel_of_version_0_8_needs_no_hub() -> None:
 
 
 @pytest.mark.parametrize("capability", [name for name in FRAMEWORK_CHANGES if "archive" in name])
-def test_a_framework_notification_may_be_about_an_archive(capability: str) -> None:
+def test_a_framework_notification_may_be_about_an_archive(capability):
     text = FRAMEWORK_NOTIFICATION.replace('"resourcelist"', f'"{capability}"')
     assert check(text.encode()) == []
 
 
-def test_a_document_has_at_most_50_000_entries() -> None:
+def test_a_document_has_at_most_50_000_entries():
     md = Md(capability="changelist", from_="2026-01-01T00:00:00Z")
     up = Link(rel="up", href="http://example.com/up.xml")
     one = Entry(loc="http://example.com/a", md=Md(change="updated"))
@@ -552,18 +548,18 @@ def test_a_document_has_at_most_50_000_entries() -> None:
     assert [(v.clause, v.path) for v in check_document(above)] == [("Sitemap protocol", "/urlset")]
 
 
-def test_a_document_has_at_most_50_megabytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_has_at_most_50_megabytes(monkeypatch):
     monkeypatch.setattr(document_rules, "MAX_BYTES", len(EMPTY))
     assert check(EMPTY.encode()) == []
     assert [v.clause for v in check(EMPTY.encode() + b" ")] == ["Sitemap protocol"]
 
 
-def test_every_violation_says_how_to_mend_it() -> None:
+def test_every_violation_says_how_to_mend_it():
     found = [v for valid, old, new, *_ in BROKEN for v in check(valid.replace(old, new).encode())]
     assert all(one.message and one.mend.endswith(".") for one in found)
 
 
-def test_two_broken_rules_are_two_violations() -> None:
+def test_two_broken_rules_are_two_violations():
     broken = CHANGE_LIST.replace(UP, "").replace(HASH, "x").replace('"updated"', '"new"')
     paths = [one.path for one in check(broken.encode())]
     assert paths == ["/urlset/rs:ln[@rel='up']", "/urlset/url[2]/rs:md/@change"]

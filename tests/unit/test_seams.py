@@ -49,12 +49,12 @@ COMMANDS = [("GET", "key"), ("EVALSHA", "sha", 1, "é", b"\x00\r\n", 2**53, 0, "
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_hiredis_packs_a_command_as_redis_py_does(command: tuple[str | bytes | int, ...]) -> None:
+def test_hiredis_packs_a_command_as_redis_py_does(command):
     connection = connect("redis://127.0.0.1:1").connection_pool.make_connection()
     assert pack_command(command) == b"".join(connection.pack_command(*command))
 
 
-async def test_what_is_written_past_redis_py_is_answered_through_it() -> None:
+async def test_what_is_written_past_redis_py_is_answered_through_it():
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError):  # the client has gone
             while await reader.readuntil(b"ECHO\r\n$2\r\n"):
@@ -77,7 +77,7 @@ ERRORS = {
 }
 
 
-async def test_what_is_read_past_redis_py_is_the_error_that_redis_py_makes_of_it() -> None:
+async def test_what_is_read_past_redis_py_is_the_error_that_redis_py_makes_of_it():
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.writelines(f"-{said}\r\n".encode() for said in ERRORS)
         await reader.read()
@@ -93,7 +93,7 @@ async def test_what_is_read_past_redis_py_is_the_error_that_redis_py_makes_of_it
 # --- uvicorn -----------------------------------------------------------------------------------
 
 
-async def test_uvicorn_serves_by_our_protocol_and_ends_it() -> None:
+async def test_uvicorn_serves_by_our_protocol_and_ends_it():
     """Its state holds our connections and tasks, and `shutdown` reaches each."""
     slow, is_asked, is_ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -167,11 +167,11 @@ def handshake(offer: str) -> ServerProtocol:
         (f"{OFFER}; server_max_window_bits=14", False),
     ],
 )
-def test_websockets_agrees_on_compression_by_our_rule(offer: str, is_accepted: bool) -> None:
+def test_websockets_agrees_on_compression_by_our_rule(offer, is_accepted):
     assert bool(handshake(offer).extensions) is is_accepted
 
 
-def test_websockets_compresses_a_frame_that_needs_no_other() -> None:
+def test_websockets_compresses_a_frame_that_needs_no_other():
     """The very bytes that are sent to all: RSV1, and deflate that begins and ends by itself."""
     notification = Notification(Position(0), Position(1), 1, PAYLOAD, slice(0, 0))
     for _ in range(2):
@@ -188,22 +188,22 @@ def close_code_after(*frames: bytes, is_deflated: bool = False) -> int | None:
     return None if protocol.close_sent is None else protocol.close_sent.code
 
 
-def test_websockets_hands_each_frame_to_our_check() -> None:
+def test_websockets_hands_each_frame_to_our_check():
     assert close_code_after(raw.frame(raw.TEXT, "é".encode())) is None
     assert close_code_after(raw.frame(raw.TEXT, "é".encode()[:1])) == 1007
 
 
-def test_websockets_lets_a_close_stand_between_fragments() -> None:
+def test_websockets_lets_a_close_stand_between_fragments():
     begun = raw.frame(raw.TEXT, b"begun", fin=False)
     assert close_code_after(begun, raw.frame(raw.CLOSE, b"\x03\xe8")) == 1000
 
 
-def test_websockets_bounds_a_message() -> None:
+def test_websockets_bounds_a_message():
     assert close_code_after(raw.frame(raw.BINARY, bytes(MESSAGE_BYTES))) is None
     assert close_code_after(raw.frame(raw.BINARY, bytes(MESSAGE_BYTES + 1))) == 1009
 
 
-def test_websockets_answers_a_ping_and_is_freed_at_once() -> None:
+def test_websockets_answers_a_ping_and_is_freed_at_once():
     protocol = ReaderProtocol(is_deflated=False)
     protocol.receive_data(raw.frame(raw.PING, b"x"))
     assert protocol.data_to_send() == [b"\x8a\x01x"]
@@ -236,7 +236,7 @@ async def ask(app: ASGIApp, method: str, path: str) -> list[Message]:
     return sent
 
 
-async def test_no_request_is_redirected_to_another_slash() -> None:
+async def test_no_request_is_redirected_to_another_slash():
     async def found(request: StarletteRequest) -> Response:
         return Response(b"found")
 
@@ -245,7 +245,7 @@ async def test_no_request_is_redirected_to_another_slash() -> None:
     assert statuses == [200, 404]
 
 
-def test_an_answer_in_json_is_the_response_that_starlette_would_make() -> None:
+def test_an_answer_in_json_is_the_response_that_starlette_would_make():
     made = vars(JsonResponse({"a": 1}, 201))
     by_starlette = vars(Response(b'{"a":1}', 201, media_type="application/json"))
     del by_starlette["media_type"]  # only read while it is made
@@ -253,7 +253,7 @@ def test_an_answer_in_json_is_the_response_that_starlette_would_make() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_starlette_says_no_length_of_a_document_that_was_not_made(method: str) -> None:
+async def test_starlette_says_no_length_of_a_document_that_was_not_made(method):
     async def make(in_gzip: bool) -> Sequence[bytes]:
         return [b"<urlset>", b"</urlset>"]
 
@@ -267,7 +267,7 @@ async def test_starlette_says_no_length_of_a_document_that_was_not_made(method: 
     assert b"".join(part["body"] for part in parts) == (b"<urlset></urlset>" if is_whole else b"")
 
 
-async def test_an_answer_that_cannot_go_on_is_left_open() -> None:
+async def test_an_answer_that_cannot_go_on_is_left_open():
     """So the server breaks it off, and the peer sees that it is not complete."""
 
     async def entries() -> AsyncIterator[bytes]:

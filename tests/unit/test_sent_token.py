@@ -19,9 +19,7 @@ OWN = "https://hub.example"
         ("", [], "access_token=", None),
     ],
 )
-def test_the_first_place_with_a_token_counts(
-    authorization: str, subprotocols: list[str], query: str, found: SentToken | None
-) -> None:
+def test_the_first_place_with_a_token_counts(authorization, subprotocols, query, found):
     headers = [(b"authorization", authorization.encode())]
     scope = {"type": "websocket", "headers": headers, "query_string": query.encode()}
     assert sent_token(HTTPConnection(scope | {"subprotocols": subprotocols})) == found
@@ -39,11 +37,9 @@ def test_the_first_place_with_a_token_counts(
         ("POST", None, "same-origin", False),
     ],
 )
-def test_a_cookie_counts_for_a_page_of_the_hub_only(
-    method: str, origin: str | None, site: str | None, counts: bool
-) -> None:
+def test_a_cookie_counts_for_a_page_of_the_hub_only(method, origin, site, counts):
     assert cookie_counts(method, origin, site, {OWN}) == counts
 
 
-def test_a_jwt_is_known_by_its_form() -> None:
+def test_a_jwt_is_known_by_its_form():
     assert [is_jwt(text) for text in ("eyJa.b.c", "eyJa.b", "a.b.c")] == [True, False, False]

@@ -1,7 +1,6 @@
 """How a hub process begins and ends."""
 
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -16,20 +15,20 @@ from rsnotify.process.webserver import own_address, reachable, warning
 SHORTEST = "s" * ADMIN_TOKEN_CHARACTERS
 
 
-def test_an_admin_token_of_16_characters_is_taken(tmp_path: Path) -> None:
+def test_an_admin_token_of_16_characters_is_taken(tmp_path):
     assert admin_token(Settings(admin_token=SHORTEST)) == SHORTEST
     (tmp_path / "admin-token").write_text(SHORTEST + "\n")
     assert admin_token(Settings(data=tmp_path)) == SHORTEST
 
 
 @pytest.mark.parametrize("token", [SHORTEST[1:], "tökén" * 9, "a\tb" * 9, " " * 20, "a" * 16 + " "])
-def test_a_weak_admin_token_is_refused_and_not_repeated(token: str) -> None:
+def test_a_weak_admin_token_is_refused_and_not_repeated(token):
     with pytest.raises(InvalidSettings, match="RSNOTIFY_ADMIN_TOKEN must have at least 16") as told:
         admin_token(Settings(admin_token=token))
     assert token not in str(told.value)
 
 
-def test_one_in_the_data_directory_is_refused_too(tmp_path: Path) -> None:
+def test_one_in_the_data_directory_is_refused_too(tmp_path):
     (tmp_path / "admin-token").write_text(SHORTEST[1:])
     with pytest.raises(InvalidSettings, match="admin-token must have at least 16"):
         admin_token(Settings(data=tmp_path))
@@ -38,16 +37,14 @@ def test_one_in_the_data_directory_is_refused_too(tmp_path: Path) -> None:
 # --- the address that others reach the hub by ----------------------------------------------------
 
 
-def test_a_hub_on_one_address_is_reached_by_it() -> None:
+def test_a_hub_on_one_address_is_reached_by_it():
     assert reachable("192.0.2.77") == "192.0.2.77"
 
 
 @pytest.mark.parametrize(
     ("every", "family"), [("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6)]
 )
-def test_a_hub_on_every_address_is_reached_by_one_of_the_machine(
-    every: str, family: socket.AddressFamily
-) -> None:
+def test_a_hub_on_every_address_is_reached_by_one_of_the_machine(every, family):
     host = reachable(every)
     assert host != every
     own = own_address(family)
@@ -66,9 +63,7 @@ def test_a_hub_on_every_address_is_reached_by_one_of_the_machine(
         ("127.0.0.1", None, False),
     ],
 )
-def test_whoever_listens_everywhere_without_a_public_address_is_warned(
-    host: str, public_url: str | None, warns: bool
-) -> None:
+def test_whoever_listens_everywhere_without_a_public_address_is_warned(host, public_url, warns):
     told = warning(host, "http://192.0.2.7:8080", public_url)
     assert bool(told and "use http://192.0.2.7:8080" in told) is warns
 
@@ -87,10 +82,10 @@ WRONG, OTHER, BUG = InvalidSettings("a"), InvalidSettings("b"), RuntimeError()
         ([ExceptionGroup("", [WRONG]), OTHER], WRONG),
     ],
 )
-def test_the_operator_sees_one_error(errors: list[Exception], shown: Exception) -> None:
+def test_the_operator_sees_one_error(errors, shown):
     assert only_error(ExceptionGroup("", [ExceptionGroup("", errors)])) is shown
 
 
-def test_a_bug_beside_wrong_settings_is_not_hidden() -> None:
+def test_a_bug_beside_wrong_settings_is_not_hidden():
     both = ExceptionGroup("", [WRONG, BUG])
     assert only_error(both) is both

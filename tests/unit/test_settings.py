@@ -14,30 +14,30 @@ def problems(**environ: str) -> tuple[str, ...]:
     return invalid.value.problems
 
 
-def test_a_command_line_option_wins_over_the_environment() -> None:
+def test_a_command_line_option_wins_over_the_environment():
     settings = Settings.from_env({"RSNOTIFY_PORT": "1", "RSNOTIFY_DATA": "/a"}, port=2, data=None)
     assert (settings.port, settings.data) == (2, Path("/a"))
 
 
-def test_an_unknown_setting_is_refused_with_the_one_that_was_meant() -> None:
+def test_an_unknown_setting_is_refused_with_the_one_that_was_meant():
     assert problems(RSNOTIFY_PROT="1") == (
         "RSNOTIFY_PROT is no setting; did you mean RSNOTIFY_PORT?",
     )
 
 
 @pytest.mark.parametrize("name", ["RSNOTIFY_QQQQQQQQQQQQQQQQ", "RSNOTIFY_WEBSUB_LEASE"])
-def test_a_setting_like_no_other_is_refused_with_where_all_of_them_stand(name: str) -> None:
+def test_a_setting_like_no_other_is_refused_with_where_all_of_them_stand(name):
     """All names begin in the same way: that makes them no more alike."""
     assert problems(**{name: "1"}) == (
         f"{name} is no setting; see docs/reference/settings.md for all of them",
     )
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_told_at_once():
     assert len(problems(RSNOTIFY_PORT="x", RSNOTIFY_WORKERS="0", RSNOTIFY_NONSENSE="1")) == 3
 
 
-def test_lists_are_not_gone_before_they_leave_the_index() -> None:
+def test_lists_are_not_gone_before_they_leave_the_index():
     days = {"RSNOTIFY_CHANGELIST_DAYS": "7", "RSNOTIFY_RETENTION_DAYS": "7"}
     assert Settings.from_env(days).retention_days == 7
     (told,) = problems(**days | {"RSNOTIFY_RETENTION_DAYS": "6"})
@@ -46,7 +46,7 @@ def test_lists_are_not_gone_before_they_leave_the_index() -> None:
 
 
 @pytest.mark.parametrize("text", ["-1", "65536", "eighty", "", "8 0", "0x50"])
-def test_a_port_is_a_number_in_its_range(text: str) -> None:
+def test_a_port_is_a_number_in_its_range(text):
     assert "whole number from 0 to 65535" in problems(RSNOTIFY_PORT=text)[0]
 
 
@@ -57,16 +57,16 @@ WRONG_ADDRESSES = (
 
 
 @pytest.mark.parametrize("text", WRONG_ADDRESSES)
-def test_a_public_url_is_a_web_address(text: str) -> None:
+def test_a_public_url_is_a_web_address(text):
     assert "https://hub.example.org" in problems(RSNOTIFY_PUBLIC_URL=text)[0]
 
 
-def test_a_public_url_loses_its_last_slash() -> None:
+def test_a_public_url_loses_its_last_slash():
     settings = Settings.from_env({"RSNOTIFY_PUBLIC_URL": "https://hub.example.org/"})
     assert settings.public_url == "https://hub.example.org"
 
 
-def test_an_origin_that_no_browser_would_send_is_refused() -> None:
+def test_an_origin_that_no_browser_would_send_is_refused():
     for text in ("a.example", "https://a.example/page", "https://a.example,b"):
         (told,) = problems(RSNOTIFY_ALLOWED_ORIGINS=text)
         assert "must be origins such as https://a.example" in told
@@ -75,12 +75,12 @@ def test_an_origin_that_no_browser_would_send_is_refused() -> None:
     assert len(settings.allowed_origins or ()) == 4
 
 
-def test_a_token_that_no_header_can_carry_is_refused_and_not_shown() -> None:
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown():
     (told,) = problems(RSNOTIFY_METRICS_TOKEN="sécret")
     assert told == "RSNOTIFY_METRICS_TOKEN: must be visible ASCII, or no client could send it"
 
 
-def test_what_the_commands_read_is_no_problem_to_the_hub() -> None:
+def test_what_the_commands_read_is_no_problem_to_the_hub():
     assert Settings.from_env({"RSNOTIFY_URL": "x", "RSNOTIFY_TOKEN": "y", "HOME": "/"})
 
 
@@ -92,7 +92,7 @@ def test_what_the_commands_read_is_no_problem_to_the_hub() -> None:
         ("RSNOTIFY_ZZZZ", "RSNOTIFY_ZZZZ is no setting; see docs/reference/settings.md"),
     ],
 )
-def test_what_no_command_reads_is_named_with_what_may_be_meant(name: str, said: str) -> None:
+def test_what_no_command_reads_is_named_with_what_may_be_meant(name, said):
     (problem,) = misspelt({name: "x"})
     assert problem.startswith(said)
 
@@ -101,11 +101,11 @@ def test_what_no_command_reads_is_named_with_what_may_be_meant(name: str, said: 
     "name",
     ["RSNOTIFY_TOKEN", "RSNOTIFY_PORT", "RSNOTIFY_ADMIN_TOKEN_FILE", "RSNOTIFY_PATH", "HOME"],
 )
-def test_what_a_hub_a_command_or_a_hook_has_is_not_misspelt(name: str) -> None:
+def test_what_a_hub_a_command_or_a_hook_has_is_not_misspelt(name):
     assert misspelt({name: "x"}) == []
 
 
-def test_an_option_is_held_to_what_its_variable_is_and_named_when_it_is_wrong() -> None:
+def test_an_option_is_held_to_what_its_variable_is_and_named_when_it_is_wrong():
     with pytest.raises(InvalidSettings) as invalid:
         Settings.from_env(
             {"RSNOTIFY_DRAIN_SECONDS": "x"}, port="99999", workers=0, public_url="nonsense"
@@ -118,7 +118,7 @@ def test_an_option_is_held_to_what_its_variable_is_and_named_when_it_is_wrong() 
     )
 
 
-def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
+def test_a_secret_may_stand_in_a_file(tmp_path):
     file = tmp_path / "token"
     file.write_text("  secret\n")
     environ = {
@@ -129,7 +129,7 @@ def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
     assert settings.admin_token == settings.redis_url == settings.redis_password == "secret"
 
 
-def test_a_secret_is_given_once(tmp_path: Path) -> None:
+def test_a_secret_is_given_once(tmp_path):
     file = tmp_path / "token"
     file.write_text("secret")
     assert problems(RSNOTIFY_ADMIN_TOKEN="a", RSNOTIFY_ADMIN_TOKEN_FILE=str(file)) == (
@@ -137,13 +137,13 @@ def test_a_secret_is_given_once(tmp_path: Path) -> None:
     )
 
 
-def test_a_file_of_a_secret_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_of_a_secret_that_cannot_be_read_is_named(tmp_path):
     (problem,) = problems(RSNOTIFY_REDIS_PASSWORD_FILE=str(tmp_path / "none"))
     assert problem.startswith(f"RSNOTIFY_REDIS_PASSWORD_FILE='{tmp_path}/none': ")
     assert "No such file" in problem
 
 
-def test_an_empty_file_of_a_secret_is_refused(tmp_path: Path) -> None:
+def test_an_empty_file_of_a_secret_is_refused(tmp_path):
     """Else a hub whose secret was not there would be open, or begin with another Redis."""
     file = tmp_path / "empty"
     file.write_text(" \n")
@@ -152,10 +152,10 @@ def test_an_empty_file_of_a_secret_is_refused(tmp_path: Path) -> None:
         assert told.endswith("the file is empty")
 
 
-def test_only_secrets_stand_in_files() -> None:
+def test_only_secrets_stand_in_files():
     assert "RSNOTIFY_PORT_FILE is no setting" in problems(RSNOTIFY_PORT_FILE="/x")[0]
 
 
-def test_a_worker_is_told_once_where_redis_is() -> None:
+def test_a_worker_is_told_once_where_redis_is():
     environ = {"RSNOTIFY_REDIS_URL_FILE": "/a", "RSNOTIFY_REDIS_PASSWORD": "b", "HOME": "/"}
     assert for_worker(environ, "redis://c") == {"RSNOTIFY_REDIS_URL": "redis://c", "HOME": "/"}

@@ -59,7 +59,7 @@ async def settled(several: SeveralChannels) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_gap_in_one_of_them_ends_the_connection() -> None:
+async def test_a_gap_in_one_of_them_ends_the_connection():
     sets, peer = SeveralSets("a", "b"), Peer(PLAIN)
     several = sets.read_by(peer)
     sets["a"].push()
@@ -75,7 +75,7 @@ async def test_a_gap_in_one_of_them_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("backlog", [0, 10])
 @pytest.mark.parametrize("is_in_memory", [True, False])
-async def test_a_busy_set_starves_no_other(is_in_memory: bool, backlog: int) -> None:
+async def test_a_busy_set_starves_no_other(is_in_memory, backlog):
     """The socket takes one notification at a time, and the busy set always has another."""
     sets, peer = SeveralSets("busy", "a", "b"), Peer(PLAIN, room=1)
     several = sets.read_by(peer)
@@ -92,7 +92,7 @@ async def test_a_busy_set_starves_no_other(is_in_memory: bool, backlog: int) -> 
     assert taken(peer) == {"busy": [0, 1], "a": [0], "b": [0]}
 
 
-async def test_who_lost_its_turn_to_a_ping_has_the_next() -> None:
+async def test_who_lost_its_turn_to_a_ping_has_the_next():
     sets, peer = SeveralSets("a", "b"), Peer(PLAIN, room=1)
     sets["a"].push()
     sets["b"].push()
@@ -107,7 +107,7 @@ async def test_who_lost_its_turn_to_a_ping_has_the_next() -> None:
     assert peer.taken == [b"", b"a 0\n"]
 
 
-async def test_who_knows_more_than_this_process_gets_only_what_follows() -> None:
+async def test_who_knows_more_than_this_process_gets_only_what_follows():
     sets, peer = SeveralSets("a"), Peer(PLAIN)
     sets.read_by(peer, a=Position(START + 2))
     for _ in range(3):
@@ -115,7 +115,7 @@ async def test_who_knows_more_than_this_process_gets_only_what_follows() -> None
     assert taken(peer) == {"a": [2]}
 
 
-async def test_nothing_is_written_to_who_has_left() -> None:
+async def test_nothing_is_written_to_who_has_left():
     sets, peer = SeveralSets("a", "b"), Peer(PLAIN)
     sets["a"].push()
     sets["a"].feed.release()
@@ -127,7 +127,7 @@ async def test_nothing_is_written_to_who_has_left() -> None:
     assert not any(each.feed.watchers for each in sets.values())
 
 
-async def test_what_is_gone_in_one_set_closes_the_connection() -> None:
+async def test_what_is_gone_in_one_set_closes_the_connection():
     sets, peer = SeveralSets("a", "b"), Peer(PLAIN)
     sets["b"].push()
     sets["b"].feed.release()
@@ -136,7 +136,7 @@ async def test_what_is_gone_in_one_set_closes_the_connection() -> None:
     assert peer.closed == 4410
 
 
-async def test_who_cannot_be_written_to_what_it_missed_is_closed_with_1011() -> None:
+async def test_who_cannot_be_written_to_what_it_missed_is_closed_with_1011():
     sets, peer = SeveralSets("a", "b"), Peer(BROKEN)
     sets["a"].push()
     await settled(sets.read_by(peer))
@@ -144,7 +144,7 @@ async def test_who_cannot_be_written_to_what_it_missed_is_closed_with_1011() -> 
     assert not any(each.feed.watchers for each in sets.values())
 
 
-async def test_who_cannot_be_written_to_at_the_head_is_closed_with_1011() -> None:
+async def test_who_cannot_be_written_to_at_the_head_is_closed_with_1011():
     sets, peer = SeveralSets("a", "b"), Peer(BROKEN)
     sets.read_by(peer)
     sets["a"].push()
@@ -153,7 +153,7 @@ async def test_who_cannot_be_written_to_at_the_head_is_closed_with_1011() -> Non
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_each_set_s_changes_come_once_and_in_order_whatever_happens(seed: int) -> None:
+async def test_each_set_s_changes_come_once_and_in_order_whatever_happens(seed):
     chance = random.Random(seed)
     sets, peer = SeveralSets("a", "b", "c"), Peer(PLAIN, room=3)
     several = sets.read_by(peer)

@@ -1,7 +1,6 @@
 """The short form of fragments: its table, and that nothing is lost by it."""
 
 import json
-from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -53,16 +52,16 @@ TABLE = {
 CONTROLS = "".join(map(chr, range(0x20)))
 
 
-def test_the_table_never_changes() -> None:
+def test_the_table_never_changes():
     """What is in Redis was written with it: a line may be added, no other edit is right."""
     assert {ord(short): phrase.decode() for short, phrase in PHRASES} == TABLE
 
 
-def test_nothing_that_text_tools_or_holes_need_is_taken() -> None:
+def test_nothing_that_text_tools_or_holes_need_is_taken():
     assert not {ord(short) for short, _ in PHRASES} & {0, *b"\t\n\r"}
 
 
-def test_a_change_that_most_resemble_is_halved() -> None:
+def test_a_change_that_most_resemble_is_halved():
     change = Change("http://example.com/res1", "updated", hash="md5:" + "0" * 32, length=8876)
     xml, short = render_forms(change)
     assert short == b"\1http://example.com/res1\2\0\5\7" + b"0" * 32 + b"\x0b8876\3"
@@ -91,7 +90,7 @@ FOREIGN = st.dictionaries(st.just("{urn:x}length") | st.just("{urn:y}hash"), FIL
 
 @example(Change("u:a", "updated", hash="sha-1:2"), None)
 @given(ANY, st.none() | FOREIGN)
-def test_both_forms_say_the_same(change: Change, foreign: dict[str, str] | None) -> None:
+def test_both_forms_say_the_same(change, foreign):
     try:
         xml, short = render_forms(change, foreign=foreign)
     except Rejected:
@@ -102,33 +101,33 @@ def test_both_forms_say_the_same(change: Change, foreign: dict[str, str] | None)
 
 
 @given(st.lists(ANY, max_size=40))
-def test_many_are_spelled_out_like_each(changes: list[Change]) -> None:
+def test_many_are_spelled_out_like_each(changes):
     forms = [render_forms(change) for change in changes]
     assert spell_out_each([short for _, short in forms]) == [xml for xml, _ in forms]
 
 
 @pytest.mark.parametrize("number", [0, 1, 99, 100, 101, 200, 201])
-def test_so_many_are_spelled_out_together(number: int) -> None:
+def test_so_many_are_spelled_out_together(number):
     forms = [render_forms(Change(f"u:{n}", "updated", length=n)) for n in range(number)]
     assert spell_out_each([short for _, short in forms]) == [xml for xml, _ in forms]
 
 
 @given(ANY)
-def test_what_is_kept_of_a_resource_is_shortened_alone_as_in_its_fragment(change: Change) -> None:
+def test_what_is_kept_of_a_resource_is_shortened_alone_as_in_its_fragment(change):
     xml, short = render_forms(change)
     loc_end = xml.index(b"</loc>")
     assert shorten(xml[loc_end:]) == short[short.index(b"\2") :]
 
 
 @given(ANY)
-def test_xml_stays_as_it_is(change: Change) -> None:
+def test_xml_stays_as_it_is(change):
     xml, _ = render_forms(change)
     assert spell_out(xml) == xml
     assert spell_out_each([xml, shorten(xml)]) == [xml, xml]
 
 
 @given(CHANGES)
-def test_what_has_been_in_a_journal_goes_back_as_it_was(change: Change) -> None:
+def test_what_has_been_in_a_journal_goes_back_as_it_was(change):
     fragment = fragment_of(msgspec.structs.replace(change, lastmod=None))
     assert Fragment.of_row(Position(0), fragment.xml) == fragment
     at = Position.parse("2026-11-22T00:00:00Z")
@@ -149,7 +148,7 @@ def is_taken(body: str, content_type: str) -> bool:
 
 
 @pytest.mark.parametrize("field", ["loc", "href", "hash", "type", "lastmod", "encoding"])
-def test_no_such_character_can_be_published(field: str) -> None:
+def test_no_such_character_can_be_published(field):
     def body(char: str) -> str:
         text = f"http://example.com/{char}" if field in ("loc", "href") else f"text/{char}"
         told = {"links": [{"rel": "up", "href": text}]} if field == "href" else {field: text}
@@ -159,7 +158,7 @@ def test_no_such_character_can_be_published(field: str) -> None:
 
 
 @pytest.mark.parametrize("written", [chr, "&#{};".format])
-def test_nor_in_what_is_kept_of_other_namespaces(written: Callable[[int], str]) -> None:
+def test_nor_in_what_is_kept_of_other_namespaces(written):
     def body(text: str) -> str:
         return (
             '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -172,7 +171,7 @@ def test_nor_in_what_is_kept_of_other_namespaces(written: Callable[[int], str]) 
 
 
 @pytest.mark.parametrize("break_", ["\t", "\n", "\r"])
-def test_a_line_break_is_written_as_a_reference(break_: str) -> None:
+def test_a_line_break_is_written_as_a_reference(break_):
     xml, short = render_forms(Change(f"u:{break_}", "created", lastmod=break_))
     assert xml.count(b"&#%d;" % ord(break_)) == 2
     assert break_.encode() not in short

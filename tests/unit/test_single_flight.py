@@ -16,7 +16,7 @@ def failing(error: Exception) -> Callable[[], Awaitable[int]]:
     return fail
 
 
-async def test_who_asks_while_it_is_under_way_shares_it() -> None:
+async def test_who_asks_while_it_is_under_way_shares_it():
     work: SingleFlight[str, int] = SingleFlight("work")
     going, answers = asyncio.Event(), iter(range(9))
 
@@ -29,7 +29,7 @@ async def test_who_asks_while_it_is_under_way_shares_it() -> None:
     assert await asyncio.gather(*asked) == [0, 0, 1]
 
 
-async def test_who_asks_afterwards_has_it_done_anew() -> None:
+async def test_who_asks_afterwards_has_it_done_anew():
     work: SingleFlight[str, int] = SingleFlight("work")
     answers = iter(range(9))
 
@@ -39,7 +39,7 @@ async def test_who_asks_afterwards_has_it_done_anew() -> None:
     assert [await work.task("a", answer), await work.task("a", answer)] == [0, 1]
 
 
-async def test_a_bug_is_in_the_log_though_nobody_waits(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_in_the_log_though_nobody_waits(caplog):
     work: SingleFlight[str, int] = SingleFlight("work")
     await asyncio.wait({work.task("a", failing(ValueError("a bug")))})
     await asyncio.sleep(0)
@@ -49,7 +49,7 @@ async def test_a_bug_is_in_the_log_though_nobody_waits(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize("error", [TryAgain("no Redis"), NoSuchSet("a")])
-async def test_what_is_no_bug_is_not(caplog: pytest.LogCaptureFixture, error: Exception) -> None:
+async def test_what_is_no_bug_is_not(caplog, error):
     work: SingleFlight[str, int] = SingleFlight("work")
     await asyncio.wait({work.task("a", failing(error))})
     await asyncio.sleep(0)

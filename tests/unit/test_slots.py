@@ -25,7 +25,7 @@ def slots_with(*calls: Call, total: int = 100, per_host: int = 4) -> Slots[Call]
     return slots
 
 
-def test_no_more_than_the_total_are_under_way() -> None:
+def test_no_more_than_the_total_are_under_way():
     slots = slots_with(*(Call(f"h{n}", f"c{n}") for n in range(10)), total=3)
     first = taken(slots)
     assert len(first) == slots.running == 3
@@ -33,7 +33,7 @@ def test_no_more_than_the_total_are_under_way() -> None:
     assert len(taken(slots)) == 1
 
 
-def test_no_more_than_so_many_of_a_host_are_under_way() -> None:
+def test_no_more_than_so_many_of_a_host_are_under_way():
     slots = slots_with(*(Call("h", f"c{n}") for n in range(10)))
     first = taken(slots)
     assert len(first) == 4
@@ -41,14 +41,14 @@ def test_no_more_than_so_many_of_a_host_are_under_way() -> None:
     assert taken(slots) == [Call("h", "c4")]
 
 
-def test_hosts_take_turns() -> None:
+def test_hosts_take_turns():
     many = [Call("many", f"m{n}") for n in range(5)]
     few = [Call("few", f"f{n}") for n in range(2)]
     order = [call.host for call in taken(slots_with(*many, *few, per_host=9))]
     assert order[:4] == ["many", "few", "many", "few"]
 
 
-def test_a_callback_is_called_by_one_at_a_time() -> None:
+def test_a_callback_is_called_by_one_at_a_time():
     slots = slots_with(Call("h", "same"), Call("h", "same", prompt=False), Call("h", "other"))
     first = taken(slots)
     assert {call.callback for call in first} == {"same", "other"}
@@ -58,7 +58,7 @@ def test_a_callback_is_called_by_one_at_a_time() -> None:
     assert [call.callback for call in taken(slots)] == ["same"]
 
 
-def test_any_number_of_slow_ones_leaves_half_of_the_slots_free() -> None:
+def test_any_number_of_slow_ones_leaves_half_of_the_slots_free():
     slots = slots_with(*(Call(f"s{n}", f"s{n}", prompt=False) for n in range(100)), total=10)
     assert len(taken(slots)) == 5
     for number in range(10):
@@ -66,20 +66,20 @@ def test_any_number_of_slow_ones_leaves_half_of_the_slots_free() -> None:
     assert len(taken(slots)) == 5
 
 
-def test_the_slow_ones_of_a_host_leave_one_of_its_slots_free() -> None:
+def test_the_slow_ones_of_a_host_leave_one_of_its_slots_free():
     slots = slots_with(*(Call("h", f"s{n}", prompt=False) for n in range(9)))
     assert len(taken(slots)) == 3
     slots.add(Call("h", "prompt"))
     assert taken(slots) == [Call("h", "prompt")]
 
 
-def test_the_prompt_ones_do_not_starve_the_slow() -> None:
+def test_the_prompt_ones_do_not_starve_the_slow():
     slots = slots_with(*(Call(f"p{n}", f"p{n}") for n in range(9)), total=4)
     slots.add(Call("s", "s", prompt=False))
     assert Call("s", "s", prompt=False) in taken(slots)
 
 
-def test_one_slot_is_enough_for_everybody() -> None:
+def test_one_slot_is_enough_for_everybody():
     slots = slots_with(Call("h", "a"), Call("h", "b", prompt=False), total=1, per_host=1)
     served = []
     while (call := slots.take()) is not None:

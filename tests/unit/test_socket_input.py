@@ -50,7 +50,7 @@ def turns() -> InputTurns:
     return InputTurns(turn_bytes=TURN, least_bytes=LEAST)
 
 
-async def test_who_has_more_to_say_than_a_turn_takes_waits_for_the_next(turns: InputTurns) -> None:
+async def test_who_has_more_to_say_than_a_turn_takes_waits_for_the_next(turns):
     one = Connection(turns)
     one.is_sent(TURN - 1)
     assert one.is_read
@@ -61,7 +61,7 @@ async def test_who_has_more_to_say_than_a_turn_takes_waits_for_the_next(turns: I
     assert one.is_read
 
 
-async def test_all_share_a_turn_but_each_has_a_little_of_its_own(turns: InputTurns) -> None:
+async def test_all_share_a_turn_but_each_has_a_little_of_its_own(turns):
     many = [Connection(turns) for _ in range(5)]
     for each in many:
         each.is_sent(TURN)
@@ -71,7 +71,7 @@ async def test_all_share_a_turn_but_each_has_a_little_of_its_own(turns: InputTur
     assert many[4].got == [LEAST, TURN]
 
 
-async def test_what_most_peers_send_is_free(turns: InputTurns) -> None:
+async def test_what_most_peers_send_is_free(turns):
     many = [Connection(turns) for _ in range(2 * TURN // LEAST)]
     for each in many:
         each.is_sent(LEAST - 1)
@@ -81,7 +81,7 @@ async def test_what_most_peers_send_is_free(turns: InputTurns) -> None:
     assert len(turns.get_buffer(-1)) == TURN - LEAST
 
 
-async def test_so_many_go_on_in_a_turn_those_who_wait_longest_first(turns: InputTurns) -> None:
+async def test_so_many_go_on_in_a_turn_those_who_wait_longest_first(turns):
     many = [Connection(turns) for _ in range(2 * RESUMED + 1)]
     for each in many:
         each.is_sent(TURN)
@@ -92,7 +92,7 @@ async def test_so_many_go_on_in_a_turn_those_who_wait_longest_first(turns: Input
             break
 
 
-async def test_who_has_left_the_line_is_not_read_again(turns: InputTurns) -> None:
+async def test_who_has_left_the_line_is_not_read_again(turns):
     one = Connection(turns)
     one.is_sent(TURN)
     assert turns.is_waiting(one)

@@ -82,7 +82,7 @@ class FullTransport(asyncio.Transport):
         return False
 
 
-async def test_a_socket_that_is_full_again_after_the_answer_to_a_ping_stays_paused() -> None:
+async def test_a_socket_that_is_full_again_after_the_answer_to_a_ping_stays_paused():
     """Otherwise the next frame would overtake what the transport holds."""
     transport = FullTransport()
     reader = transport.reader = SocketReader(transport, ReaderInput(), is_deflated=False)
@@ -94,45 +94,45 @@ async def test_a_socket_that_is_full_again_after_the_answer_to_a_ping_stays_paus
 
 
 @pytest.mark.parametrize("sent", [frame(PING, b"x"), frame(PONG, b"x"), frame(PONG)])
-async def test_nothing_is_kept_of_a_ping_or_a_pong(reader: SocketReader, sent: bytes) -> None:
+async def test_nothing_is_kept_of_a_ping_or_a_pong(reader, sent):
     reader.receive_data(sent)
     assert reader.parser is None
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"x" * 125])
-async def test_a_ping_gets_its_payload_back(connection: Connection, payload: bytes) -> None:
+async def test_a_ping_gets_its_payload_back(connection, payload):
     connection.reader.receive_data(frame(PING, payload))
     assert connection.received() == bytes((0x8A, len(payload))) + payload
 
 
 @pytest.mark.parametrize("payload", [b"", b"x", b"x" * 125])
-async def test_a_pong_is_the_answer_to_the_hub_s_ping(reader: SocketReader, payload: bytes) -> None:
+async def test_a_pong_is_the_answer_to_the_hub_s_ping(reader, payload):
     reader.deadline = 20.0
     reader.receive_data(frame(PONG, payload))
     assert reader.deadline is None
 
 
-async def test_a_pong_that_comes_with_something_else_counts_too(reader: SocketReader) -> None:
+async def test_a_pong_that_comes_with_something_else_counts_too(reader):
     reader.deadline = 20.0
     reader.receive_data(frame(TEXT, b"hello") + frame(PONG))
     assert reader.deadline is None
 
 
-async def test_a_pong_of_126_bytes_is_a_violation(connection: Connection) -> None:
+async def test_a_pong_of_126_bytes_is_a_violation(connection):
     connection.reader.deadline = 20.0
     connection.reader.receive_data(frame(PONG, b"x" * 126))
     assert connection.reader.deadline is not None
     assert connection.received()[2:4] == (1002).to_bytes(2, "big")
 
 
-async def test_a_pong_without_a_mask_is_a_violation(connection: Connection) -> None:
+async def test_a_pong_without_a_mask_is_a_violation(connection):
     connection.reader.deadline = 20.0
     connection.reader.receive_data(b"\x8a\x04abcd")
     assert connection.reader.deadline is not None
     assert connection.received()[2:4] == (1002).to_bytes(2, "big")
 
 
-async def test_what_looks_like_a_ping_within_a_message_is_none(connection: Connection) -> None:
+async def test_what_looks_like_a_ping_within_a_message_is_none(connection):
     inner = frame(PING, b"x")
     message = frame(BINARY, b"y" + inner)
     connection.reader.receive_data(message[: -len(inner)])
@@ -142,9 +142,7 @@ async def test_what_looks_like_a_ping_within_a_message_is_none(connection: Conne
     assert connection.received() == PONG_OF_X
 
 
-async def test_the_newest_ping_of_a_paused_reader_is_answered_once_it_reads_again(
-    connection: Connection,
-) -> None:
+async def test_the_newest_ping_of_a_paused_reader_is_answered_once_it_reads_again(connection):
     filled = connection.fill()
     connection.reader.receive_data(frame(PING, b"w"))
     connection.reader.receive_data(frame(TEXT, b"hello") + frame(PING, b"v") + frame(PING, b"x"))
@@ -155,7 +153,7 @@ async def test_the_newest_ping_of_a_paused_reader_is_answered_once_it_reads_agai
     assert await connection.receive(len(filled)) == filled
 
 
-async def test_whoever_reads_again_lives(connection: Connection) -> None:
+async def test_whoever_reads_again_lives(connection):
     filled = connection.fill()
     connection.reader.deadline = 20.0
     await connection.receive(len(filled))
@@ -165,9 +163,7 @@ async def test_whoever_reads_again_lives(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_bytes_arrive_in_the_order_in_which_they_were_written(
-    connection: Connection, seed: int
-) -> None:
+async def test_bytes_arrive_in_the_order_in_which_they_were_written(connection, seed):
     chance = random.Random(seed)
     written, received = bytearray(), bytearray()
     for number in range(200):
@@ -182,16 +178,14 @@ async def test_bytes_arrive_in_the_order_in_which_they_were_written(
     assert received == written
 
 
-async def test_a_close_comes_after_all_that_was_written(connection: Connection) -> None:
+async def test_a_close_comes_after_all_that_was_written(connection):
     filled = connection.fill()
     connection.reader.close(1013, "slow")
     received = await connection.receive(len(filled) + 8)
     assert received == filled + b"\x88\x06" + (1013).to_bytes(2, "big") + b"slow"
 
 
-async def test_nothing_is_written_to_a_descriptor_that_may_belong_to_somebody_else(
-    connection: Connection,
-) -> None:
+async def test_nothing_is_written_to_a_descriptor_that_may_belong_to_somebody_else(connection):
     descriptor = connection.transport.get_extra_info("socket").fileno()
     connection.transport.abort()
     while connection.transport.get_protocol() is connection.reader and not _is_free(descriptor):

@@ -76,9 +76,7 @@ def body_of(answer: bytes, *, is_chunked: bool) -> bytes:
 
 
 @pytest.mark.parametrize("events", [[b"id: 1\n\n"], [b"id: 1\n\n", LARGE, b"id: 2\n\n"]])
-async def test_what_is_written_comes_whole_before_the_end(
-    stream: Stream, events: list[bytes]
-) -> None:
+async def test_what_is_written_comes_whole_before_the_end(stream, events):
     for event in events:
         stream.write(event)
     assert stream.reader.is_paused is (LARGE in events)
@@ -88,9 +86,7 @@ async def test_what_is_written_comes_whole_before_the_end(
     assert body == b"".join(events)
 
 
-async def test_who_does_not_read_the_end_is_cut_off(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_who_does_not_read_the_end_is_cut_off(stream, monkeypatch):
     monkeypatch.setattr(sse_reader, "CLOSE_SECONDS", 0.01)
     stream.reader.write(LARGE)
     stream.reader.close(1013, "nothing was read")
@@ -103,15 +99,13 @@ async def test_who_does_not_read_the_end_is_cut_off(
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_what_a_peer_still_sends_is_ignored_up_to_64_kilobytes(
-    stream: Stream, over: int
-) -> None:
+async def test_what_a_peer_still_sends_is_ignored_up_to_64_kilobytes(stream, over):
     stream.reader.receive_data(b"x" * (IGNORED_BYTES - 1))
     stream.reader.receive_data(b"x" * (1 + over))
     assert stream.reader.is_open is not bool(over)
 
 
-def test_what_is_framed_for_chunks_is_counted_under_the_same_name() -> None:
+def test_what_is_framed_for_chunks_is_counted_under_the_same_name():
     for plain in (EVENT, GZIP_EVENT, DATA, GZIP_DATA):
         framed = in_chunks(plain)
         assert framed is in_chunks(plain)
@@ -120,9 +114,7 @@ def test_what_is_framed_for_chunks_is_counted_under_the_same_name() -> None:
         assert (framed.write_cursors is None) is (plain.write_cursors is None)
 
 
-async def test_a_peer_that_has_gone_and_reads_nothing_is_cut_off(
-    stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_peer_that_has_gone_and_reads_nothing_is_cut_off(stream, monkeypatch):
     monkeypatch.setattr(transport_reader, "CLOSE_SECONDS", 0.01)
     lost = asyncio.Event()
     monkeypatch.setattr(SseReader, "connection_lost", lambda *_: lost.set())
@@ -132,7 +124,7 @@ async def test_a_peer_that_has_gone_and_reads_nothing_is_cut_off(
         await lost.wait()
 
 
-async def test_a_peer_that_closes_its_direction_has_gone(stream: Stream) -> None:
+async def test_a_peer_that_closes_its_direction_has_gone(stream):
     stream.peer.shutdown(socket.SHUT_WR)
     async with asyncio.timeout(SECONDS):
         while not stream.transport.is_closing():

@@ -26,12 +26,12 @@ def delivery(begins: int, ends: int, *rows: Row) -> bytes:
     return f'<md from="{begins}" until="{ends}"/>{entries}'.encode()
 
 
-def test_histories_that_agree_pass() -> None:
+def test_histories_that_agree_pass():
     told = [delivery(0, 2, ONE, TWO), delivery(1, 3, TWO, THREE)]
     check(JOURNAL, [publisher(LOCS[0], LOCS[2])], [JOURNAL], [told])
 
 
-def test_rows_are_read_from_a_notification() -> None:
+def test_rows_are_read_from_a_notification():
     assert rows_of(delivery(0, 2, ONE, TWO)) == [ONE, TWO]
 
 
@@ -47,14 +47,12 @@ def test_rows_are_read_from_a_notification() -> None:
     ],
     ids=["lost", "stored twice", "out of order", "not told", "told twice", "told out of order"],
 )
-def test_any_other_is_found(
-    journal: list[Row], acknowledged: list[str], history: list[Row]
-) -> None:
+def test_any_other_is_found(journal, acknowledged, history):
     with pytest.raises(AssertionError):
         check(journal, [publisher(*acknowledged)], [history], [])
 
 
-def test_what_came_back_after_a_loss_may_be_told_twice() -> None:
+def test_what_came_back_after_a_loss_may_be_told_twice():
     history = [*JOURNAL, TWO_AGAIN]
     journal = [ONE, THREE, TWO_AGAIN]
     told = [delivery(0, 3, *JOURNAL), delivery(3, 9, TWO_AGAIN)]
@@ -72,12 +70,12 @@ def test_what_came_back_after_a_loss_may_be_told_twice() -> None:
     ],
     ids=["not told", "told out of order", "not told again", "lost", "told but not kept"],
 )
-def test_nothing_else_is_allowed_after_a_loss(journal: list[Row], history: list[Row]) -> None:
+def test_nothing_else_is_allowed_after_a_loss(journal, history):
     with pytest.raises(AssertionError):
         check(journal, [publisher(*LOCS)], [history], [], was_lossy=True)
 
 
-def test_a_key_that_is_stored_twice_is_found_after_a_loss_too() -> None:
+def test_a_key_that_is_stored_twice_is_found_after_a_loss_too():
     journal = [*JOURNAL, TWO_AGAIN]
     check(journal, [publisher(*LOCS)], [], [], was_lossy=True)
     with pytest.raises(AssertionError, match="stored twice"):
@@ -85,7 +83,7 @@ def test_a_key_that_is_stored_twice_is_found_after_a_loss_too() -> None:
 
 
 @pytest.mark.parametrize("by", ["history", "callback"])
-def test_a_story_that_has_a_key_twice_is_found_after_a_loss_too(by: str) -> None:
+def test_a_story_that_has_a_key_twice_is_found_after_a_loss_too(by):
     """Once at a position that the journal still has, and once more."""
     told = [*JOURNAL, TWO_AGAIN]
     stories = {
@@ -96,7 +94,7 @@ def test_a_story_that_has_a_key_twice_is_found_after_a_loss_too(by: str) -> None
         check(JOURNAL, [publisher(*LOCS, keyed=True)], *stories[by], was_lossy=True)
 
 
-def test_a_key_that_was_lost_may_be_told_once_more() -> None:
+def test_a_key_that_was_lost_may_be_told_once_more():
     journal = [ONE, THREE, TWO_AGAIN]
     check(journal, [publisher(*LOCS, keyed=True)], [[*JOURNAL, TWO_AGAIN]], [], was_lossy=True)
 
@@ -111,12 +109,12 @@ def test_a_key_that_was_lost_may_be_told_once_more() -> None:
     ids=["a gap", "a change left out", "an interval that does not join"],
 )
 @pytest.mark.parametrize("was_lossy", [False, True])
-def test_so_is_what_a_callback_was_not_told(told: list[bytes], was_lossy: bool) -> None:
+def test_so_is_what_a_callback_was_not_told(told, was_lossy):
     with pytest.raises(AssertionError):
         check_callback(told, JOURNAL, was_lossy=was_lossy)
 
 
-def test_a_log_that_tells_of_a_bug_is_found() -> None:
+def test_a_log_that_tells_of_a_bug_is_found():
     log = "2026-11-22 WARNING bad\nTraceback (most recent call last):\n  File\n2026-11-22 INFO x\n"
     assert tracebacks(log) == [log.rpartition("\n2026")[0]]
     assert tracebacks("2026-11-22 INFO fine\n") == []

@@ -12,28 +12,28 @@ LIST = "/dataset1/changelist/T.xml"
 KEPT = Answer('"a"', is_immutable=True, body=b"one")
 
 
-def test_memory_and_files_that_stay_are_flat() -> None:
+def test_memory_and_files_that_stay_are_flat():
     check_flat([Footprint(100, 50)], [Footprint(110, 60)])
 
 
 @pytest.mark.parametrize("late", [Footprint(110.1, 50), Footprint(100, 61)])
-def test_memory_and_files_that_grow_are_found(late: Footprint) -> None:
+def test_memory_and_files_that_grow_are_found(late):
     with pytest.raises(AssertionError, match="grown"):
         check_flat([Footprint(100, 50)], [late])
 
 
-def test_the_last_quarter_is_compared_with_the_second() -> None:
+def test_the_last_quarter_is_compared_with_the_second():
     seen = [Footprint(number, 0) for number in range(8)]
     assert quarters(seen) == (seen[2:4], seen[6:])
     assert quarters(seen[:1]) == (seen[:1], seen[:1])
 
 
-def test_what_is_kept_as_a_cache_is_read_from_the_metrics() -> None:
+def test_what_is_kept_as_a_cache_is_read_from_the_metrics():
     lines = ("# TYPE rsnotify_cache_bytes gauge", 'rsnotify_cache_bytes{worker="1"} 5.24288e+06')
     assert cache_mib("\n".join((*lines, "rsnotify_cache_limit_bytes 1.0"))) == 5
 
 
-def test_a_connection_to_the_port_is_no_file_of_the_process_and_any_other_is() -> None:
+def test_a_connection_to_the_port_is_no_file_of_the_process_and_any_other_is():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         before = footprint(os.getpid(), port).files
@@ -41,7 +41,7 @@ def test_a_connection_to_the_port_is_no_file_of_the_process_and_any_other_is() -
             assert footprint(os.getpid(), port).files == before + 1  # the client's end
 
 
-def test_a_list_that_is_the_same_or_has_another_tag_is_true() -> None:
+def test_a_list_that_is_the_same_or_has_another_tag_is_true():
     check_kept({LIST: KEPT}, {LIST: KEPT})
     check_kept({LIST: KEPT._replace(is_immutable=False)}, {LIST: Answer('"b"', False, b"two")})
     check_kept({LIST: KEPT._replace(is_immutable=False)}, {})
@@ -55,6 +55,6 @@ def test_a_list_that_is_the_same_or_has_another_tag_is_true() -> None:
     ],
     ids=["immutable", "the same tag"],
 )
-def test_a_kept_list_that_is_not_true_any_more_is_found(before: Answer, after: Answer) -> None:
+def test_a_kept_list_that_is_not_true_any_more_is_found(before, after):
     with pytest.raises(AssertionError, match="changed"):
         check_kept({LIST: before}, {LIST: after})

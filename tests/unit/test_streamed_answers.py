@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 
-import pytest
 from starlette.requests import Request
 from starlette.types import Message
 
@@ -41,7 +40,7 @@ class Peer:
         await response(SCOPE, self.receive, self.send)
 
 
-async def test_what_is_read_for_a_peer_ends_when_it_leaves() -> None:
+async def test_what_is_read_for_a_peer_ends_when_it_leaves():
     ended = asyncio.Event()
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -61,7 +60,7 @@ async def test_what_is_read_for_a_peer_ends_when_it_leaves() -> None:
     assert ended.is_set()
 
 
-async def test_an_answer_that_is_given_up_is_read_no_further() -> None:
+async def test_an_answer_that_is_given_up_is_read_no_further():
     async def pieces() -> AsyncIterator[bytes]:
         yield b"first"
         await asyncio.Future()
@@ -76,7 +75,7 @@ async def test_an_answer_that_is_given_up_is_read_no_further() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_one_thread_makes_json_for_all_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_thread_makes_json_for_all_lists(monkeypatch):
     """Each thread that runs Python keeps the event loop waiting."""
     begun, may_end = 0, threading.Event()
 
@@ -107,7 +106,7 @@ async def test_one_thread_makes_json_for_all_lists(monkeypatch: pytest.MonkeyPat
     assert (at_once, begun) == (1, 5)
 
 
-def test_the_first_answer_loads_nothing_more() -> None:
+def test_the_first_answer_loads_nothing_more():
     """anyio takes 0.2 s to be loaded, which whoever asks first would wait for."""
     program = (
         "import asyncio, sys\n"

@@ -58,7 +58,7 @@ async def begun(reader: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     return reader
 
 
-async def test_one_more_than_the_limit_waits_and_is_then_refused(two_at_once: Stretches) -> None:
+async def test_one_more_than_the_limit_waits_and_is_then_refused(two_at_once):
     readers = [await begun(two_at_once.entries("dataset1", *OLD)) for _ in range(2)]
     with pytest.raises(TryAgain, match="too many others"):
         await anext(two_at_once.entries("dataset1", *OLD))
@@ -67,7 +67,7 @@ async def test_one_more_than_the_limit_waits_and_is_then_refused(two_at_once: St
     assert await waiting
 
 
-async def test_who_has_read_to_the_end_holds_nothing(two_at_once: Stretches) -> None:
+async def test_who_has_read_to_the_end_holds_nothing(two_at_once):
     for _ in range(5):
         assert [piece async for piece in two_at_once.entries("dataset1", *OLD)]
 
@@ -110,7 +110,7 @@ async def packed_from(journal: Any) -> NothingPacked:
 
 
 @pytest.mark.parametrize("size", [200, 1_000])  # compressed in the event loop, or in a thread
-async def test_a_window_is_packed_from_small_pieces_one_after_the_other(size: int) -> None:
+async def test_a_window_is_packed_from_small_pieces_one_after_the_other(size):
     journal = LongJournal(FIRST_CHANGES + 3 * READ_CHANGES + 1, size)
     windows = await packed_from(journal)
     assert journal.asked == [FIRST_CHANGES, *[READ_CHANGES] * 4]
@@ -118,7 +118,7 @@ async def test_a_window_is_packed_from_small_pieces_one_after_the_other(size: in
     assert b"".join(windows.kept.pieces()) == whole
 
 
-async def test_the_memory_of_packing_does_not_grow_with_the_window() -> None:
+async def test_the_memory_of_packing_does_not_grow_with_the_window():
     journal = LongJournal(100 * READ_CHANGES)
     await packed_from(LongJournal(1))  # what is made once is there
     tracemalloc.start()
@@ -155,8 +155,8 @@ def go(peer: socket.socket, going: str) -> None:
 @pytest.mark.parametrize("going", ["stays", "closes its direction", "leaves"])
 @pytest.mark.parametrize("over", [-1, 0])
 async def test_nothing_is_read_for_who_has_left_nor_if_100_wait_for_who_sends_no_more(
-    connected: tuple[socket.socket, socket.socket], going: str, over: int
-) -> None:
+    connected, going, over
+):
     theirs, ours = connected
     turns, done, end = ReadTurns(), list[int](), asyncio.Event()
 
@@ -183,7 +183,7 @@ async def test_nothing_is_read_for_who_has_left_nor_if_100_wait_for_who_sends_no
 
 
 @pytest.mark.parametrize("is_its_turn", [False, True])
-async def test_who_waits_no_more_takes_no_turn(is_its_turn: bool) -> None:
+async def test_who_waits_no_more_takes_no_turn(is_its_turn):
     turns, end = ReadTurns(1), asyncio.Event()
 
     async def read() -> None:
@@ -201,7 +201,7 @@ async def test_who_waits_no_more_takes_no_turn(is_its_turn: bool) -> None:
     assert cancelled.cancelled() or is_its_turn
 
 
-async def test_8_pieces_are_read_at_once_and_the_next_waits() -> None:
+async def test_8_pieces_are_read_at_once_and_the_next_waits():
     reading, answered = 0, asyncio.Event()
 
     class SlowJournal:
@@ -235,7 +235,7 @@ async def broken_off(journal: Any, asked: asyncio.Event) -> None:
         await reader
 
 
-async def test_what_was_asked_of_redis_is_answered_although_its_reader_has_gone() -> None:
+async def test_what_was_asked_of_redis_is_answered_although_its_reader_has_gone():
     asked, answered = asyncio.Event(), asyncio.Event()
     ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -255,9 +255,7 @@ async def test_what_was_asked_of_redis_is_answered_although_its_reader_has_gone(
     assert await ended
 
 
-async def test_an_error_of_a_read_whose_reader_has_gone_is_nobodys(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_error_of_a_read_whose_reader_has_gone_is_nobodys(caplog):
     asked, answered = asyncio.Event(), asyncio.Event()
 
     class FailingJournal:

@@ -37,7 +37,7 @@ def refusal(body: object, content_type: str = JSON, kind: str = "change") -> Rej
     return refused.value
 
 
-def test_one_object_is_one_change() -> None:
+def test_one_object_is_one_change():
     (fragment,) = read(RES1).fragments
     assert fragment.xml == (
         b"<url><loc>http://example.com/res1</loc><lastmod>\0</lastmod>"
@@ -45,7 +45,7 @@ def test_one_object_is_one_change() -> None:
     )
 
 
-def test_the_three_formats_mean_the_same() -> None:
+def test_the_three_formats_mean_the_same():
     one = {**RES1, "hash": MD5, "length": 8876, "type": "text/html"}
     in_xml = urlset(
         '<url><loc>http://example.com/res1</loc><rs:md change="updated" '
@@ -56,30 +56,30 @@ def test_the_three_formats_mean_the_same() -> None:
     assert read(one).fragments == read(in_xml, XML).fragments
 
 
-def test_attributes_of_other_namespaces_are_kept() -> None:
+def test_attributes_of_other_namespaces_are_kept():
     md = '<rs:md xmlns:x="urn:x" change="created" x:y="1"/>'
     entry = f"<url><loc>http://example.com/a</loc>{md}</url>"
     (fragment,) = read(urlset(entry), XML).fragments
     assert b'xmlns:x0="urn:x" x0:y="1"' in fragment.xml
 
 
-def test_its_own_datetime_becomes_the_position_asked_for() -> None:
+def test_its_own_datetime_becomes_the_position_asked_for():
     (fragment,) = read({**RES1, "datetime": "2026-11-20T21:34:00Z"}).fragments
     assert fragment.position == 1_795_210_440_000_000
 
 
-def test_the_loc_can_be_found_in_the_fragment_even_if_escaped() -> None:
+def test_the_loc_can_be_found_in_the_fragment_even_if_escaped():
     (fragment,) = read({**RES1, "loc": "http://example.com/?a=1&b=2"}).fragments
     assert fragment.loc == b"http://example.com/?a=1&amp;b=2"
 
 
-def test_a_lastmod_with_an_offset_is_kept_in_utc() -> None:
+def test_a_lastmod_with_an_offset_is_kept_in_utc():
     (fragment,) = read({**RES1, "lastmod": "2026-11-20T22:34:00+01:00"}).fragments
     assert b"<lastmod>2026-11-20T21:34:00Z</lastmod>" in fragment.xml
     assert fragment.xml.count(HOLE) == 1
 
 
-def test_a_framework_change_names_its_index() -> None:
+def test_a_framework_change_names_its_index():
     change = {
         "loc": "http://example.com/resourcelist1.xml",
         "change": "created",
@@ -124,9 +124,7 @@ FAULTY = [
 
 
 @pytest.mark.parametrize(("change", "field", "message"), FAULTY)
-def test_a_fault_is_named_with_its_place_and_its_mend(
-    change: dict[str, object], field: str, message: str
-) -> None:
+def test_a_fault_is_named_with_its_place_and_its_mend(change, field, message):
     (fault,) = refusal([RES1, change]).faults
     assert (fault["index"], fault["field"]) == (1, field)
     assert message in fault["message"]
@@ -135,7 +133,7 @@ def test_a_fault_is_named_with_its_place_and_its_mend(
 @pytest.mark.parametrize(
     ("wrong", "place"), [("loc", "0: loc is 'a': it"), ("length", "0, length: Expected ")]
 )
-def test_the_first_fault_is_told_with_its_field_once(wrong: str, place: str) -> None:
+def test_the_first_fault_is_told_with_its_field_once(wrong, place):
     detail = refusal([{**RES1, wrong: "a"}]).detail
     assert detail.startswith(f"change {place}")
 
@@ -150,13 +148,13 @@ def test_the_first_fault_is_told_with_its_field_once(wrong: str, place: str) -> 
         (None, "Expected `object`"),
     ],
 )
-def test_a_change_of_the_wrong_shape_is_named(change: object, message: str) -> None:
+def test_a_change_of_the_wrong_shape_is_named(change, message):
     (fault,) = refusal([RES1, change]).faults
     assert fault["index"] == 1
     assert message in fault["message"]
 
 
-def test_every_fault_is_named_not_only_the_first() -> None:
+def test_every_fault_is_named_not_only_the_first():
     faults = refusal([{**RES1, "loc": "x", "length": -1}, RES1, {**RES1, "change": "x"}]).faults
     assert [(fault["index"], fault["field"]) for fault in faults] == [
         (0, "loc"),
@@ -182,15 +180,13 @@ FRAMEWORK = {
         ({**FRAMEWORK, "index": "x"}, "index", "absolute URI"),
     ],
 )
-def test_a_framework_change_obeys_its_table(
-    change: dict[str, object], field: str, message: str
-) -> None:
+def test_a_framework_change_obeys_its_table(change, field, message):
     (fault,) = refusal(change, kind="framework").faults
     assert fault["field"] == field
     assert message in fault["message"]
 
 
-def test_what_concerns_every_set_is_its_changes_of_the_source_description() -> None:
+def test_what_concerns_every_set_is_its_changes_of_the_source_description():
     both = [RES1 | {"capability": each} for each in ("description", "capabilitylist")]
     shared = read(both, kind="framework").of_source_description()
     assert shared is not None
@@ -219,9 +215,7 @@ def test_what_concerns_every_set_is_its_changes_of_the_source_description() -> N
         (b"[" + json.dumps(RES1).encode() * 1 + b"]", JSON + "; charset=utf-8", 0, ""),
     ],
 )
-def test_a_body_that_is_none_is_refused_with_its_status(
-    body: bytes, content_type: str, status: int, detail: str
-) -> None:
+def test_a_body_that_is_none_is_refused_with_its_status(body, content_type, status, detail):
     if not status:
         assert len(read(body, content_type).fragments) == 1
         return
@@ -243,7 +237,7 @@ def changes(count: int, content_type: str) -> bytes:
 
 
 @pytest.mark.parametrize("content_type", [JSON, NDJSON, XML])
-def test_a_body_has_at_most_10_000_changes(content_type: str) -> None:
+def test_a_body_has_at_most_10_000_changes(content_type):
     assert len(read(changes(10_000, content_type), content_type).fragments) == 10_000
     refused = refusal(changes(10_001, content_type), content_type)
     assert refused.status == 413
@@ -251,7 +245,7 @@ def test_a_body_has_at_most_10_000_changes(content_type: str) -> None:
     assert "in parts" in refused.detail or "at most 10000 at once" in refused.detail
 
 
-def test_what_a_body_becomes_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_body_becomes_is_bounded_too(monkeypatch):
     several = [{**RES1, "loc": f"http://example.com/?{'&' * 500}{n}"} for n in range(3)]
     size = sum(len(fragment.xml) for fragment in read(several).fragments)
     monkeypatch.setattr(bodies, "ENTRIES_BYTES", size)
@@ -260,12 +254,12 @@ def test_what_a_body_becomes_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> 
     assert refusal(several).status == 413
 
 
-def test_a_change_too_large_for_a_notification_is_refused() -> None:
+def test_a_change_too_large_for_a_notification_is_refused():
     links = [{"rel": "describedby", "href": "http://example.com/" + "x" * 2000}] * 20
     assert "at most 32768 are allowed" in refusal({**RES1, "links": links}).detail
 
 
-def test_an_entity_bomb_is_refused_unexploded() -> None:
+def test_an_entity_bomb_is_refused_unexploded():
     bomb = b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;">]>' + urlset(
         "<url><loc>&b;</loc></url>"
     )
@@ -297,17 +291,17 @@ LOST = {
 
 
 @pytest.mark.parametrize("entries", LOST)
-def test_what_a_change_would_lose_is_refused_by_name(entries: str) -> None:
+def test_what_a_change_would_lose_is_refused_by_name(entries):
     refused = refusal(urlset(entries), XML)
     assert (refused.status, LOST[entries] in refused.detail) == (400, True), refused.detail
 
 
-def test_what_stands_behind_a_hundred_foreign_elements_is_still_refused() -> None:
+def test_what_stands_behind_a_hundred_foreign_elements_is_still_refused():
     entries = f"<url>{LOC}{MD}</url>" + '<a xmlns="urn:x"/>' * 200 + "lost"
     assert "the text 'lost'" in refusal(urlset(entries), XML).detail
 
 
-def test_the_root_is_judged_by_its_channel() -> None:
+def test_the_root_is_judged_by_its_channel():
     md = '<rs:md change="created" capability="resourcelist"/>'
     entries = f'<rs:md capability="{{}}"/><url>{LOC}{md}</url>'
     assert read(urlset(entries.format("framework-notification")), XML, "framework").fragments
@@ -318,20 +312,20 @@ def test_the_root_is_judged_by_its_channel() -> None:
 IMAGE = '<x:image xmlns:x="urn:x"/>'
 
 
-def test_what_sitemaps_allow_but_a_change_has_no_field_for_is_named() -> None:
+def test_what_sitemaps_allow_but_a_change_has_no_field_for_is_named():
     submission = read(urlset(f"<url>{LOC}{IMAGE}{MD}</url>"), XML)
     assert len(submission.fragments) == 1
     (fault,) = submission.not_kept
     assert (fault["index"], fault["field"]) == (0, "/urlset/url[1]/image")
 
 
-def test_a_hundred_things_that_are_not_kept_are_named_at_most() -> None:
+def test_a_hundred_things_that_are_not_kept_are_named_at_most():
     entry = f"<url>{LOC}{IMAGE}{MD}</url>"
     assert len(read(urlset(entry * 101), XML).not_kept) == 100
 
 
 @pytest.mark.parametrize("priority", ["0.0", "1", "0.125"])
-def test_a_priority_means_the_same_in_xml_and_json(priority: str) -> None:
+def test_a_priority_means_the_same_in_xml_and_json(priority):
     in_xml = read(urlset(f"<url>{LOC}<priority>{priority}</priority>{MD}</url>"), XML)
     change = {"loc": "http://example.com/a", "change": "deleted", "priority": float(priority)}
     assert in_xml.fragments == read(change).fragments
@@ -339,7 +333,7 @@ def test_a_priority_means_the_same_in_xml_and_json(priority: str) -> None:
 
 
 @pytest.mark.parametrize("priority", [-0.1, 1.1, "high", "", "nan", 1e-9])
-def test_a_priority_beyond_its_limits_is_refused(priority: object) -> None:
+def test_a_priority_beyond_its_limits_is_refused(priority):
     refused = refusal(urlset(f"<url>{LOC}<priority>{priority}</priority>{MD}</url>"), XML)
     assert refused.detail.startswith(
         f"change 0: priority is {str(priority)!r}: it must be a number"
@@ -348,7 +342,7 @@ def test_a_priority_beyond_its_limits_is_refused(priority: object) -> None:
     assert refused.faults[0]["field"] == "priority"
 
 
-def test_nothing_is_named_of_a_document_that_is_kept_whole() -> None:
+def test_nothing_is_named_of_a_document_that_is_kept_whole():
     body = urlset(
         '\n<rs:ln rel="up" href="http://example.com/c"/>\n<!-- a comment --><?a pi?>'
         '<rs:md capability="change-notification" from="2026-01-01T00:00:00Z"/>\n'
@@ -361,23 +355,23 @@ def test_nothing_is_named_of_a_document_that_is_kept_whole() -> None:
 
 
 @pytest.mark.parametrize("space", [b"\n", b"\r\n\t "])
-def test_a_template_may_begin_with_an_empty_line(space: bytes) -> None:
+def test_a_template_may_begin_with_an_empty_line(space):
     body = space + b'<?xml version="1.0" encoding="UTF-8"?>' + urlset(f"<url>{LOC}{MD}</url>")
     assert len(read(body, XML).fragments) == 1
 
 
-def test_an_empty_line_hides_no_other_encoding() -> None:
+def test_an_empty_line_hides_no_other_encoding():
     body = b'\n<?xml version="1.0" encoding="latin-1"?>' + urlset(f"<url>{LOC}{MD}</url>")
     assert "send it in UTF-8" in refusal(body, XML).detail
 
 
 @pytest.mark.parametrize("key", ["", "a b", "ä", "x" * 256])
-def test_an_idempotency_key_is_visible_ascii(key: str) -> None:
+def test_an_idempotency_key_is_visible_ascii(key):
     with pytest.raises(Rejected, match="Idempotency-Key"):
         read_submission("change", b"{}", JSON, key)
 
 
-def test_a_link_may_be_written_in_the_letters_of_any_language() -> None:
+def test_a_link_may_be_written_in_the_letters_of_any_language():
     href = "http://example.com/\xa1caf\xe9/\u0646\u200c\u0627/\U0001f600"
     (fragment,) = read({**RES1, "links": [{"rel": "describes", "href": href}]}).fragments
     assert href.encode() in fragment.xml
@@ -407,9 +401,7 @@ A = "http://example.com/"
         ("FILE:x", "is on your own machine"),
     ],
 )
-def test_an_address_is_refused_with_the_character_and_what_to_write(
-    loc: str, said: str | None
-) -> None:
+def test_an_address_is_refused_with_the_character_and_what_to_write(loc, said):
     faults = faults_of(Change(loc, "updated"), "change")
     if said is None:
         assert faults == []
@@ -419,13 +411,11 @@ def test_an_address_is_refused_with_the_character_and_what_to_write(
 
 
 @pytest.mark.parametrize("loc", [A + "é", "file:///a"])
-def test_what_was_published_once_may_be_deleted(loc: str) -> None:
+def test_what_was_published_once_may_be_deleted(loc):
     assert faults_of(Change(loc, "deleted"), "change") == []
 
 
-def test_what_names_its_sets_is_stored_once_for_each_and_counted_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_names_its_sets_is_stored_once_for_each_and_counted_so(monkeypatch):
     body = json.dumps([RES1 | {"sets": ["a", "b", "a"]}]).encode()
     found = read_submissions(body, JSON, None)
     assert [*found] == ["a", "b"]
@@ -447,13 +437,13 @@ def test_what_names_its_sets_is_stored_once_for_each_and_counted_so(
         (XML, urlset(""), "XML cannot name the sets"),
     ],
 )
-def test_what_names_no_sets_is_refused(content_type: str, body: bytes, detail: str) -> None:
+def test_what_names_no_sets_is_refused(content_type, body, detail):
     with pytest.raises(Rejected) as refused:
         read_submissions(body, content_type, None)
     assert detail in str(refused.value) or detail in str(refused.value.faults)
 
 
-def test_a_change_counts_once_for_each_of_its_sets() -> None:
+def test_a_change_counts_once_for_each_of_its_sets():
     def named(count: int) -> list[str]:
         return [f"s{number}" for number in range(count)]
 
@@ -464,13 +454,13 @@ def test_a_change_counts_once_for_each_of_its_sets() -> None:
         read_submissions(json.dumps(body).encode(), JSON, None)
 
 
-def test_a_word_that_is_none_of_those_that_may_stand_there_is_said_with_them() -> None:
+def test_a_word_that_is_none_of_those_that_may_stand_there_is_said_with_them():
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert({"rights": ["write"]}, NewToken)
     assert misfit(refused.value, NewToken).endswith("it must be one of publish, read")
 
 
-def test_an_index_is_no_list_of_changes() -> None:
+def test_an_index_is_no_list_of_changes():
     index = urlset("").replace(b"urlset", b"sitemapindex")
     assert "publish a <urlset>" in refusal(index, XML).detail
 
@@ -483,5 +473,5 @@ def test_an_index_is_no_list_of_changes() -> None:
         ("urn:é", "urn:%C3%A9"),
     ],
 )
-def test_an_address_in_any_letters_has_one_in_ascii(loc: str, ascii: str) -> None:  # noqa: A002
+def test_an_address_in_any_letters_has_one_in_ascii(loc, ascii):  # noqa: A002
     assert as_ascii(loc) == ascii

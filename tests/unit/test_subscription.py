@@ -25,17 +25,17 @@ UNTIL = Position(20)
 
 
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
-def test_success_moves_the_cursor_and_forgets_the_failures(status: int) -> None:
+def test_success_moves_the_cursor_and_forgets_the_failures(status):
     after = after_answer(BEHIND, CallbackAnswer(status, "Fine"), UNTIL, NOW, 0.5)
     assert after == Progress(20, 0, 0, f"{status} Fine", NOW)
 
 
-def test_gone_ends_it() -> None:
+def test_gone_ends_it():
     assert after_answer(BEHIND, CallbackAnswer(410), UNTIL, NOW, 0.5) is None
 
 
 @pytest.mark.parametrize("status", [0, 100, 301, 400, 404, 500])
-def test_all_else_waits_and_keeps_the_cursor(status: int) -> None:
+def test_all_else_waits_and_keeps_the_cursor(status):
     after = after_answer(BEHIND, CallbackAnswer(status, "Oh"), UNTIL, NOW, 0.0)
     assert after is not None
     assert (after.cursor, after.failures, after.next_attempt) == (10, 2, NOW + 30 * SECOND)
@@ -52,26 +52,24 @@ def test_all_else_waits_and_keeps_the_cursor(status: int) -> None:
         (429, "soon", 2, 30),
     ],
 )
-def test_a_retry_after_is_obeyed_where_it_means_something(
-    status: int, retry_after: str | None, failures: int, wait: int
-) -> None:
+def test_a_retry_after_is_obeyed_where_it_means_something(status, retry_after, failures, wait):
     after = after_answer(BEHIND, CallbackAnswer(status, "", retry_after), UNTIL, NOW, 0.0)
     assert after is not None
     assert (after.failures, after.next_attempt) == (failures, NOW + wait * SECOND)
 
 
-def test_all_callbacks_of_a_host_belong_to_one_share() -> None:
+def test_all_callbacks_of_a_host_belong_to_one_share():
     assert share_of("http://example.com/a?b") == share_of("http://EXAMPLE.com:80/c")
     assert 0 <= share_of("https://example.com/a") < SHARES
 
 
-def test_the_key_is_the_topic_and_the_callback() -> None:
+def test_the_key_is_the_topic_and_the_callback():
     change, framework = ChannelName("a", "change"), ChannelName("a", "framework")
     ids = {subscription_id(change, "http://b/"), subscription_id(framework, "http://b/")}
     assert len(ids | {subscription_id(change, "http://c/")}) == 3
 
 
-def test_a_lease_counts_from_the_verification_and_a_renewal_keeps_the_birthday() -> None:
+def test_a_lease_counts_from_the_verification_and_a_renewal_keeps_the_birthday():
     request = PendingRequest("subscribe", "http://t/", "http://c/", "a", lease_seconds=60)
     first = confirmed(request, NOW, None)
     again = confirmed(request, NOW + SECOND, first)
@@ -81,7 +79,7 @@ def test_a_lease_counts_from_the_verification_and_a_renewal_keeps_the_birthday()
 
 
 @pytest.mark.parametrize(("hubs", "part"), [(0, 64), (1, 64), (2, 32), (3, 22), (100, 1)])
-def test_every_share_finds_a_hub(hubs: int, part: int) -> None:
+def test_every_share_finds_a_hub(hubs, part):
     assert fair_part(hubs) == part
 
 
@@ -95,13 +93,13 @@ def test_every_share_finds_a_hub(hubs: int, part: int) -> None:
         (100 + 86_400, 60 - 86_400),
     ],
 )
-def test_no_clock_makes_a_wait_longer(now: int, left: float) -> None:
+def test_no_clock_makes_a_wait_longer(now, left):
     second = 1_000_000
     waiting = Progress(7, 1, next_attempt=160 * second, answered_at=100 * second)
     assert seconds_left(waiting, now * second) == left
 
 
-def test_what_was_missed_is_remembered_until_something_has_arrived() -> None:
+def test_what_was_missed_is_remembered_until_something_has_arrived():
     missed = Progress(7, missed=True)
     failed = after_answer(missed, CallbackAnswer(500), Position(9), 1, 0)
     assert failed is not None

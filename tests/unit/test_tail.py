@@ -23,9 +23,7 @@ def tail_of(*edges: int, max_bytes: int = 10_000) -> Tail:
 @pytest.mark.parametrize(
     ("cursor", "from_"), [(9, None), (10, 10), (15, None), (20, 20), (30, None), (31, None)]
 )
-def test_only_a_notification_that_begins_at_the_cursor_follows_it(
-    cursor: int, from_: int | None
-) -> None:
+def test_only_a_notification_that_begins_at_the_cursor_follows_it(cursor, from_):
     found = tail_of(10, 20, 30).next_after(Position(cursor))
     assert (found and found.from_) == from_
 
@@ -33,23 +31,23 @@ def test_only_a_notification_that_begins_at_the_cursor_follows_it(
 @pytest.mark.parametrize(
     ("cursor", "boundary"), [(0, 10), (9, 10), (10, 10), (15, 20), (25, 30), (30, 30)]
 )
-def test_a_reader_joins_at_the_next_edge(cursor: int, boundary: int) -> None:
+def test_a_reader_joins_at_the_next_edge(cursor, boundary):
     assert tail_of(10, 20, 30).boundary_after(Position(cursor)) == boundary
 
 
-def test_a_notification_that_does_not_join_is_a_bug() -> None:
+def test_a_notification_that_does_not_join_is_a_bug():
     with pytest.raises(ValueError, match="does not join"):
         tail_of(10, 20).append(notification(21, 30))
 
 
-def test_the_oldest_are_forgotten_when_it_grows_too_large() -> None:
+def test_the_oldest_are_forgotten_when_it_grows_too_large():
     tail = tail_of(*range(0, 220, 10), max_bytes=10 * HELD_BYTES)
     assert tail.start > 0
     assert tail.head == 210
     assert tail.next_after(tail.start) is not None
 
 
-def test_a_tail_that_nobody_reads_skips_to_the_head() -> None:
+def test_a_tail_that_nobody_reads_skips_to_the_head():
     tail = tail_of(10, 20)
     tail.skip_to(Position(50))
     assert (tail.start, tail.head, tail.size, tail.newest) == (50, 50, 0, None)
@@ -57,7 +55,7 @@ def test_a_tail_that_nobody_reads_skips_to_the_head() -> None:
     assert tail.next_after(Position(50)) is not None
 
 
-def test_one_notification_larger_than_the_tail_is_kept() -> None:
+def test_one_notification_larger_than_the_tail_is_kept():
     tail = Tail(Position(0), 100)
     tail.append(notification(0, 1, size=500))
     assert tail.next_after(Position(0)) is not None
@@ -67,9 +65,7 @@ def test_one_notification_larger_than_the_tail_is_kept() -> None:
     ("changes", "size", "until"),
     [(3, 30, 40), (2, 30, 30), (3, 29, 30), (1, 10, 20), (0, 0, 20)],
 )
-def test_what_joins_is_taken_up_to_so_many_changes_and_bytes(
-    changes: int, size: int, until: int
-) -> None:
+def test_what_joins_is_taken_up_to_so_many_changes_and_bytes(changes, size, until):
     tail = tail_of(10, 20, 30, 40)
     first = tail.next_after(Position(10))
     assert first is not None

@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "url", [HERE, ELSEWHERE, "http://[::1]:8080/", "https://a.example/hub", "http://a:65535"]
 )
-def test_an_address_of_the_web_is_one(url: str) -> None:
+def test_an_address_of_the_web_is_one(url):
     assert checked_address(url) == url
 
 
@@ -44,14 +44,14 @@ def test_an_address_of_the_web_is_one(url: str) -> None:
         ("http://a.example/é?ü", "write http://a.example/%C3%A9?%C3%BC"),
     ],
 )
-def test_an_address_that_cannot_be_asked_is_told_why(url: str, words: str) -> None:
+def test_an_address_that_cannot_be_asked_is_told_why(url, words):
     with pytest.raises(InvalidSettings) as wrong:
         checked_address(url)
     assert words in wrong.value.problems[0]
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "localhost:8080", "hub.example.org", "[::1]:80"])
-def test_an_address_without_http_is_told_what_is_missing(url: str) -> None:
+def test_an_address_without_http_is_told_what_is_missing(url):
     with pytest.raises(InvalidSettings) as wrong:
         checked_address(url)
     assert wrong.value.problems == (
@@ -60,7 +60,7 @@ def test_an_address_without_http_is_told_what_is_missing(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["ws://hub:8080", "http://", "ftp://hub", "http:///path"])
-def test_another_address_is_shown_an_example(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_address_is_shown_an_example(url, monkeypatch):
     monkeypatch.setenv("RSNOTIFY_URL", url)
     with pytest.raises(InvalidSettings) as wrong:
         checked_address(url)
@@ -75,7 +75,7 @@ def test_another_address_is_shown_an_example(url: str, monkeypatch: pytest.Monke
         ("http://127.0.0.1:x", "Port could not be cast"),
     ],
 )
-def test_an_address_that_cannot_be_read_is_told_why(url: str, words: str) -> None:
+def test_an_address_that_cannot_be_read_is_told_why(url, words):
     with pytest.raises(InvalidSettings) as wrong:
         checked_address(url)
     (problem,) = wrong.value.problems
@@ -83,7 +83,7 @@ def test_an_address_that_cannot_be_read_is_told_why(url: str, words: str) -> Non
     assert problem.endswith(f"must be an address such as {HERE}")
 
 
-def test_a_token_is_named_by_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_named_by_where_it_came_from(monkeypatch):
     assert credential_for(HERE, Path("data")) == ("of data", "it is the one in data/admin-token")
     monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN", "a")
     assert credential_for(HERE, Path("data")) == ("a", "it is the one in RSNOTIFY_ADMIN_TOKEN")
@@ -91,13 +91,13 @@ def test_a_token_is_named_by_where_it_came_from(monkeypatch: pytest.MonkeyPatch)
     assert credential_for(HERE, Path("data")) == ("b", "it is the one in RSNOTIFY_TOKEN")
 
 
-def test_the_hub_of_others_is_not_shown_the_token_of_the_one_here() -> None:
+def test_the_hub_of_others_is_not_shown_the_token_of_the_one_here():
     nobody = (None, "none was sent: set RSNOTIFY_TOKEN")
     assert credential_for(ELSEWHERE, Path("data")) == nobody
     assert credential_for(ELSEWHERE, Path("other"))[0] == "of other"
 
 
-def test_without_a_token_where_it_was_looked_for_is_told() -> None:
+def test_without_a_token_where_it_was_looked_for_is_told():
     mend = "set RSNOTIFY_TOKEN, or name the hub's data directory with --data"
     nobody = (None, f"none was sent, for there is no nowhere/admin-token: {mend}")
     assert credential_for(HERE, Path("nowhere")) == nobody
@@ -108,7 +108,7 @@ def asked() -> AbstractContextManager[None]:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_names_the_token(status: int) -> None:
+def test_a_refusal_names_the_token(status):
     with (
         pytest.raises(InvalidSettings) as refused,
         asked(),
@@ -125,9 +125,7 @@ def test_a_refusal_names_the_token(status: int) -> None:
         (NotAHub("http://a", "answered 501", 501), "501; is this the hub's address?"),
     ],
 )
-def test_a_set_or_an_address_that_is_not_there_is_told_with_the_mend(
-    error: Rejected, mend: str
-) -> None:
+def test_a_set_or_an_address_that_is_not_there_is_told_with_the_mend(error, mend):
     with (
         pytest.raises(InvalidSettings) as refused,
         asked(),
@@ -137,16 +135,14 @@ def test_a_set_or_an_address_that_is_not_there_is_told_with_the_mend(
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a\r", "ä", "\udcff", "\x7f"])
-def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(
-    token: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token, monkeypatch):
     monkeypatch.setenv("RSNOTIFY_TOKEN", token)
     with pytest.raises(InvalidSettings, match=r"^RSNOTIFY_TOKEN cannot be sent: it has ") as wrong:
         credential_for(HERE, Path("data"))
     assert token not in wrong.value.problems[0]
 
 
-def test_what_is_no_refusal_of_the_token_says_nothing_of_it() -> None:
+def test_what_is_no_refusal_of_the_token_says_nothing_of_it():
     with (
         pytest.raises(Rejected, match=r"^no such set$"),
         asked(),
@@ -154,9 +150,7 @@ def test_what_is_no_refusal_of_the_token_says_nothing_of_it() -> None:
         raise Rejected("no such set", status=404)
 
 
-def test_a_command_finds_the_admin_token_in_the_file_that_the_hub_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_finds_the_admin_token_in_the_file_that_the_hub_has(tmp_path, monkeypatch):
     file = tmp_path / "token"
     file.write_text("of-the-file\n")
     monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN_FILE", str(file))

@@ -49,7 +49,7 @@ def refusal(data: bytes) -> Rejected:
 # Reading ---------------------------------------------------------------------------------------
 
 
-def test_every_element_and_attribute_is_read() -> None:
+def test_every_element_and_attribute_is_read():
     data = urlset(
         '<rs:ln rel="up" href="http://e.org/c"/>'
         '<rs:md capability="changelist" from="2026-01-01T00:00:00Z" until="2026-01-02T00:00:00Z"/>'
@@ -86,12 +86,12 @@ def test_every_element_and_attribute_is_read() -> None:
     )
 
 
-def test_a_sitemapindex_has_sitemaps() -> None:
+def test_a_sitemapindex_has_sitemaps():
     data = f'<sitemapindex xmlns="{SITEMAP_NS}"><sitemap><loc>u:a</loc></sitemap></sitemapindex>'
     assert parse_document(data.encode()) == Document("sitemapindex", entries=(Entry("u:a"),))
 
 
-def test_any_prefixes_will_do() -> None:
+def test_any_prefixes_will_do():
     data = (
         f'<s:urlset xmlns:s="{SITEMAP_NS}" xmlns:t="{RS_NS}"><s:url><s:loc>u:a</s:loc>'
         '<t:md change="created"/></s:url></s:urlset>'
@@ -100,17 +100,17 @@ def test_any_prefixes_will_do() -> None:
     assert parse_document(data.encode()) == Document("urlset", entries=entries)
 
 
-def test_comments_and_character_data_are_read_through() -> None:
+def test_comments_and_character_data_are_read_through():
     data = urlset("<url><loc>u:<!-- no -->a<![CDATA[&]]><?p i?>b</loc></url>")
     assert parse_document(data).entries[0].loc == "u:a&b"
 
 
-def test_elements_of_other_namespaces_are_passed_over() -> None:
+def test_elements_of_other_namespaces_are_passed_over():
     data = urlset('<x xmlns="urn:x"/><url><loc>u:a</loc><y xmlns="urn:x"><z/></y></url>')
     assert parse_document(data) == Document("urlset", entries=(Entry("u:a"),))
 
 
-def test_attributes_of_other_namespaces_are_kept_by_their_full_name() -> None:
+def test_attributes_of_other_namespaces_are_kept_by_their_full_name():
     data = urlset('<rs:md xmlns:x="urn:x" x:seq="1"/><rs:ln xmlns:x="urn:x" rel="up" x:seq="2"/>')
     document = parse_document(data)
     assert document.md == Md(foreign={"{urn:x}seq": "1"})
@@ -118,12 +118,12 @@ def test_attributes_of_other_namespaces_are_kept_by_their_full_name() -> None:
 
 
 @pytest.mark.parametrize("length", ["-1", "1.5", "", "many", "٣", "9" * 19])
-def test_a_length_that_is_no_number_is_kept_as_a_stray(length: str) -> None:
+def test_a_length_that_is_no_number_is_kept_as_a_stray(length):
     md = parse_document(urlset(f'<rs:md length="{length}"/>')).md
     assert (md.length if md else 0, strays(md)) == (None, {"length": length})
 
 
-def test_strays_and_foreign_attributes_are_told_apart() -> None:
+def test_strays_and_foreign_attributes_are_told_apart():
     md = Md(foreign={"{urn:x}seq": "1", "seq": "2"})
     assert (foreign_of(md), strays(md)) == ({"{urn:x}seq": "1"}, {"seq": "2"})
 
@@ -172,7 +172,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_document_that_cannot_be_read_is_refused_with_the_reason(name: str) -> None:
+def test_a_document_that_cannot_be_read_is_refused_with_the_reason(name):
     data, reason = HOSTILE[name]
     refused = refusal(data)
     assert refused.status == 400
@@ -194,13 +194,13 @@ MISPLACED = {
 
 
 @pytest.mark.parametrize("body", MISPLACED)
-def test_a_misplaced_element_is_a_fault_of_its_entry(body: str) -> None:
+def test_a_misplaced_element_is_a_fault_of_its_entry(body):
     refused = refusal(urlset(f"<url/><url>{body}</url>"))
     assert [fault.get("index") for fault in refused.faults] == [1]
     assert refused.faults[0]["message"] == MISPLACED[body]
 
 
-def test_a_misplaced_element_of_the_root_has_no_entry() -> None:
+def test_a_misplaced_element_of_the_root_has_no_entry():
     refused = refusal(urlset("<url/><sitemap/><loc>u:a</loc>"))
     assert [(fault["field"], fault.get("index")) for fault in refused.faults] == [
         ("sitemap", None),
@@ -208,17 +208,17 @@ def test_a_misplaced_element_of_the_root_has_no_entry() -> None:
     ]
 
 
-def test_every_faulty_entry_is_named() -> None:
+def test_every_faulty_entry_is_named():
     refused = refusal(urlset("<url><url/></url><url/><url><rs:x/></url>"))
     assert [fault.get("index") for fault in refused.faults] == [0, 2]
     assert refused.detail.endswith("(and 1 more)")
 
 
-def test_reading_stops_at_a_hundred_faults() -> None:
+def test_reading_stops_at_a_hundred_faults():
     assert len(refusal(urlset("<url><url/></url>" * 1000)).faults) == 100
 
 
-def test_reading_stops_at_a_hundred_attributes_astray() -> None:
+def test_reading_stops_at_a_hundred_attributes_astray():
     one = '<url><rs:md x="1" y="2"/><rs:ln rel="up" href="u:a" z="3"/></url>'
     assert len(parse_document(urlset(one * 33)).entries) == 33
     refused = refusal(urlset(one * 10_000))
@@ -229,7 +229,7 @@ def test_reading_stops_at_a_hundred_attributes_astray() -> None:
     assert refused.detail == "x='1' is not allowed here (and 99 more)"
 
 
-def test_a_document_of_more_entries_than_asked_for_is_not_read() -> None:
+def test_a_document_of_more_entries_than_asked_for_is_not_read():
     assert len(parse_document(urlset("<url/>" * 3), most_entries=3).entries) == 3
     with pytest.raises(Rejected, match="has 4 changes, more than 3; post") as refused:
         parse_document(urlset("<url/>" * 4), most_entries=3)
@@ -239,7 +239,7 @@ def test_a_document_of_more_entries_than_asked_for_is_not_read() -> None:
 # Writing ---------------------------------------------------------------------------------------
 
 
-def test_a_document_is_written_in_the_order_that_the_schemas_allow() -> None:
+def test_a_document_is_written_in_the_order_that_the_schemas_allow():
     entry = Entry(
         loc="u:a",
         lastmod="2026-01-01",
@@ -261,7 +261,7 @@ def test_a_document_is_written_in_the_order_that_the_schemas_allow() -> None:
     )
 
 
-def test_a_foreign_attribute_declares_its_own_prefix() -> None:
+def test_a_foreign_attribute_declares_its_own_prefix():
     md = Md(
         foreign={
             "{urn:x}seq": "1",
@@ -277,7 +277,7 @@ def test_a_foreign_attribute_declares_its_own_prefix() -> None:
 
 
 @pytest.mark.parametrize("character", ["\0", "\x1b", "\ud800", "\uffff"])
-def test_what_xml_cannot_carry_is_refused(character: str) -> None:
+def test_what_xml_cannot_carry_is_refused(character):
     with pytest.raises(Rejected, match=f"U\\+{ord(character):04X}"):
         render_fragment(Change(loc=f"u:{character}", change="created"))
 
@@ -285,13 +285,13 @@ def test_what_xml_cannot_carry_is_refused(character: str) -> None:
 # Fragments -------------------------------------------------------------------------------------
 
 
-def test_the_position_stands_for_a_missing_lastmod() -> None:
+def test_the_position_stands_for_a_missing_lastmod():
     assert render_fragment(Change(loc="u:a", change="deleted")) == (
         b'<url><loc>u:a</loc><lastmod>\0</lastmod><rs:md change="deleted" datetime="\0"/></url>'
     )
 
 
-def test_a_fragment_has_every_field_in_its_order() -> None:
+def test_a_fragment_has_every_field_in_its_order():
     change = Change(
         loc="u:a",
         change="updated",
@@ -312,7 +312,7 @@ def test_a_fragment_has_every_field_in_its_order() -> None:
     )
 
 
-def test_a_framework_change_links_its_index() -> None:
+def test_a_framework_change_links_its_index():
     change = Change(loc="u:a", change="created", capability="resourcelist", index="u:i?a&b")
     assert render_fragment(change).decode() == (
         "<url><loc>u:a</loc><lastmod>\0</lastmod>"
@@ -322,20 +322,20 @@ def test_a_framework_change_links_its_index() -> None:
 
 
 @pytest.mark.parametrize("field", ["loc", "lastmod", "hash", "type", "encoding", "changefreq"])
-def test_markup_in_a_change_is_escaped(field: str) -> None:
+def test_markup_in_a_change_is_escaped(field):
     plain = Change(loc="u:a", change="created")
     change = msgspec.structs.replace(plain, **{field: 'u:<a b="c">&\'é\n'})
     fragment = render_fragment(change).decode()
     assert "u:&lt;a b=&quot;c&quot;&gt;&amp;'é&#10;" in fragment
 
 
-def test_a_fragment_has_a_hole_wherever_its_position_belongs() -> None:
+def test_a_fragment_has_a_hole_wherever_its_position_belongs():
     fragment = render_fragment(Change(loc="u:a", change="created"))
     assert fragment.count(HOLE) == 2
     assert fill(fragment).count(NOW.encode()) == 2
 
 
-def test_a_notification_is_the_root_around_its_fragments() -> None:
+def test_a_notification_is_the_root_around_its_fragments():
     up = Link(rel="up", href="http://e.org/c")
     md = Md(capability="change-notification", from_=NOW, until=NOW)
     fragments = [fill(render_fragment(Change(loc=f"u:{n}", change="created"))) for n in "ab"]
@@ -365,19 +365,19 @@ RESOURCES = [
 
 
 @pytest.mark.parametrize(("change", "end"), RESOURCES)
-def test_a_resource_has_nothing_of_its_last_change(change: Change, end: str) -> None:
+def test_a_resource_has_nothing_of_its_last_change(change, end):
     resource = resource_entries(render_fragment(change)).decode()
     assert resource.startswith("<url><loc>u:a</loc><lastmod>\0</lastmod>")
     assert resource.endswith(end)
     assert "change=" not in resource.replace("changefreq", "")
 
 
-def test_a_resource_can_be_made_of_a_filled_fragment() -> None:
+def test_a_resource_can_be_made_of_a_filled_fragment():
     fragment = render_fragment(Change(loc="u:a", change="created", hash=MD5))
     assert resource_entries(fill(fragment)) == fill(resource_entries(fragment))
 
 
-def test_a_loc_cannot_pass_for_markup_in_a_resource() -> None:
+def test_a_loc_cannot_pass_for_markup_in_a_resource():
     loc = 'u:<rs:md change="x" datetime="y"/>'
     resource = resource_entries(render_fragment(Change(loc=loc, change="created", type="a/b")))
     data = open_root("urlset") + fill(resource) + close_root("urlset")
@@ -445,12 +445,12 @@ CHANGES = st.builds(
 
 
 @given(DOCUMENTS)
-def test_reading_a_written_document_gives_it_back(document: Document) -> None:
+def test_reading_a_written_document_gives_it_back(document):
     assert parse_document(render_document(document)) == document
 
 
 @given(CHANGES)
-def test_reading_a_fragment_gives_its_change_back_with_its_position(change: Change) -> None:
+def test_reading_a_fragment_gives_its_change_back_with_its_position(change):
     data = open_root("urlset") + fill(render_fragment(change)) + close_root("urlset")
     (entry,) = parse_document(data).entries
     read = change_of(entry)
@@ -463,24 +463,22 @@ def test_reading_a_fragment_gives_its_change_back_with_its_position(change: Chan
     FILLED,
     st.sampled_from(["changelist", "description"]),
 )
-def test_a_framework_change_comes_back_with_its_index(
-    change: Change, index: str | None, capability: str
-) -> None:
+def test_a_framework_change_comes_back_with_its_index(change, index, capability):
     change = msgspec.structs.replace(change, index=index, capability=capability)
     data = open_root("urlset") + fill(render_fragment(change)) + close_root("urlset")
     read = change_of(parse_document(data).entries[0])
     assert (read.index, read.capability, read.links) == (index, capability, change.links)
 
 
-def test_a_change_of_an_entry_that_tells_of_none_is_empty() -> None:
+def test_a_change_of_an_entry_that_tells_of_none_is_empty():
     assert change_of(Entry("u:a")) == Change(loc="u:a", change="")
 
 
-def test_white_space_between_hashes_is_one_space() -> None:
+def test_white_space_between_hashes_is_one_space():
     assert change_of(Entry("u:a", md=Md(hash="md5:a \n sha-1:b"))).hash == "md5:a sha-1:b"
 
 
-def test_only_a_framework_change_has_an_index() -> None:
+def test_only_a_framework_change_has_an_index():
     link = Link(rel="index", href="u:i")
     change = change_of(Entry("u:a", md=Md(change="created"), links=(link,)))
     assert (change.index, change.links) == (None, (link,))

@@ -1,7 +1,6 @@
 """What is told of a hub: counting, processes that come and go, trouble and its end."""
 
 import logging
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from weakref import ref
@@ -21,7 +20,7 @@ from rsnotify.websub.subscription import CallbackAnswer
 
 
 @pytest.mark.parametrize(("number", "at"), [(0, 0), (1, 0), (1.1, 1), (5, 1), (5.1, 2)])
-def test_a_number_falls_into_the_first_bound_that_is_not_below_it(number: float, at: int) -> None:
+def test_a_number_falls_into_the_first_bound_that_is_not_below_it(number, at):
     histogram = Histogram([1, 5])
     histogram.add(number)
     assert histogram.counts[at] == 1
@@ -40,11 +39,11 @@ def test_a_number_falls_into_the_first_bound_that_is_not_below_it(number: float,
         (CallbackAnswer(0, reached=False, refused=True), "forbidden"),
     ],
 )
-def test_a_delivery_has_one_outcome(answer: CallbackAnswer, outcome: str) -> None:
+def test_a_delivery_has_one_outcome(answer, outcome):
     assert answer.outcome == outcome
 
 
-def test_a_change_is_owed_since_it_came_if_that_is_known() -> None:
+def test_a_change_is_owed_since_it_came_if_that_is_known():
     feed = Feed(ChannelName("dataset1", "change"), "", Position(100))
     feed.push(Notification(Position(100), Position(200), 1, b"x", slice(0, 1)))
     assert feed.owed_since(Position(200)) is None
@@ -84,7 +83,7 @@ def peers() -> tuple[Peers, Clock]:
 OTHER = Identity("here:1", 2, 10.0)
 
 
-def test_a_process_that_is_silent_is_gone() -> None:
+def test_a_process_that_is_silent_is_gone():
     known, clock = peers()
     known.hear(report(OTHER, 1))
     clock.now = GONE_SECONDS - 0.1
@@ -93,7 +92,7 @@ def test_a_process_that_is_silent_is_gone() -> None:
     assert [each.identity for each in known.now()] == [ThisProcess.identity]
 
 
-def test_the_workers_of_a_hub_are_those_on_its_port() -> None:
+def test_the_workers_of_a_hub_are_those_on_its_port():
     known, _ = peers()
     elsewhere = Identity("there:1", 1, 0.0)
     for identity in (OTHER, elsewhere):
@@ -102,7 +101,7 @@ def test_the_workers_of_a_hub_are_those_on_its_port() -> None:
     assert len(known.now()) == 3
 
 
-def test_a_rate_is_the_growth_of_all_processes_in_a_second() -> None:
+def test_a_rate_is_the_growth_of_all_processes_in_a_second():
     known, clock = peers()
     for at, changes in ((0, 100), (2, 110), (4, 140)):
         clock.now = at
@@ -115,9 +114,7 @@ class Rows(list[tuple[tuple[str, ...], float]]):
     """Rows whose end can be seen."""
 
 
-def test_of_older_reports_only_totals_are_kept_and_answers_that_are_being_made_keep_the_rows() -> (
-    None
-):
+def test_of_older_reports_only_totals_are_kept_and_answers_that_are_being_made_keep_the_rows():
     def told() -> Report:
         rows = Rows(((name, "change", "frame"), 1.0) for name in ("one", "two"))
         return Report(OTHER, {"readers": rows}, {})
@@ -134,7 +131,7 @@ def test_of_older_reports_only_totals_are_kept_and_answers_that_are_being_made_k
     assert rows() is None
 
 
-def test_a_restarted_process_begins_at_zero_and_the_one_it_replaced_counts_no_more() -> None:
+def test_a_restarted_process_begins_at_zero_and_the_one_it_replaced_counts_no_more():
     known, clock = peers()
     known.hear(report(OTHER, 1_000))
     clock.now = 1
@@ -157,9 +154,7 @@ def health_of(hub: object, clock: Clock) -> Health:
     return Health(known, nothing, nothing, nothing, clock=clock)
 
 
-def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(caplog):
     health = health_of(None, Clock())
     ten = [f"s{number}" for number in range(10)]
     with caplog.at_level(logging.INFO):
@@ -177,8 +172,8 @@ def test_sets_of_a_part_that_is_away_are_logged_once_ten_of_them_by_name(
     ("needed", "reason"), [(0, "not writable: "), (2**42, "MiB are left on the disk")]
 )
 async def test_a_full_disk_is_told_as_the_cause_when_redis_has_ended_of_it(
-    needed: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    needed, reason, tmp_path, monkeypatch
+):
     monkeypatch.setattr(watched, "FREE_MIB", needed)
     anything: Any = SimpleNamespace(is_draining=False)
     async with connect(f"unix://{tmp_path}/nobody-answers-here") as client:
@@ -187,9 +182,7 @@ async def test_a_full_disk_is_told_as_the_cause_when_redis_has_ended_of_it(
             await health.ready(anything)
 
 
-def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_trouble_is_logged_once_with_what_it_affects_and_so_is_its_end(caplog):
     clock = Clock()
     health = health_of(None, clock)
     with caplog.at_level(logging.INFO):

@@ -42,14 +42,14 @@ def span(*windows: Window, count: int = 0, size: int = 0) -> Span:
     return Span(opened, windows, windows[0] if windows else None)
 
 
-def test_a_window_is_read_as_it_is_written() -> None:
+def test_a_window_is_read_as_it_is_written():
     assert Window.parse(b"1 5 3 200 7") == (1, 5, 3, 200, 7)
 
 
 @pytest.mark.parametrize(
     ("now", "edge"), [(HOUR + 1, HOUR), (HOUR, 0), (2 * HOUR - 1, HOUR), (2 * HOUR, HOUR)]
 )
-def test_an_edge_belongs_to_what_lies_before_it(now: int, edge: int) -> None:
+def test_an_edge_belongs_to_what_lies_before_it(now, edge):
     assert last_edge(now, HOUR) == edge
 
 
@@ -62,15 +62,13 @@ def test_an_edge_belongs_to_what_lies_before_it(now: int, edge: int) -> None:
         ({"window_from": 5, "window_count": 1, "last": HOUR + 9}, False),  # a clock was ahead
     ],
 )
-def test_time_closes_a_window_that_holds_something_when_an_edge_has_passed(
-    fields: dict[str, int], due: bool
-) -> None:
+def test_time_closes_a_window_that_holds_something_when_an_edge_has_passed(fields, due):
     assert is_due(record(**fields), HOUR + 10, HOUR) is due
 
 
 @pytest.mark.parametrize("last", [1, 9, HOUR - 1, HOUR, HOUR + 1])
 @pytest.mark.parametrize("window_from", [0, 5, HOUR])
-def test_until_then_it_is_not_due(last: int, window_from: int) -> None:
+def test_until_then_it_is_not_due(last, window_from):
     opened = record(window_from=window_from, window_count=1, last=last)
     left = until_due(opened, 10, HOUR)
     assert left is not None
@@ -78,12 +76,12 @@ def test_until_then_it_is_not_due(last: int, window_from: int) -> None:
     assert is_due(opened, 10 + left, HOUR)
 
 
-def test_an_empty_window_is_never_due() -> None:
+def test_an_empty_window_is_never_due():
     assert until_due(record(window_from=5, last=9), 10, HOUR) is None
 
 
 @pytest.mark.parametrize("now", [5, 5 + 60 * MINUTE - 1])
-def test_a_snapshot_is_young_until_it_is_as_old_as_was_chosen(now: int) -> None:
+def test_a_snapshot_is_young_until_it_is_as_old_as_was_chosen(now):
     schedule = DocumentSchedule(HOUR, 30, 365, 60)
     left = schedule.until_snapshot(Position(5), Position(now))
     assert left is not None
@@ -93,7 +91,7 @@ def test_a_snapshot_is_young_until_it_is_as_old_as_was_chosen(now: int) -> None:
 
 
 @pytest.mark.parametrize("now", [4, 5 + 60 * MINUTE])
-def test_one_that_is_old_or_of_a_later_time_is_not_young(now: int) -> None:
+def test_one_that_is_old_or_of_a_later_time_is_not_young(now):
     assert DocumentSchedule(HOUR, 30, 365, 60).until_snapshot(Position(5), Position(now)) is None
 
 
@@ -117,31 +115,29 @@ FULL = STRETCH_CHANGES
         ((window(0, 10, FULL),), 0, None),
     ],
 )
-def test_a_stretch_holds_as_many_whole_windows_as_one_document_may(
-    windows: tuple[Window, ...], count: int, until: int | None
-) -> None:
+def test_a_stretch_holds_as_many_whole_windows_as_one_document_may(windows, count, until):
     assert after(5, *windows, count=count) == (5, until)
 
 
-def test_a_stretch_keeps_to_the_size_of_one_document_too() -> None:
+def test_a_stretch_keeps_to_the_size_of_one_document_too():
     large = window(0, 10, 1, WINDOW_BYTES), window(10, 20, 1, 1)
     assert after(0, *large).until == 10
     assert after(0, large[0], count=1, size=1).until == 10
 
 
-def test_what_is_kept_begins_with_the_oldest_window_or_the_open_one() -> None:
+def test_what_is_kept_begins_with_the_oldest_window_or_the_open_one():
     assert kept_from(span(window(3, 5), window(5, 9))) == 3
     assert kept_from(Span(record(window_from=4), ())) == 4
 
 
-def test_a_window_leaves_the_index_for_the_archive_when_its_end_is_old() -> None:
+def test_a_window_leaves_the_index_for_the_archive_when_its_end_is_old():
     windows = [window(0, 10), window(10, 20), window(20, 30)]
     assert split(windows, 20) == (windows[:2], windows[2:])
     assert split(windows, 19) == (windows[:1], windows[1:])
     assert split(windows, 0) == ([], windows)
 
 
-def test_neither_document_has_more_entries_than_a_sitemap_may() -> None:
+def test_neither_document_has_more_entries_than_a_sitemap_may():
     windows = [window(at, at + 1) for at in range(2 * INDEX_ENTRIES + 5)]
     archive, index = split(windows, 0)
     assert (len(archive), len(index)) == (INDEX_ENTRIES, INDEX_ENTRIES - 1)
@@ -151,20 +147,18 @@ def test_neither_document_has_more_entries_than_a_sitemap_may() -> None:
 @pytest.mark.parametrize(
     ("head", "minutes", "wanted"), [(11, 60, True), (10, 60, False), (11, 59, False)]
 )
-def test_a_snapshot_is_wanted_when_it_is_old_and_something_has_changed(
-    head: int, minutes: int, wanted: bool
-) -> None:
+def test_a_snapshot_is_wanted_when_it_is_old_and_something_has_changed(head, minutes, wanted):
     schedule = DocumentSchedule(HOUR, 30, 365, resourcelist_minutes=60)
     taken, now = Position(10), Position(10 + minutes * MINUTE)
     assert schedule.wants_snapshot(record(head=head), Position(10), taken, now) is wanted
 
 
-def test_a_stretch_ends_before_a_gap() -> None:
+def test_a_stretch_ends_before_a_gap():
     assert after(0, window(0, 5), window(5, 9), window(10, 12)) == (0, 9)
     assert after(9, window(10, 12)) == (9, None)
 
 
-def test_a_stretch_ends_before_a_gap_in_front_of_the_open_list() -> None:
+def test_a_stretch_ends_before_a_gap_in_front_of_the_open_list():
     windows = (window(0, 5), window(5, 9))
     opened = record(window_from=10, window_count=1)
     assert stretch_after(Position(0), Span(opened, windows, windows[0])).until == 9
@@ -179,18 +173,16 @@ def test_a_stretch_ends_before_a_gap_in_front_of_the_open_list() -> None:
         ((), 0),
     ],
 )
-def test_where_the_history_begins_that_has_no_gap(windows: tuple[Window, ...], begin: int) -> None:
+def test_where_the_history_begins_that_has_no_gap(windows, begin):
     assert whole_from(span(*windows)) == begin
 
 
-def test_what_follows_a_position_before_a_gap_begins_behind_it() -> None:
+def test_what_follows_a_position_before_a_gap_begins_behind_it():
     assert following_from(span(window(6, 9))) == 6
     assert following_from(span()) == 0
 
 
-def test_a_list_may_be_kept_for_ever_when_it_has_been_closed_for_longer_than_redis_may_lose() -> (
-    None
-):
+def test_a_list_may_be_kept_for_ever_when_it_has_been_closed_for_longer_than_redis_may_lose():
     closed = Position(1_000_000)
     window = Window(Position(0), Position(1), 1, 100, closed)
     assert not window.is_fixed_at(closed + FIXED_AFTER)
@@ -209,7 +201,5 @@ def test_a_list_may_be_kept_for_ever_when_it_has_been_closed_for_longer_than_red
         (300, (300, 0), [window(100, 300, 5)], 5),
     ],
 )
-def test_changes_since_a_moment_are_counted_by_whole_lists(
-    head: int, open_list: tuple[int, int], closed: list[Window], expected: int | None
-) -> None:
+def test_changes_since_a_moment_are_counted_by_whole_lists(head, open_list, closed, expected):
     assert changes_since(100, head, *open_list, closed) == expected

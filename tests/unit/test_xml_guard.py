@@ -35,33 +35,33 @@ def declared(encoding: str, document: str = DOCUMENT) -> str:
 
 @pytest.mark.parametrize("encoding", ASCII)
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
-def test_utf_8_is_read_with_and_without_its_mark(encoding: str, mark: bytes) -> None:
+def test_utf_8_is_read_with_and_without_its_mark(encoding, mark):
     for text in (DOCUMENT, declared(encoding)):
         assert parse_document(mark + text.encode()).entries[0].loc == "http://e.org/a"
 
 
 @pytest.mark.parametrize("encoding", OTHERS)
-def test_another_encoding_that_is_declared_is_refused_by_name(encoding: str) -> None:
+def test_another_encoding_that_is_declared_is_refused_by_name(encoding):
     refused = refusal(declared(encoding).encode(encoding))
     assert refused.status == 400
     assert refused.detail.endswith("send it in UTF-8, no other encoding is accepted")
 
 
 @pytest.mark.parametrize("encoding", OTHERS[:6])
-def test_another_encoding_that_only_shows_is_refused_by_name(encoding: str) -> None:
+def test_another_encoding_that_only_shows_is_refused_by_name(encoding):
     assert f"is in {encoding[:6].upper()}:" in refusal(DOCUMENT.encode(encoding)).detail
 
 
-def test_bytes_that_are_no_utf_8_are_named_by_their_place() -> None:
+def test_bytes_that_are_no_utf_8_are_named_by_their_place():
     assert "(byte 3 is not UTF-8)" in refusal("<a>é</a>".encode("latin-1")).detail
 
 
-def test_the_parser_reads_what_was_judged_whatever_the_document_declares() -> None:
+def test_the_parser_reads_what_was_judged_whatever_the_document_declares():
     data = declared("us-ascii", DOCUMENT.replace("/a<", "/é<")).encode()
     assert parse_document(data).entries[0].loc == "http://e.org/é"
 
 
-def test_attributes_that_look_like_tags_in_utf_16_are_refused_wherever_xml_comes_in() -> None:
+def test_attributes_that_look_like_tags_in_utf_16_are_refused_wherever_xml_comes_in():
     attributes = " ".join(f'\u3c3c{number}=""' for number in range(60_000))
     data = DOCUMENT.replace("<rs:md", f"<rs:md {attributes}").encode("utf-16")
     for media_type in ("application/xml", "text/xml"):
@@ -73,19 +73,19 @@ def test_attributes_that_look_like_tags_in_utf_16_are_refused_wherever_xml_comes
 # Caps ------------------------------------------------------------------------------------------
 
 
-def test_a_tag_takes_8192_bytes() -> None:
+def test_a_tag_takes_8192_bytes():
     check_before_parsing(b"<" + b"a" * (TAG_BYTES - 1) + b"<")
     assert "is longer than 8192 bytes" in refusal(b"<" + b"a" * TAG_BYTES).detail
 
 
 @pytest.mark.parametrize(("what", "markup"), [("tags", b"<"), ("attributes", b"='")])
-def test_a_document_has_a_million_tags_and_attributes(what: str, markup: bytes) -> None:
+def test_a_document_has_a_million_tags_and_attributes(what, markup):
     check_before_parsing(markup * MARKUP)
     refused = refusal(markup * (MARKUP + 1))
     assert (refused.status, f"more than 1000000 {what}" in refused.detail) == (413, True)
 
 
-def test_a_large_document_has_one_of_either_in_16_bytes() -> None:
+def test_a_large_document_has_one_of_either_in_16_bytes():
     tag = b"<a b = '1234567>"
     check_before_parsing(tag * (MARKUP + 1))
     assert refusal(tag * (MARKUP + 1) + b"<<").status == 413
@@ -93,6 +93,6 @@ def test_a_large_document_has_one_of_either_in_16_bytes() -> None:
 
 
 @pytest.mark.parametrize("tag", ["<!DOCTYPE urlset>", "<!DOCTYPE u [<!ATTLIST a b CDATA ''>]>"])
-def test_a_doctype_is_refused_before_it_is_read(tag: str) -> None:
+def test_a_doctype_is_refused_before_it_is_read(tag):
     assert "a DOCTYPE is not accepted" in refusal(f"{tag}{DOCUMENT}".encode()).detail
     assert "a DOCTYPE is not accepted" in refusal(declared("utf-8", tag).encode()).detail
