@@ -334,13 +334,25 @@ async def test_a_hub_with_one_set_begins_with_it(chromium: Browser, tmp_path: Pa
 
 
 async def test_a_set_that_is_not_there_is_said_to_be_missing(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
-    async with opened(chromium, page_hub, set_name) as page:
-        await page.goto(f"{page_hub.url}/?view=toString&set={set_name}")
-        await expect(page.locator("h1.set-name")).to_have_text(set_name)
-        await page.goto(f"{page_hub.url}/?set=no-{set_name}")
-        await expect(page.locator("#problem")).to_contain_text(f"There is no set no-{set_name}")
+    await page.goto(f"{page_hub.url}/?view=toString&set={set_name}")
+    await expect(page.locator("h1.set-name")).to_have_text(set_name)
+    await page.goto(f"{page_hub.url}/?set=no-{set_name}")
+    await expect(page.locator("#problem")).to_contain_text(f"There is no set no-{set_name}")
+
+
+async def test_a_link_leads_to_the_set_of_the_address_before_the_hub_has_answered(
+    page: Page, page_hub: RunningHub, set_name: str
+) -> None:
+    async def never(_: Route) -> None: ...
+
+    await page.route("**/api/sets?*", never)
+    async with page.expect_request("**/api/sets?*"):
+        await page.goto(f"{page_hub.url}/?set={set_name}", wait_until="commit")
+    await view(page, "Debugger")
+    await expect(page).to_have_url(f"{page_hub.url}/?view=debugger&set={set_name}")
+    await page.unroute("**/api/sets?*")
 
 
 # Changes ------------------------------------------------------------------------------------------
@@ -571,40 +583,37 @@ async def test_the_hubs_own_documents_are_valid(
 
 
 async def test_a_wrong_token_is_refused_and_not_kept(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page, "rsn_wrong")
-        await expect(page.locator("#token output")).to_contain_text("unknown")
-        assert await page.evaluate("sessionStorage.length") == 0
-        await view(page, "Admin")
-        await expect(page.locator("#not-admin")).to_be_visible()
-        await expect(page.locator("#admin")).to_be_hidden()
+    await use_token(page, "rsn_wrong")
+    await expect(page.locator("#token output")).to_contain_text("unknown")
+    assert await page.evaluate("sessionStorage.length") == 0
+    await view(page, "Admin")
+    await expect(page.locator("#not-admin")).to_be_visible()
+    await expect(page.locator("#admin")).to_be_hidden()
 
 
 async def test_a_token_to_publish_opens_no_administration(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page, made["token"])
-        await expect(page.locator("#token output")).to_have_text("Your token is known.")
-        await page.click("#publish button")
-        await expect(page.locator("#publish output")).to_contain_text("It arrived")
-        await view(page, "Admin")
-        await expect(page.locator("#not-admin")).to_be_visible()
-        await expect(page.locator("#admin")).to_be_hidden()
+    await use_token(page, made["token"])
+    await expect(page.locator("#token output")).to_have_text("Your token is known.")
+    await page.click("#publish button")
+    await expect(page.locator("#publish output")).to_contain_text("It arrived")
+    await view(page, "Admin")
+    await expect(page.locator("#not-admin")).to_be_visible()
+    await expect(page.locator("#admin")).to_be_hidden()
 
 
 async def test_a_token_that_may_not_publish_is_shown_no_form_to_publish(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
     wanted = {"sets": [set_name], "rights": ["read"]}
     _, made = await page_hub.ask("POST", "/api/tokens", json=wanted)
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page, made["token"])
-        await expect(page.locator("#may-not")).to_contain_text("may not publish to this set")
-        await expect(page.locator("#publishing")).to_be_hidden()
+    await use_token(page, made["token"])
+    await expect(page.locator("#may-not")).to_contain_text("may not publish to this set")
+    await expect(page.locator("#publishing")).to_be_hidden()
 
 
 async def test_a_token_that_cannot_be_one_is_refused_at_once(page: Page) -> None:
@@ -618,18 +627,17 @@ async def test_a_token_that_cannot_be_one_is_refused_at_once(page: Page) -> None
 
 
 async def test_a_token_of_a_private_set_shows_it_and_follows_it(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
     private = f"{set_name}-private"
     await page_hub.ask("PUT", f"/api/sets/{private}", json={"private": True})
     wanted = {"sets": [private], "rights": ["publish", "read"]}
     _, made = await page_hub.ask("POST", "/api/tokens", json=wanted)
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page, made["token"])
-        await choose(page, private)
-        await expect(page.locator("#is-private")).to_be_visible()
-        await page.click("#publish button")
-        await expect(page.locator("#publish output")).to_contain_text("It arrived")
+    await use_token(page, made["token"])
+    await choose(page, private)
+    await expect(page.locator("#is-private")).to_be_visible()
+    await page.click("#publish button")
+    await expect(page.locator("#publish output")).to_contain_text("It arrived")
 
 
 async def test_a_token_in_the_fragment_opens_everything_and_leaves_the_address_at_once(
@@ -653,7 +661,7 @@ async def test_a_fragment_that_is_no_token_is_dropped_too(
 
 @pytest.mark.parametrize("more", [0, 1], ids=["the latest", "another came after it"])
 async def test_what_is_published_while_the_channel_is_opened_is_seen(
-    chromium: Browser, page_hub: RunningHub, set_name: str, more: int
+    page: Page, page_hub: RunningHub, set_name: str, more: int
 ) -> None:
     other = f"{set_name}-other"
     await page_hub.ask("PUT", f"/api/sets/{other}", json={})
@@ -663,43 +671,40 @@ async def test_what_is_published_while_the_channel_is_opened_is_seen(
         await is_published.wait()
         await route.continue_()
 
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page)
-        await expect(page.locator("#health")).to_have_text("live")
-        await page.route(f"**/{other}/changelist.xml*", later)
-        await choose(page, other)
-        await page.click("#publish button")
-        await expect(page.locator("#publish output")).to_contain_text("Waiting for it")
-        for number in range(more):
-            await page_hub.publish(f"http://example.com/{number}", set_name=other)
-        is_published.set()
-        await expect(page.locator("#publish output")).to_contain_text("It arrived")
+    await use_token(page)
+    await expect(page.locator("#health")).to_have_text("live")
+    await page.route(f"**/{other}/changelist.xml*", later)
+    await choose(page, other)
+    await page.click("#publish button")
+    await expect(page.locator("#publish output")).to_contain_text("Waiting for it")
+    for number in range(more):
+        await page_hub.publish(f"http://example.com/{number}", set_name=other)
+    is_published.set()
+    await expect(page.locator("#publish output")).to_contain_text("It arrived")
 
 
 async def test_whoever_may_only_publish_to_a_private_set_is_told_that_it_is_not_seen(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
     private = f"{set_name}-private"
     await page_hub.ask("PUT", f"/api/sets/{private}", json={"private": True})
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [private]})
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page, made["token"])
-        await choose(page, private)
-        await expect(page.locator("#health")).to_contain_text("no right to read")
-        await page.click("#publish button")
-        await expect(page.locator("#publish output")).to_contain_text("Stored. Not seen")
+    await use_token(page, made["token"])
+    await choose(page, private)
+    await expect(page.locator("#health")).to_contain_text("no right to read")
+    await page.click("#publish button")
+    await expect(page.locator("#publish output")).to_contain_text("Stored. Not seen")
 
 
 async def test_a_token_that_expires_is_not_kept_for_a_reason_that_is_shown(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page, made["token"])
-        rotation = {"grace_seconds": 1}
-        await page_hub.ask("POST", f"/api/tokens/{made['id']}/rotate", json=rotation)
-        await expect(page.locator("#token output")).to_contain_text("has expired at")
-        assert await page.evaluate("sessionStorage.length") == 0
+    await use_token(page, made["token"])
+    rotation = {"grace_seconds": 1}
+    await page_hub.ask("POST", f"/api/tokens/{made['id']}/rotate", json=rotation)
+    await expect(page.locator("#token output")).to_contain_text("has expired at")
+    assert await page.evaluate("sessionStorage.length") == 0
 
 
 async def test_the_admin_token_is_kept_for_the_tab_until_it_is_forgotten(page: Page) -> None:
@@ -810,14 +815,13 @@ async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(
 
 
 async def test_a_token_that_is_revoked_is_not_kept(
-    chromium: Browser, page_hub: RunningHub, set_name: str
+    page: Page, page_hub: RunningHub, set_name: str
 ) -> None:
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
-    async with opened(chromium, page_hub, set_name) as page:
-        await use_token(page, made["token"])
-        await page_hub.ask("DELETE", f"/api/tokens/{made['id']}")
-        await expect(page.locator("#token output")).to_contain_text("not kept: the token")
-        assert await page.evaluate("sessionStorage.length") == 0
+    await use_token(page, made["token"])
+    await page_hub.ask("DELETE", f"/api/tokens/{made['id']}")
+    await expect(page.locator("#token output")).to_contain_text("not kept: the token")
+    assert await page.evaluate("sessionStorage.length") == 0
 
 
 async def test_a_private_set_is_followed_with_a_token_that_stands_in_no_address(

@@ -9,7 +9,7 @@ const PAUSE_MS = 200; // between two drawings
 
 const body = table(the.latest, "Latest changes", "When", "What", "Resource");
 body.closest(".scroll").append(the.nothing);
-const filter = the.filter;
+const { filter } = the;
 const from = asked.get("from"); // the moment that is shared
 let moment = null; // the changes after it, the oldest first
 let newest = []; // the newest change first

@@ -16,7 +16,7 @@ export function connect(transport, url, from, reader) {
   });
   const end = (transport === "websocket" ? bySocket : byStream)(at, opened, frame, ended);
   return () => {
-    ended({ code: 1000, reason: "disconnected", isFinal: true });
+    ended({ code: 1000, reason: "disconnected" });
     end();
   };
 }
@@ -33,7 +33,7 @@ function bySocket(at, opened, frame, ended) {
 
 /** A browser does not say why a WebSocket was refused: the same address over HTTP does. */
 const whyNot = (at) => send("HEAD", at.href).then(
-  () => ({ reason: "the WebSocket was refused", isFinal: false, isRefused: true }), failed);
+  () => ({ reason: "the WebSocket was refused", isRefused: true }), failed);
 
 function byStream(at, opened, frame, ended) {
   const ending = new AbortController();
@@ -47,7 +47,7 @@ function byStream(at, opened, frame, ended) {
       rest = events.pop();
       for (const data of events.map(dataOf)) if (data) frame(data);
     }
-    ended({ reason: "the stream ended", isFinal: false });
+    ended({ reason: "the stream ended" });
   }).catch((error) => { ending.abort(); ended(failed(error)); });
   return () => ending.abort();
 }

@@ -10,7 +10,7 @@ const NAMES = { description: "Source Description", capabilitylist: "Capability L
 
 const here = new URL(location);
 here.searchParams.delete("access_token"); // it goes into no other address
-const problem = the.problem;
+const { problem } = the;
 
 function show(xml) {
   const root = rootOf(xml);

@@ -61,7 +61,7 @@ async function go() {
   const transport = set.private || refusals >= REFUSALS ? "stream" : "websocket";
   const opened = () => {
     failures = 0;
-    become("live", false);
+    become("live");
   };
   end = connect(transport, channelOf(set.name), cursor, { opened, frame, ended });
 }

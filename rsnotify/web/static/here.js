@@ -11,9 +11,11 @@ export const asked = new URLSearchParams(location.search);
 
 export const problem = (text) => { the.problem.textContent = text; };
 
+const name = asked.get("set");
+for (const link of document.querySelectorAll("nav a")) if (name) link.search += `&set=${name}`; // before any answer
+
 /** Where the address names no set, it is the only one there is. */
 async function look() {
-  const name = asked.get("set");
   let view = VIEWS.includes(asked.get("view")) ? asked.get("view") : name ? "set" : "";
   let set;
   if (name) [set] = await get("api/sets", { name });

@@ -7,7 +7,6 @@ import { change, takeFromAddress, token } from "./token.js";
 const answer = the.token.querySelector("output");
 
 for (const link of document.querySelectorAll("nav a")) {
-  if (set) link.search += `&set=${set.name}`;
   if (!link.search.includes(`view=${view}`)) continue;
   link.ariaCurrent = "page";
   document.title = `${view === "set" && set ? set.name : link.textContent} – rsnotify`;

@@ -7,7 +7,7 @@ import { count, readersOf, watch } from "./status.js";
 const SHOWN = 50;
 const TYPING_MS = 200; // after the last key
 const body = table(the.overview, "Sets", "Set", "Resources", "Changes today", "Last change", "Readers now");
-const find = the.find;
+const { find } = the;
 let timer = 0;
 
 function show({ sets, now, sets_total: total }) {

@@ -40,7 +40,7 @@ function showVerdict({ valid, count, violations }) {
   show(valid ? "Valid: nothing is wrong with it." : `${counted(count, "violation")}${first}:`, !valid, violations);
 }
 
-function show(verdict, isBad = false, violations = []) {
+function show(verdict, isBad, violations = []) {
   say(the.verdict, verdict, isBad);
   the.violations.replaceChildren(...violations.map(({ path, message, clause, mend }) =>
     make.li({}, make.strong({}, message), ` ${mend} `, make.span({ className: "help" }, `${clause}, at ${path}`))));
