@@ -216,7 +216,7 @@ class ChangeListEndpoints:
     # --- one list ------------------------------------------------------------------------------
 
     async def current(self, request: Request) -> Response:
-        """The open list; with `?from=` or `?until=` the changes after or up to a position."""
+        """The open Change List; with `from` or `until`, the changes after or up to a position."""
         asked = query_of(request, CHANGE_LIST)
         after = parse_start(asked)
         requested = await self._admission.admit(request, LIST_FORMS)
@@ -231,7 +231,10 @@ class ChangeListEndpoints:
         return await self._open(request, requested, await self._windows.record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
-        """The open or closed list of the window that begins at the position in the path."""
+        """One Change List.
+
+        The open or closed one of the window that begins at the position in the path.
+        """
         asked = query_of(request, CHANGE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         from_ = _beginning(request.path_params["from_"])
@@ -364,6 +367,7 @@ class ChangeListEndpoints:
     # --- lists of lists ------------------------------------------------------------------------
 
     async def index(self, request: Request) -> Response:
+        """The Change List Index."""
         query_of(request, DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
@@ -382,6 +386,7 @@ class ChangeListEndpoints:
         return await self._kept.respond(request, info, describe)
 
     async def archive(self, request: Request) -> Response:
+        """The Change List Archive."""
         query_of(request, DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()

@@ -217,18 +217,22 @@ class Discovery:
         self._robots = Costly[str]("robots.txt")
 
     async def description(self, request: Request) -> Response:
+        """The Source Description."""
         base, form = self._base_url.base(request), form_of(request)
         template = await self._description.template(form)
         info = DocumentInfo(template.tag(base), template.changed, form=form)
         return await document_response(request, info, partial(self._description.at, template, base))
 
     async def capabilities(self, request: Request) -> Response:
+        """The Capability List."""
         return await self._capability_list(request, capabilities)
 
     async def socket_capabilities(self, request: Request) -> Response:
+        """The Capability List as version 0.8 has it, with ws:// addresses."""
         return await self._capability_list(request, socket_capabilities)
 
     async def robots(self, request: Request) -> Response:
+        """For crawlers."""
         base = self._base_url.base(request)
         key, work = f"{self._journals.known.revision} {base}", partial(self._write_robots, base)
         seconds = kept_seconds(len(self._journals.sets))

@@ -51,6 +51,7 @@ class ResourceListEndpoints:
         self._page_size = page_size
 
     async def newest(self, request: Request) -> Response:
+        """The Resource List, or the index of its parts."""
         asked = query_of(request, RESOURCE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         snapshot = await self._snapshots.newest(requested.name)
@@ -88,6 +89,7 @@ class ResourceListEndpoints:
         return await rendered_response(request, info, lambda: _index(requested, snapshot))
 
     async def part(self, request: Request) -> Response:
+        """A part of a Resource List, or one of the archive."""
         asked = query_of(request, RESOURCE_LIST)
         requested = await self._admission.admit(request, LIST_FORMS)
         found = _PART(request.path_params["part"])

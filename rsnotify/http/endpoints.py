@@ -10,6 +10,7 @@ import re
 import zlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from inspect import cleandoc
 
 import msgspec
 from starlette.datastructures import Headers
@@ -156,9 +157,16 @@ class Route:
 
     def __init__(self, path: str, endpoint: Endpoint, methods: Collection[str] = ("GET",)) -> None:
         self.path = path
+        self.summary = summary_of(endpoint)
         self.match = pattern_of(path).fullmatch
         self.methods = {*methods, "HEAD"} if "GET" in methods else {*methods}
         self.app: ASGIApp = partial(_answer, endpoint)
+
+
+def summary_of(endpoint: Endpoint) -> str:
+    """What an endpoint says of itself first, without its full stop."""
+    first, _, _ = cleandoc(endpoint.__doc__ or "").partition("\n\n")
+    return " ".join(first.split()).removesuffix(".")
 
 
 class WebSocketRoute:

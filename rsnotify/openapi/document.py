@@ -192,11 +192,12 @@ EXAMPLES = {"set": "dataset1", "kind": "change"}
 def described(routes: Routes) -> Json:
     """All that these routes serve; what has no row is left out."""
     paths: dict[str, Json] = {}
-    for method, path in served(routes):
-        if (operation := OPERATIONS.get((method, path))) is not None:
-            paths.setdefault(path, {})[method.lower()] = _operation(operation, path, method)
+    for method, route in served(routes):
+        if (operation := OPERATIONS.get((method, route.path))) is not None:
+            path = paths.setdefault(route.path, {})
+            path[method.lower()] = _operation(operation, route, method)
             if method == "GET":
-                paths[path]["head"] = _head(operation, path)
+                path["head"] = _head(operation, route)
     return {
         "openapi": VERSION,
         "info": {
@@ -218,23 +219,24 @@ def described(routes: Routes) -> Json:
     }
 
 
-def served(routes: Routes) -> Iterator[tuple[str, str]]:
-    """Method and path of what is served over HTTP; HEAD and OPTIONS follow from GET."""
+def served(routes: Routes) -> Iterator[tuple[str, Route]]:
+    """Method and route of what is served over HTTP; HEAD and OPTIONS follow from GET."""
     for route in routes:
         if isinstance(route, Route):
             for method in sorted(route.methods - {"HEAD", "OPTIONS"}):
-                yield method, route.path
+                yield method, route
 
 
-def _operation(operation: Operation, path: str, method: str) -> Json:
+def _operation(operation: Operation, route: Route, method: str) -> Json:
+    path = route.path
     words = re.findall(r"\w+", path)
     found: Json = {
         "operationId": "_".join([method.lower(), *words]) if words else f"{method.lower()}_root",
-        "summary": operation.summary,
+        "summary": route.summary,
         "parameters": list(_parameters(operation, path)),
         "responses": {
             **{str(status): _answer(status, each) for status, each in operation.answers.items()},
-            **{str(status): _error(status, path) for status in errors_of(operation, path)},
+            **{str(status): _error(status, path) for status in errors_of(operation, path, method)},
         },
     }
     if operation.body:
@@ -245,10 +247,10 @@ def _operation(operation: Operation, path: str, method: str) -> Json:
     return found
 
 
-def _head(operation: Operation, path: str) -> Json:
+def _head(operation: Operation, route: Route) -> Json:
     """The same headers without the body."""
-    found = _operation(operation, path, "HEAD")
-    found["summary"] = f"{operation.summary}: its headers"
+    found = _operation(operation, route, "HEAD")
+    found["summary"] = f"{route.summary}: its headers"
     for answer in found["responses"].values():
         answer.pop("content", None)
     return found
@@ -282,13 +284,16 @@ def _parameter(name: str, where: str) -> Json:
     return found | ({"example": EXAMPLES[name]} if name in EXAMPLES else {})
 
 
-def errors_of(operation: Operation, path: str) -> list[int]:
+def errors_of(operation: Operation, path: str, method: str) -> list[int]:
     """Every error that an operation may answer."""
+    is_stored = method not in ("GET", "HEAD") and operation.who != "everybody"
     found = {*operation.errors}
     if "/health/live" not in path:
         found.add(503)
     if operation.who != "everybody":
         found |= {401, 403, 429}
+    if is_stored:
+        found |= {409, 507} if operation.body else {507}
     if "{" in path:
         found.add(404)
     if operation.body:
@@ -338,9 +343,11 @@ class Description:
         self._all = [*routes, *self.routes]
 
     async def document(self, request: Request) -> Response:  # noqa: ARG002
+        """This description."""
         return Response(self._json, media_type="application/json")
 
     async def page(self, request: Request) -> Response:  # noqa: ARG002
+        """This description for people."""
         return HTMLResponse(self._html, headers=HEADERS)
 
     @cached_property

@@ -1,7 +1,8 @@
 """Every operation of the HTTP API: who may ask, what is sent, what is answered.
 
-A row belongs to a method and a path of the route table. What follows from who may ask, from the
-path or from the body (such as 401, 404, 413) is added by `document`.
+A row belongs to a method and a path of the route table. Its summary is what the endpoint says of
+itself. What follows from who may ask, from the path or from the body (such as 401, 404, 413) is
+added by `document`.
 """
 
 from collections.abc import Mapping
@@ -36,7 +37,6 @@ Content = Mapping[str, Json]
 class Operation(msgspec.Struct, frozen=True):
     """One row."""
 
-    summary: str
     who: Who
     answers: Mapping[int, Content]
     query: tuple[str, ...] = ()
@@ -48,11 +48,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 CHANGE = {"loc": "http://example.com/res1", "change": "updated"}
-FRAMEWORK_CHANGE = {
-    "loc": "http://example.com/list.xml",
-    "change": "updated",
-    "capability": "changelist",
-}
+FRAMEWORK_CHANGE = CHANGE | {"loc": "http://example.com/list.xml", "capability": "changelist"}
 RESOURCE = {"loc": "http://example.com/res1", "length": 5}
 ENTRY = (
     '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -120,163 +116,106 @@ FORMS: Json = {
 }
 
 
-def _array(name: str) -> Json:
-    return {"type": "array", "items": ref(name)}
+def _json(name: str, *statuses: int) -> Mapping[int, Content]:
+    return {status: {JSON: ref(name)} for status in statuses or (200,)}
 
 
-def _document(summary: str, query: tuple[str, ...] = DOCUMENT, *errors: int) -> Operation:
-    is_list = query != DOCUMENT
-    answers = {200: LIST if is_list else ONE_DOCUMENT, 304: {}}
-    return Operation(summary, "reader", answers, query, CONDITIONS, errors=(400, 404, *errors))
+def _listed(name: str) -> Mapping[int, Content]:
+    return {200: {JSON: {"type": "array", "items": ref(name)}}}
 
 
-def _set(summary: str, **answers_and_more: object) -> Operation:
-    options = {"body": {JSON: ref("SetOptions")}, "examples": {JSON: {"private": False}}}
-    return Operation(summary, "admin", **(options | answers_and_more))  # type: ignore[arg-type]
+def _document(query: tuple[str, ...] = DOCUMENT, *errors: int) -> Operation:
+    answers = {200: ONE_DOCUMENT if query == DOCUMENT else LIST, 304: {}}
+    return Operation("reader", answers, query, CONDITIONS, errors=(404, *errors))
 
 
+_TEXT: Mapping[int, Content] = {200: {TEXT: ANY_TEXT}}
+_OBJECT: Mapping[int, Content] = {200: {JSON: ANY_OBJECT}}
 _SUBSCRIPTION = "/api/subscriptions/{subscription}"
 _SETS, _SET = "/api/sets", "/api/sets/{set}"
-
-_CLIENT_FILE = Operation(
-    "A file of the JavaScript client, which web pages import",
-    "everybody",
-    {200: {"text/javascript": ANY_TEXT}, 304: {}},
-    errors=(404,),
-)
+_CLIENT_FILE = Operation("everybody", {200: {"text/javascript": ANY_TEXT}, 304: {}})
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/api/changes"): Operation(
-        "Publish to several sets at once; each change names its own",
         "publish",
-        {201: {JSON: ref("AcceptedForSets")}},
+        _json("AcceptedForSets", 201),
         headers=KEY,
         body=FOR_SETS,
         examples={JSON: CHANGE | {"sets": ["dataset1"]}},
-        errors=(404, 409, 507),
+        errors=(404,),
     ),
     ("POST", f"{_SET}/changes"): Operation(
-        "Publish changes of resources",
         "publish",
-        {201: {JSON: ref("Accepted")}},
+        _json("Accepted", 201),
         headers=KEY,
         body=CHANGES,
         examples={JSON: CHANGE, XML: ENTRY},
-        errors=(409, 507),
     ),
     ("POST", f"{_SET}/framework"): Operation(
-        "Publish changes of capability documents",
         "publish",
-        {201: {JSON: ref("Accepted")}},
+        _json("Accepted", 201),
         headers=KEY,
         body=FRAMEWORK_CHANGES,
         examples={JSON: FRAMEWORK_CHANGE},
-        errors=(409, 507),
     ),
     ("PUT", f"{_SET}/resources"): Operation(
-        "Load the whole state of a set",
         "publish",
-        {200: {JSON: ref("LoadOutcome")}, 202: {JSON: ref("LoadOutcome")}},
+        _json("LoadOutcome", 200, 202),
         query=("tell", "dry_run", "max_delete"),
         headers=KEY,
         body=RESOURCES,
         examples={JSON: [RESOURCE]},
-        errors=(408, 409, 507),
+        errors=(408,),
     ),
     ("GET", f"{_SET}/resources"): Operation(
-        "What is known of one resource, or how many there are",
         "reader",
         {200: {JSON: {"anyOf": [ref("Resource"), ref("Loaded")]}}},
         query=("loc", "access_token"),
-        errors=(400,),
     ),
-    ("GET", _SETS): Operation(
-        "The sets by name; private ones only for tokens that name them",
-        "everybody",
-        {200: {JSON: _array("SetRecord")}},
-        query=LISTED_SETS,
-        errors=(401,),
-    ),
-    ("GET", "/api/rights"): Operation(
-        "What the token that is sent may do with a set",
-        "everybody",
-        {200: {JSON: ref("RightsShown")}},
-        query=RIGHTS,
-        errors=(401, 429),
-    ),
-    ("PUT", _SET): _set(
-        "Make a set; one that is there stays as it is",
-        answers={201: {JSON: ref("SetRecord")}, 200: {JSON: ref("SetRecord")}},
+    ("GET", _SETS): Operation("everybody", _listed("SetRecord"), LISTED_SETS, errors=(401,)),
+    ("GET", "/api/rights"): Operation("everybody", _json("RightsShown"), RIGHTS, errors=(401, 429)),
+    ("PUT", _SET): Operation(
+        "admin",
+        _json("SetRecord", 201, 200),
         body={JSON: OPTIONS_OF_A_NEW_SET},
         body_required=False,
-        errors=(409, 507),
+        examples={JSON: {"private": False}},
     ),
-    ("PATCH", _SET): _set(
-        "Change the options that are named",
-        answers={200: {JSON: ref("SetRecord")}},
-        errors=(409, 507),
-    ),
-    ("DELETE", _SET): Operation(
-        "Remove a set and all its changes", "admin", {204: {}}, errors=(507,)
-    ),
-    ("POST", f"{_SET}/snapshot"): Operation(
-        "Write a new Resource List; 202 if that takes longer",
-        "publish",
-        {201: {JSON: ref("Snapshot")}, 202: {JSON: ref("Snapshot")}},
-        errors=(507,),
-    ),
-    ("GET", "/api/tokens"): Operation(
-        "The tokens, without the tokens themselves", "admin", {200: {JSON: _array("TokenListed")}}
-    ),
-    ("POST", "/api/tokens"): Operation(
-        "Make a token; 200 if the one that was chosen is there already",
+    ("PATCH", _SET): Operation(
         "admin",
-        {201: {JSON: ref("NewTokenShown")}, 200: {JSON: ref("NewTokenShown")}},
+        _json("SetRecord"),
+        body={JSON: ref("SetOptions")},
+        examples={JSON: {"private": False}},
+    ),
+    ("DELETE", _SET): Operation("admin", {204: {}}),
+    ("POST", f"{_SET}/snapshot"): Operation("publish", _json("Snapshot", 201, 202)),
+    ("GET", "/api/tokens"): Operation("admin", _listed("TokenListed")),
+    ("POST", "/api/tokens"): Operation(
+        "admin",
+        _json("NewTokenShown", 201, 200),
         body={JSON: ref("NewToken")},
         examples={JSON: NEW_TOKEN},
-        errors=(404, 409, 507),
+        errors=(404,),
     ),
-    ("DELETE", "/api/tokens/{token}"): Operation(
-        "Revoke a token", "admin", {204: {}}, errors=(507,)
-    ),
+    ("DELETE", "/api/tokens/{token}"): Operation("admin", {204: {}}),
     ("POST", "/api/tokens/{token}/rotate"): Operation(
-        "Replace a token by another one with the same rights",
         "admin",
-        {201: {JSON: ref("NewTokenShown")}, 200: {JSON: ref("NewTokenShown")}},
+        _json("NewTokenShown", 201, 200),
         body={JSON: ref("Rotation")},
         body_required=False,
         examples={JSON: {"grace_seconds": 60}},
-        errors=(404, 409, 507),
     ),
-    ("GET", "/api/subscriptions"): Operation(
-        "The WebSub subscriptions", "admin", {200: {JSON: _array("Subscription")}}
-    ),
-    ("GET", _SUBSCRIPTION): Operation(
-        "One subscription", "admin", {200: {JSON: ref("Subscription")}}
-    ),
-    ("DELETE", _SUBSCRIPTION): Operation(
-        "End a subscription and notify its callback", "admin", {204: {}}, errors=(507,)
-    ),
-    ("POST", f"{_SUBSCRIPTION}/retry"): Operation(
-        "Call the callback again now", "admin", {202: {}}, errors=(507,)
-    ),
+    ("GET", "/api/subscriptions"): Operation("admin", _listed("Subscription")),
+    ("GET", _SUBSCRIPTION): Operation("admin", _json("Subscription")),
+    ("DELETE", _SUBSCRIPTION): Operation("admin", {204: {}}),
+    ("POST", f"{_SUBSCRIPTION}/retry"): Operation("admin", {202: {}}),
     ("GET", CHANNEL_PATH): Operation(
-        "The latest notification of a channel; as an event stream, all that follow",
-        "reader",
-        {200: {**ONE_DOCUMENT, STREAM: ANY_TEXT}},
-        query=CHANNEL,
-        errors=(400, 410),
+        "reader", {200: {**ONE_DOCUMENT, STREAM: ANY_TEXT}}, CHANNEL, errors=(410,)
     ),
     ("GET", CHANNELS_PATH): Operation(
-        "Several channels over one connection, as an event stream",
-        "reader",
-        {200: {STREAM: ANY_TEXT}},
-        query=SEVERAL_CHANNELS,
-        errors=(400, 404, 406, 410),
+        "reader", {200: {STREAM: ANY_TEXT}}, SEVERAL_CHANNELS, errors=(404, 406, 410)
     ),
     ("POST", "/hub"): Operation(
-        "Subscribe, unsubscribe or publish by WebSub; a publish may have an Idempotency-Key; "
-        "errors are one sentence",
         "everybody",
         {202: {TEXT: ANY_TEXT}, 204: {}, 200: {JSON: ref("Accepted")}},
         query=("access_token",),
@@ -285,74 +224,34 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         examples={FORM: SUBSCRIBE},
         errors=(401, 403, 404, 409, 429, 507),
     ),
-    ("GET", "/health/live"): Operation(
-        "Whether the process serves", "everybody", {200: {TEXT: ANY_TEXT}}
-    ),
-    ("GET", "/health/ready"): Operation(
-        "Whether the journals are followed and can be written",
-        "everybody",
-        {200: {TEXT: ANY_TEXT}},
-        errors=(507,),
-    ),
-    ("GET", "/api/status"): Operation(
-        "The hub at a glance; private sets only for tokens that name them, WebSub for the admin",
-        "everybody",
-        {200: {JSON: ANY_OBJECT}},
-        query=LISTED_SETS,
-        errors=(401,),
-    ),
-    ("GET", "/metrics"): Operation(
-        "Numbers for Prometheus; with the token that the operator chose, if there is one",
-        "everybody",
-        {200: {TEXT: ANY_TEXT}},
-        errors=(401,),
-    ),
+    ("GET", "/health/live"): Operation("everybody", _TEXT),
+    ("GET", "/health/ready"): Operation("everybody", _TEXT, errors=(507,)),
+    ("GET", "/api/status"): Operation("everybody", _OBJECT, LISTED_SETS, errors=(401,)),
+    ("GET", "/metrics"): Operation("everybody", _TEXT, errors=(401,)),
     ("POST", "/api/validate"): Operation(
-        "Check a ResourceSync document that is sent, or that the admin names",
         "everybody",
-        {200: {JSON: ANY_OBJECT}},
+        _OBJECT,
         body={XML: ANY_TEXT, JSON: NAMED},
         examples={XML: ENTRY},
         errors=(401, 403, 429),
     ),
-    ("GET", "/"): Operation(
-        "The page for people; others are led to the Source Description",
-        "everybody",
-        {200: {"text/html": ANY_TEXT}, 302: {}, 304: {}},
-    ),
+    ("GET", "/"): Operation("everybody", {200: {"text/html": ANY_TEXT}, 302: {}, 304: {}}),
     ("GET", "/static/{file}"): Operation(
-        "A file of the page",
-        "everybody",
-        {200: {"text/css": ANY_TEXT, "text/javascript": ANY_TEXT}, 304: {}},
-        errors=(404,),
+        "everybody", {200: {"text/css": ANY_TEXT, "text/javascript": ANY_TEXT}, 304: {}}
     ),
     ("GET", "/static/client/{file}"): _CLIENT_FILE,
     ("GET", "/static/client/lib/{file}"): _CLIENT_FILE,
-    ("GET", "/.well-known/resourcesync"): _document("Source Description"),
-    ("GET", "/robots.txt"): Operation(
-        "For crawlers", "everybody", {200: {TEXT: ANY_TEXT}, 304: {}}, headers=CONDITIONS
-    ),
-    ("GET", "/{set}/capabilitylist.xml"): _document("Capability List"),
-    ("GET", "/{set}/capabilitylist-ws.xml"): _document(
-        "Capability List as version 0.8 has it, with ws:// addresses"
-    ),
-    ("GET", "/{set}/changelist.xml"): _document(
-        "Open Change List; with `from`, all after a position", CHANGE_LIST, 410
-    ),
-    ("GET", "/{set}/changelist/{from_}.xml"): _document("One Change List", CHANGE_LIST, 410),
-    ("GET", change_list_index("{set}")): _document("Change List Index"),
-    ("GET", "/{set}/changelist-archive.xml"): _document("Change List Archive"),
-    ("GET", "/{set}/resourcelist.xml"): _document(
-        "Resource List, or the index of its parts", RESOURCE_LIST
-    ),
-    ("GET", "/{set}/resourcelist-archive.xml"): _document("Resource List Archive"),
-    ("GET", "/{set}/resourcelist/{part}.xml"): _document(
-        "A part of a Resource List, or one of the archive", RESOURCE_LIST, 410
-    ),
-    ("GET", "/api/openapi.json"): Operation(
-        "This description", "everybody", {200: {JSON: ANY_OBJECT}}
-    ),
-    ("GET", "/api"): Operation(
-        "This description for people", "everybody", {200: {"text/html": ANY_TEXT}}
-    ),
+    ("GET", "/.well-known/resourcesync"): _document(),
+    ("GET", "/robots.txt"): Operation("everybody", {**_TEXT, 304: {}}, headers=CONDITIONS),
+    ("GET", "/{set}/capabilitylist.xml"): _document(),
+    ("GET", "/{set}/capabilitylist-ws.xml"): _document(),
+    ("GET", "/{set}/changelist.xml"): _document(CHANGE_LIST, 410),
+    ("GET", "/{set}/changelist/{from_}.xml"): _document(CHANGE_LIST, 410),
+    ("GET", change_list_index("{set}")): _document(),
+    ("GET", "/{set}/changelist-archive.xml"): _document(),
+    ("GET", "/{set}/resourcelist.xml"): _document(RESOURCE_LIST),
+    ("GET", "/{set}/resourcelist-archive.xml"): _document(),
+    ("GET", "/{set}/resourcelist/{part}.xml"): _document(RESOURCE_LIST, 410),
+    ("GET", "/api/openapi.json"): Operation("everybody", _OBJECT),
+    ("GET", "/api"): Operation("everybody", {200: {"text/html": ANY_TEXT}}),
 }

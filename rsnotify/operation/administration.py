@@ -69,18 +69,23 @@ class Administration:
         self._upkeep = upkeep
 
     async def list_sets(self, request: Request) -> Response:
+        """The sets by name; private ones only for tokens that name them."""
         asked = parse_sets_asked(request.scope["query_string"])
         visible = await self._access.visible_sets(request, asked.among(self._journals.sets))
         return JsonResponse(visible[: asked.limit])
 
     async def show_rights(self, request: Request) -> Response:
-        """What the token may do, so that a page shows no form that would be refused."""
+        """What the token that is sent may do with a set.
+
+        So a page shows no form that would be refused.
+        """
         name = single(parse_query(request.scope["query_string"], RIGHTS), "name") or ""
         record = self._journals.sets.get(name)
         is_private = record is None or record.private
         return JsonResponse(await self._access.rights(request, name, is_private=is_private))
 
     async def add_set(self, request: Request) -> Response:
+        """Make a set; one that is there stays as it is."""
         await self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES) or b"{}"
         options = self._checked(_decoded(body, SetOptions))
@@ -90,6 +95,7 @@ class Administration:
         return JsonResponse(record, 201 if made else 200)
 
     async def edit_set(self, request: Request) -> Response:
+        """Change the options that are named."""
         await self._access.require_admin(request)
         body = await read_body(request, BODY_BYTES)
         options = self._checked(_decoded(body, SetOptions))
@@ -100,6 +106,7 @@ class Administration:
         return JsonResponse(record)
 
     async def remove_set(self, request: Request) -> Response:
+        """Remove a set and all its changes."""
         await self._access.require_admin(request)
         name = request.path_params["set"]
         if name in self._journals.sets:  # afterwards its channel would be gone
@@ -108,7 +115,10 @@ class Administration:
         return Response(status_code=204)
 
     async def take_snapshot(self, request: Request) -> Response:
-        """Take a snapshot now, for anyone who may publish to the set; 202 if it takes long."""
+        """Write a new Resource List; 202 if that takes longer.
+
+        Whoever may publish to the set may have it written.
+        """
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
         if name not in self._journals.sets:
@@ -129,6 +139,7 @@ class Administration:
         )
 
     async def list_tokens(self, request: Request) -> Response:
+        """The tokens, without the tokens themselves."""
         await self._access.require_admin(request)
         used = await self._tokens.last_used()
         return JsonResponse(
@@ -140,6 +151,7 @@ class Administration:
         )
 
     async def create_token(self, request: Request) -> Response:
+        """Make a token; 200 if the one that was chosen is there already."""
         await self._access.require_admin(request)
         asked = _decoded(await read_body(request, BODY_BYTES), NewToken)
         self._check_sets(asked.sets)
@@ -166,7 +178,10 @@ class Administration:
         return JsonResponse(content, 201 if made else 200)
 
     async def rotate_token(self, request: Request) -> Response:
-        """Make another token with the same rights; the old one ends after a while, or at once."""
+        """Replace a token by another one with the same rights.
+
+        The old one ends after a while, or at once.
+        """
         await self._access.require_admin(request)
         asked = _decoded(await read_body(request, BODY_BYTES) or b"{}", Rotation)
         if not 0 <= asked.grace_seconds <= GRACE_SECONDS:
@@ -197,6 +212,7 @@ class Administration:
         return old.expires
 
     async def revoke_token(self, request: Request) -> Response:
+        """Revoke a token."""
         await self._access.require_admin(request)
         await self._tokens.revoke(request.path_params["token"])
         return Response(status_code=204)

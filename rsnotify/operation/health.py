@@ -184,9 +184,11 @@ class Health:
         return ""
 
     async def live(self, request: Request) -> Response:  # noqa: ARG002
+        """Whether the process serves."""
         return PlainTextResponse("live\n")
 
     async def ready(self, request: Request) -> Response:  # noqa: ARG002
+        """Whether the journals are followed and can be written."""
         await self._look()
         reason = self.not_ready()
         if reason:

@@ -158,6 +158,7 @@ class Metrics:
         self._answers = Costly[bytes]("metrics")
 
     async def get(self, request: Request) -> Response:
+        """Numbers for Prometheus; with the token that the operator chose, if there is one."""
         everything = await self._may_see_all(request)
         encode, media_type = choose_encoder(request.headers.get("accept", ""))
         key = f"{everything} {self._journals.known.revision} {media_type}"

@@ -113,6 +113,8 @@ class Status:
         self._overview = overview
 
     async def get(self, request: Request) -> Response:
+        """The hub at a glance; private sets only for tokens that name them, WebSub for the
+        admin."""
         asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
         visible = await self._access.visible_sets(request, asked.among(self._journals.sets))
         reports = self._peers.now()

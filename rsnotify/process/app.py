@@ -123,12 +123,16 @@ class ChannelEndpoint:
         self._topic = topic
 
     async def channel(self, request: Request) -> Response:
+        """The latest notification of a channel; as an event stream, all that follow."""
         if request.method == "GET" and wants_stream(request):
             return await self._sse.stream(request)
         return await self._topic.get(request)
 
     async def channels(self, request: Request) -> Response:
-        """Several channels have no latest notification in common."""
+        """Several channels over one connection, as an event stream.
+
+        They have no latest notification in common.
+        """
         if request.method == "HEAD" or wants_stream(request):
             return await self._sse.stream(request)
         raise Rejected(

@@ -60,9 +60,11 @@ class Intake:
         self.refused = RefusedCounts() if refused is None else refused
 
     def changes(self, request: Request) -> Awaitable[Response]:
+        """Publish changes of resources."""
         return self.publish(request, ChannelName(request.path_params["set"], "change"))
 
     def framework(self, request: Request) -> Awaitable[Response]:
+        """Publish changes of capability documents."""
         return self.publish(request, ChannelName(request.path_params["set"], "framework"))
 
     async def publish(
@@ -131,6 +133,7 @@ class SeveralSets:
         self._refused = refused
 
     async def changes(self, request: Request) -> Response:
+        """Publish to several sets at once; each change names its own."""
         try:
             return await self._changes(request)
         except (Rejected, TryAgain) as error:

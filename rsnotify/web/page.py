@@ -112,15 +112,18 @@ class FrontPage:
         self._front = _file("index.html", _front())
 
     async def front(self, request: Request) -> Response:
+        """The page for people; others are led to the Source Description."""
         if self._is_on and prefers_html(request.headers.get("accept", "")):
             return _sent(request, self._front)
         headers = {"vary": "accept"} if self._is_on else {}
         return RedirectResponse(SOURCE_DESCRIPTION, 302, headers)
 
     async def file(self, request: Request) -> Response:
+        """A file of the page."""
         return self._found(request, self._files, request.path_params["file"])
 
     async def client(self, request: Request) -> Response:
+        """A file of the JavaScript client, which web pages import."""
         return self._found(request, self._client, request.url.path.partition("/client/")[2])
 
     def _found(self, request: Request, among: Mapping[str, File], name: str) -> Response:

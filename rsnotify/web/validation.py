@@ -45,6 +45,7 @@ class Validation:
         self._waiting = 0
 
     async def validate(self, request: Request) -> Response:
+        """Check a ResourceSync document that is sent, or that the admin names."""
         named = request.headers.get("content-type", "").startswith("application/json")
         if named and not self._for_everybody:
             await self._access.require_admin(request)

@@ -87,6 +87,8 @@ class WebSubEndpoint:
         self._lease_seconds = lease_seconds
 
     async def post(self, request: HttpRequest) -> Response:
+        """Subscribe, unsubscribe or publish by WebSub; a publish may have an Idempotency-Key;
+        errors are one sentence."""
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             if media_type != FORM_MEDIA_TYPE:
@@ -214,6 +216,7 @@ class SubscriptionAdmin:
         self._store = store
 
     async def list(self, request: Request) -> Response:
+        """The WebSub subscriptions."""
         await self._access.require_admin(request)
         now = await self._store.now()
         found = await self._store.all()
@@ -221,17 +224,19 @@ class SubscriptionAdmin:
         return JsonResponse([self._shown(id_, stored, now) for id_, stored in in_order])
 
     async def show(self, request: Request) -> Response:
-        """One as in the list, and how many changes it is behind, up to one notification."""
+        """One subscription, and how many changes it is behind, up to one notification."""
         id_, stored = await self._find(request)
         shown = self._shown(id_, stored, await self._store.now())
         return JsonResponse(shown | {"behind_changes": await self._behind_changes(stored)})
 
     async def remove(self, request: Request) -> Response:
+        """End a subscription and notify its callback."""
         _, stored = await self._find(request)
         await self._store.remove(stored.subscription, REMOVED)
         return Response(status_code=204)
 
     async def retry(self, request: Request) -> Response:
+        """Call the callback again now."""
         _, stored = await self._find(request)
         await self._store.retry(stored.subscription)
         return Response(status_code=202)

@@ -38,9 +38,22 @@ def operations(document: dict) -> list[dict]:
     return [each for methods in document["paths"].values() for each in methods.values()]
 
 
+def all_errors() -> set[int]:
+    return {
+        status
+        for (method, path), each in OPERATIONS.items()
+        for status in errors_of(each, path, method)
+    }
+
+
+def test_each_operation_says_what_it_does(document: dict) -> None:
+    assert all(len(each["summary"].split()) > 1 for each in operations(document))
+
+
 def test_all_that_is_served_is_described_and_nothing_else() -> None:
     app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
-    assert {*served(app.routes)} == OPERATIONS.keys()  # type: ignore[attr-defined]
+    found = {(method, route.path) for method, route in served(app.routes)}
+    assert found == OPERATIONS.keys()  # type: ignore[attr-defined]
 
 
 def test_what_has_no_row_is_left_out() -> None:
@@ -61,7 +74,7 @@ def test_every_reference_leads_to_a_schema(document: dict) -> None:
 def test_every_error_of_an_operation_has_its_line_among_the_status_codes() -> None:
     page = (REFERENCE / "status-codes.md").read_text().partition("## WebSocket")[0]
     known = {int(status) for status in re.findall(r"^\| (\d{3}) \|", page, re.MULTILINE)}
-    told = {status for (_, path), each in OPERATIONS.items() for status in errors_of(each, path)}
+    told = all_errors()
     assert told == known - OF_HTTP_ITSELF
     assert told <= MEANINGS.keys()
 
@@ -72,7 +85,7 @@ def test_the_status_of_every_error_that_may_be_tried_again_is_described() -> Non
         for each in vars(errors).values()
         if isinstance(each, type) and issubclass(each, TryAgain)
     }
-    told = {status for (_, path), each in OPERATIONS.items() for status in errors_of(each, path)}
+    told = all_errors()
     assert found <= told
 
 

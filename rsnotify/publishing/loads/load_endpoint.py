@@ -173,7 +173,7 @@ class Resources:
     # --- GET -----------------------------------------------------------------------------------
 
     async def show(self, request: Request) -> Response:
-        """One resource, as it is known; without `loc`, how many there are and what is loaded."""
+        """What is known of one resource; without `loc`, how many there are and what is loaded."""
         name = request.path_params["set"]
         await self._require_right(request, name)
         unknown = request.query_params.keys() - {"loc", "access_token"}
@@ -212,6 +212,7 @@ class Resources:
     # --- PUT -----------------------------------------------------------------------------------
 
     async def load(self, request: Request) -> Response:
+        """Load the whole state of a set."""
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
         self._access.count_publish(request)
