@@ -8,14 +8,15 @@ that has begun, the server breaks it off.
 import logging
 import re
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import cleandoc
 
 import msgspec
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -105,7 +106,7 @@ def problem(
     return answer
 
 
-def response_to(error: Exception, request: HTTPConnection) -> Response:
+def response_to(error: Exception, path: str) -> Response:
     """What the peer gets for an error in an endpoint."""
     match error:
         case Rejected():
@@ -118,32 +119,61 @@ def response_to(error: Exception, request: HTTPConnection) -> Response:
             return problem(error.status_code, error.detail, error.headers or {})
         case ClientDisconnect():
             return Response(status_code=400)  # nobody is connected any more
-    log.error("internal error while serving %s", request.url.path, exc_info=error)
+    log.error("internal error while serving %s", path, exc_info=error)
     return problem(500, INTERNAL_ERROR)
 
 
 # --- routes --------------------------------------------------------------------------------------
 
 PARAMETER = re.compile(r"\\{(\w+)\\}")
+ONCE = (
+    *("authorization", "content-length", "content-type", "host"),
+    *("idempotency-key", "last-event-id", "origin"),
+)
+"""Fields with one value: which of two counts, a proxy before the hub might judge differently."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 SocketEndpoint = Callable[[WebSocket], Awaitable[None]]
 
 
 class RequestHeaders(Headers):
-    """The headers of a request. They never change, so they are decoded once."""
+    """The headers of a request. They never change, so they are decoded once; lines of one name are
+    joined, as RFC 9110 has it, but those of a field that has one value are refused."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(scope=scope)
-        pairs = reversed(self._list)  # of several with one name, the first counts
-        self._texts = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
+        self._texts = {name.decode("latin-1"): text.decode("latin-1") for name, text in self._list}
+        if len(self._texts) < len(self._list):
+            self._texts |= _joined(self)
+
+    def __getitem__(self, key: str) -> str:
+        return self._texts[key.lower()]
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
         return self._texts.get(key.lower(), default)
 
 
+def _joined(headers: Headers) -> Iterator[tuple[str, str]]:
+    """The fields that have several lines, each as one."""
+    for name, count in Counter(headers.keys()).items():
+        if count > 1 and name in ONCE:
+            raise Rejected(f"the header {name.title()} is sent {count} times: send it once")
+        if count > 1:
+            yield name, ("; " if name == "cookie" else ", ").join(headers.getlist(name))
+
+
 class RoutedRequest(Request):
     """A request whose headers are an attribute; starlette tests at each use whether they are."""
+
+    headers: Headers = Headers()
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.headers = RequestHeaders(scope)
+
+
+class RoutedSocket(WebSocket):
+    """A handshake, with the headers of a request."""
 
     headers: Headers = Headers()
 
@@ -229,19 +259,17 @@ def pattern_of(path: str) -> re.Pattern[str]:
 
 
 async def _answer(endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
-    request = RoutedRequest(scope, receive, send)
     try:
-        response = await endpoint(request)
+        response = await endpoint(RoutedRequest(scope, receive, send))
     except Exception as error:
-        response = response_to(error, request)
+        response = response_to(error, scope["path"])
         error.__traceback__ = None  # one error may be the answer to many
     await response(scope, receive, send)
 
 
 async def _open(endpoint: SocketEndpoint, scope: Scope, receive: Receive, send: Send) -> None:
-    websocket = WebSocket(scope, receive, send)
     try:
-        await endpoint(websocket)
+        await endpoint(RoutedSocket(scope, receive, send))
     except (Rejected, TryAgain) as error:
-        response = response_to(error, websocket)
+        response = response_to(error, scope["path"])
         await response(scope, receive, send)

@@ -291,7 +291,7 @@ def errors_of(operation: Operation, path: str, method: str) -> list[int]:
     if "/health/live" not in path:
         found.add(503)
     if operation.who != "everybody":
-        found |= {401, 403, 429}
+        found |= {400, 401, 403, 429}
     if is_stored:
         found |= {409, 507} if operation.body else {507}
     if "{" in path:

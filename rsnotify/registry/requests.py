@@ -125,14 +125,18 @@ def _address(text: str) -> IpAddress | None:
 
 def _forwarded_for(request: "HTTPConnection") -> Iterator[str]:
     """The addresses that proxies have added, the nearest first."""
-    lines = ",".join(request.headers.getlist("x-forwarded-for"))
-    for hop in reversed(lines.split(",")[-HOPS:]):
+    for hop in reversed(_forwarded(request, "x-forwarded-for").split(",")[-HOPS:]):
         yield hop.strip()
 
 
 def _nearest(request: "HTTPConnection", name: str) -> str:
     """What the nearest proxy added; what stands before it, anybody may have written."""
-    return request.headers.get(name, "").rpartition(",")[2].strip()
+    return _forwarded(request, name).rpartition(",")[2].strip()
+
+
+def _forwarded(request: "HTTPConnection", name: str) -> str:
+    """What all lines of this name say: a proxy may have added one of its own."""
+    return ",".join(request.headers.getlist(name))
 
 
 # --- token ---------------------------------------------------------------------------------------

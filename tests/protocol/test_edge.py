@@ -143,6 +143,14 @@ async def test_the_admin_token_in_an_address_opens_nothing_and_the_answer_says_w
     assert "the admin token does not count in an address" in problem["detail"]
 
 
+async def test_of_two_tokens_in_one_request_none_counts(hub: RunningHub) -> None:
+    head = "GET /secrets/capabilitylist.xml HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+    tokens = "".join(f"Authorization: Bearer {each}\r\n" for each in (TOKEN, "another"))
+    answer = await exchanged(hub, f"{head}{tokens}\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"the header Authorization is sent 2 times" in answer
+
+
 async def test_no_token_in_an_address_is_ever_logged(hub: RunningHub) -> None:
     secret = "a-token-that-nobody-may-see"
     for path in (CHANNEL, "/nothing", "/api/sets/", "/hub", "/secrets/x", "/%ff", "//x"):

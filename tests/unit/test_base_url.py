@@ -40,6 +40,12 @@ def test_a_trusted_proxy_says_how_it_was_asked() -> None:
     assert BaseUrl(None, PROXY).base(asked) == "https://hub.example.org"
 
 
+def test_what_a_proxy_adds_as_a_line_of_its_own_counts_too() -> None:
+    asked = request("10.1.2.3", host="inner", **FORWARDED)
+    asked.scope["headers"] += [(b"x-forwarded-host", b"proxied.example.org")]
+    assert BaseUrl(None, PROXY).base(asked) == "https://proxied.example.org"
+
+
 def test_what_anybody_else_says_was_forwarded_does_not_count() -> None:
     asked = request("192.0.2.1", host="inner", **FORWARDED)
     assert BaseUrl(None, PROXY).base(asked) == "http://inner"

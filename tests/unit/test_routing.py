@@ -8,7 +8,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from rsnotify.errors import Rejected
-from rsnotify.http.endpoints import Application, RequestHeaders, Route, WebSocketRoute
+from rsnotify.http.endpoints import ONCE, Application, RequestHeaders, Route, WebSocketRoute
 
 
 async def tell(request: Request) -> Response:
@@ -39,7 +39,12 @@ APP = Application(
 )
 
 
-async def ask(method: str, path: str, type_: str = "http") -> tuple[int, dict[bytes, bytes], bytes]:
+Sent = list[tuple[bytes, bytes]]
+
+
+async def ask(
+    method: str, path: str, type_: str = "http", sent_headers: Sent | None = None
+) -> tuple[int, dict[bytes, bytes], bytes]:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -48,7 +53,8 @@ async def ask(method: str, path: str, type_: str = "http") -> tuple[int, dict[by
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": type_, "method": method, "path": path, "headers": [], "query_string": b""}
+    headers = sent_headers or []
+    scope = {"type": type_, "method": method, "path": path, "headers": headers, "query_string": b""}
     await APP(scope, receive, send)
     start, *parts = sent
     body = b"".join(part["body"] for part in parts)
@@ -117,7 +123,23 @@ async def test_a_websocket_is_refused_before_it_is_open(path: str, status: int) 
 
 @pytest.mark.parametrize("name", ["accept", "Accept", "ACCEPT"])
 def test_a_header_is_found_however_its_name_is_written(name: str) -> None:
-    """Of several with one name, the first counts, as everywhere in starlette."""
-    headers = RequestHeaders({"headers": [(b"accept", b"caf\xe9"), (b"accept", b"b")]})
+    headers = RequestHeaders({"headers": [(b"accept", b"caf\xe9")]})
     assert (headers.get(name), headers[name]) == ("caf\xe9", "caf\xe9")
     assert (headers.get("other"), headers.get("other", "c")) == (None, "c")
+
+
+def test_the_lines_of_a_list_are_one_list() -> None:
+    sent = [(b"cookie", b"a=1"), (b"accept", b"a"), (b"accept", b"b"), (b"cookie", b"b=2")]
+    headers = RequestHeaders({"headers": sent})
+    assert (headers["accept"], headers.get("cookie")) == ("a, b", "a=1; b=2")
+
+
+@pytest.mark.parametrize(("path", "type_"), [("/channels/a", "websocket"), ("/sets/a", "http")])
+@pytest.mark.parametrize("name", ONCE)
+async def test_a_header_that_has_one_value_is_refused_if_it_is_sent_twice(
+    name: str, path: str, type_: str
+) -> None:
+    sent = [(name.encode(), b"a"), (b"accept", b"b"), (name.encode(), b"a")]
+    status, _, body = await ask("GET", path, type_, sent)
+    detail = f"the header {name.title()} is sent 2 times: send it once"
+    assert (status, msgspec.json.decode(body)["detail"]) == (400, detail)
