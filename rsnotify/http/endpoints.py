@@ -182,6 +182,9 @@ class RoutedSocket(WebSocket):
         self.headers = RequestHeaders(scope)
 
 
+SOCKET = "websocket"  # stands for the method of a handshake, which has none
+
+
 class Route:
     """An endpoint and its address: `{name}` in the path is a parameter, one segment long."""
 
@@ -204,6 +207,7 @@ class WebSocketRoute:
 
     def __init__(self, path: str, endpoint: SocketEndpoint) -> None:
         self.path = path
+        self.methods = {SOCKET}
         self.match = pattern_of(path).fullmatch
         self.app: ASGIApp = partial(_open, endpoint)
 
@@ -219,39 +223,30 @@ class Application:
     ) -> None:
         self.routes = routes
         self._around = around
-        self._of_requests = [each for each in routes if isinstance(each, Route)]
-        self._of_sockets = [each for each in routes if isinstance(each, WebSocketRoute)]
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        app = self._app_at(scope) or self._nothing_at(scope)
-        return app(scope, receive, send)
+        return self._app_at(scope)(scope, receive, send)
 
-    def _app_at(self, scope: Scope) -> ASGIApp | None:
+    def _app_at(self, scope: Scope) -> ASGIApp:
         path = scope["path"]
-        if scope["type"] == "websocket":
-            for socket in self._of_sockets:
-                if (match := socket.match(path)) is not None:
-                    scope["path_params"] = match.groupdict()
-                    return socket.app
-            return None
-        method = scope["method"]
-        for route in self._of_requests:
+        method = SOCKET if scope["type"] == "websocket" else scope["method"]
+        for route in self.routes:
             if method in route.methods and (match := route.match(path)) is not None:
                 scope["path_params"] = match.groupdict()
                 return route.app
-        return None
+        return self._nothing_at(path, method)
 
-    def _nothing_at(self, scope: Scope) -> ASGIApp:
-        path = scope["path"]
-        if scope["type"] == "websocket":
-            return problem(404, f"there is nothing at {path}")
-        allowed = [route.methods for route in self._of_requests if route.match(path)]
+    def _nothing_at(self, path: str, method: str) -> ASGIApp:
+        nothing = problem(404, f"there is nothing at {path}")
+        if method == SOCKET:
+            return nothing
+        matching = [each.methods for each in self.routes if each.match(path)]
+        allowed = set().union(*matching) - {SOCKET}
         if not allowed:
-            return self._around(problem(404, f"there is nothing at {path}"))
-        allow = ", ".join(sorted(set().union(*allowed)))
-        detail = f"{scope['method']} is not allowed at {path}: use {allow}"
-        refusal = problem(405, detail, {"Allow": allow})
-        return self._around(refusal) if scope["method"] in ("GET", "HEAD") else refusal
+            return self._around(nothing)
+        allow = ", ".join(sorted(allowed))
+        refusal = problem(405, f"{method} is not allowed at {path}: use {allow}", {"Allow": allow})
+        return self._around(refusal) if method in ("GET", "HEAD") else refusal
 
 
 def pattern_of(path: str) -> re.Pattern[str]:

@@ -35,7 +35,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
-from rsnotify.http.endpoints import Route, Routes
+from rsnotify.http.endpoints import Routes
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.requests import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
@@ -461,7 +461,7 @@ class Cors:
     def opened(self, routes: Routes) -> Routes:
         """The same routes with CORS headers; those for GET answer preflights, too."""
         for route in routes:
-            if isinstance(route, Route) and "GET" in route.methods:
+            if "GET" in route.methods:
                 route.methods = {*METHODS.split(", ")}
                 route.app = self.around(route.app)
         return routes

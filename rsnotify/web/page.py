@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify import __version__
 from rsnotify.errors import PROBLEM, Rejected
-from rsnotify.http.endpoints import Route, Routes
+from rsnotify.http.endpoints import Routes
 from rsnotify.resourcesync.forms import accepts_gzip, qualities_of
 from rsnotify.resourcesync.notification import CHANNELS_PATH, SOURCE_DESCRIPTION
 
@@ -200,9 +200,7 @@ class ForBrowsers:
     def opened(self, routes: Routes) -> Routes:
         """The same routes; those of XML documents are pages for browsers."""
         for route in routes:
-            if not isinstance(route, Route) or route.path in NO_DOCUMENTS:
-                continue
-            if "GET" in route.methods:
+            if "GET" in route.methods and route.path not in NO_DOCUMENTS:
                 route.app = self.around(route.app, scripts=("token.js", "document.js"))
         return routes
 
