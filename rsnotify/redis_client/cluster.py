@@ -57,7 +57,7 @@ from rsnotify.redis_client.client import (
     repeatable,
     words_of,
 )
-from rsnotify.redis_client.failures import judge_error
+from rsnotify.redis_client.failures import nobody_knows
 from rsnotify.redis_client.pool import Command, Confirm, Pool, exchange
 from rsnotify.single_flight import SingleFlight
 
@@ -96,24 +96,20 @@ def waited_in(key: str) -> str:
     return f"rsnotify:{tag}:{WAITED.rpartition(':')[2]}"
 
 
-def placed(command: Command) -> tuple[Command, str]:
-    """The command as a Cluster wants it, and one of its keys; one of `{hub}` if it has none.
+def routed_to(command: Command) -> Routed:
+    """The command as a Cluster wants it, and where it goes; to `{hub}` if it has no key.
 
     All its keys must be in one slot, or it is a mistake in the hub.
     """
     words = words_of(command)
     at = _keys_at(words)
-    if not at:
-        return words, HUB_KEY
-    names = [tagged(_text(words[place])) for place in at]
-    if len({slot_of(name) for name in names}) != 1:
+    names = [tagged(_text(words[place])) for place in at] or [HUB_KEY]
+    slots = {slot_of(name) for name in names}
+    if len(slots) != 1:
         raise ValueError(f"keys of several slots in one {words[0]}: {', '.join(names[:5])}")
-    return (*words[: at.start], *names, *words[at.stop :]), names[0]
-
-
-def routed_to(command: Command) -> Routed:
-    command, key = placed(command)
-    return Routed(command, slot_of(key), key)
+    if at:
+        words = (*words[: at.start], *names, *words[at.stop :])
+    return Routed(words, slots.pop(), names[0])
 
 
 def _keys_at(words: Sequence[object]) -> range:
@@ -268,7 +264,12 @@ class Nodes:
             views = await self._views(self._seeds)
         known = [view for view in views if isinstance(view, _View)]
         if not known:
-            raise _nobody_knows([each for each in views if isinstance(each, Exception)])
+            errors = [each for each in views if isinstance(each, Exception)]
+            if any("cluster support disabled" in str(error) for error in errors):
+                raise RedisRefuses(
+                    "it is no Redis Cluster: write redis:// and not redis+cluster://"
+                )
+            raise nobody_knows("node of the Redis Cluster", errors)
         before = self.masters
         self._learn(max(known, key=lambda view: (view.epoch, view.is_ok)))
         for node in set(before) - set(self.masters):
@@ -316,17 +317,6 @@ def _note_end(node: Node, how: str) -> None:
 async def _quietly(act: Any) -> None:
     with suppress(TryAgain):
         await act()
-
-
-def _nobody_knows(errors: Sequence[Exception]) -> TryAgain:
-    """Why nobody knows: a node that refuses comes before those that do not answer."""
-    if any("cluster support disabled" in str(error) for error in errors):
-        return RedisRefuses("it is no Redis Cluster: write redis:// and not redis+cluster://")
-    judged = [judge_error(error) for error in errors]
-    refusals = [each for each in judged if isinstance(each, RedisRefuses)]
-    if refusals:
-        return RedisRefuses(f"a node of the Redis Cluster refuses: {refusals[0].detail}")
-    return TryAgain(f"no node of the Redis Cluster answers: {judged[0]}")
 
 
 class ToAnyNode(Connection):

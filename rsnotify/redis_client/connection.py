@@ -13,7 +13,6 @@ asked once a second as well, by `look_for_newer`.
 """
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.redis_client.address import Address, Host
 from rsnotify.redis_client.client import RedisClient, Replicas, answer_raw, pool_options
 from rsnotify.redis_client.cluster import ClusterClient, ToAnyNode, ToAnyNodeWithTLS
-from rsnotify.redis_client.failures import judge_error
+from rsnotify.redis_client.failures import nobody_knows
 from rsnotify.redis_client.pool import DirectConnection, Pool
 from rsnotify.single_flight import SingleFlight
 
@@ -70,7 +69,10 @@ class Sentinels:
         answers = await asyncio.gather(*asked, return_exceptions=True)
         known = [answer for answer in answers if isinstance(answer, _Primary)]
         if not known:
-            raise self._nobody_knows([each for each in answers if isinstance(each, Exception)])
+            errors = [each for each in answers if isinstance(each, Exception)]
+            if any(UNKNOWN_NAME in str(error) for error in errors):
+                raise RedisRefuses(f"the Sentinels know no primary of the name {self._name!r}")
+            raise nobody_knows("Sentinel", errors)
         newest = max(known)
         self.latest = newest.host, newest.port
         return self.latest
@@ -81,16 +83,6 @@ class Sentinels:
             said: Any = await client.sentinel_master(self._name)
         is_settled = "failover_in_progress" not in said["flags"]
         return _Primary(int(said["config-epoch"]), is_settled, said["ip"], int(said["port"]))
-
-    def _nobody_knows(self, errors: Sequence[Exception]) -> TryAgain:
-        """Why nobody knows: a Sentinel that refuses comes before those that do not answer."""
-        if any(UNKNOWN_NAME in str(error) for error in errors):
-            return RedisRefuses(f"the Sentinels know no primary of the name {self._name!r}")
-        judged = [judge_error(error) for error in errors]
-        refusals = [each for each in judged if isinstance(each, RedisRefuses)]
-        if refusals:
-            return RedisRefuses(f"a Sentinel refuses: {refusals[0].detail}")
-        return TryAgain(f"no Sentinel answers: {judged[0]}")
 
 
 class ToPrimary(Connection):

@@ -1,6 +1,6 @@
 """What the failures of Redis mean to the caller: one pure function and its tables.
 
-An error is judged by its code, wherever the client library left that (in the class, in the text, or
+An error is judged by its code, wherever the client library left that (beside the text, in it, or
 behind what a pipeline or a script puts before it), else by its class. What is in no table is a bug
 or damaged data of one set, and is not translated.
 """
@@ -8,22 +8,9 @@ or damaged data of one set, and is not translated.
 import logging
 import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from redis.exceptions import AskError as Ask
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterCrossSlotError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    NoPermissionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    TryAgainError,
-)
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as AnswerLate
 
@@ -85,22 +72,6 @@ ALERTS = {
     "WRONG_VERSION_NUMBER": "what answers there speaks no TLS: write redis:// and not rediss://",
 }
 
-# The client library takes the code off the texts of these; the more special ones stand first.
-_CODES = {
-    MasterDownError: "MASTERDOWN",
-    ClusterDownError: "CLUSTERDOWN",
-    MovedError: "MOVED",
-    Ask: "ASK",
-    AuthenticationError: "WRONGPASS",
-    BusyLoadingError: "LOADING",
-    ClusterCrossSlotError: "CROSSSLOT",
-    NoPermissionError: "NOPERM",
-    NoScriptError: "NOSCRIPT",
-    OutOfMemoryError: "OOM",
-    ReadOnlyError: "READONLY",
-    TryAgainError: "TRYAGAIN",
-}
-
 _UNKNOWN = "Protocol error: unauthenticated"  # to a long command, where NOAUTH is meant
 
 _BEGINS = re.compile(r"([A-Z]{3,}) ")
@@ -133,6 +104,16 @@ def judge_unforeseen(error: Exception) -> Exception:
     return TryAgain(SPOILT)
 
 
+def nobody_knows(who: str, errors: Sequence[Exception]) -> TryAgain:
+    """Why none of several servers has said what they were asked: one that refuses comes before
+    those that do not answer."""
+    judged = [judge_error(error) for error in errors]
+    refusals = [each for each in judged if isinstance(each, RedisRefuses)]
+    if refusals:
+        return RedisRefuses(f"a {who} refuses: {refusals[0].detail}")
+    return TryAgain(f"no {who} answers: {judged[0]}")
+
+
 def _is_closed(error: Exception) -> bool:
     """Whether the connection was closed in the moment in which it was to be written to: so the
     event loop says it, and the client library leaves it as it is."""
@@ -141,14 +122,11 @@ def _is_closed(error: Exception) -> bool:
 
 def code_of(error: Exception) -> str:
     """The first word of what Redis said, such as MISCONF; empty if it said nothing."""
-    said = getattr(error, "status_code", None)  # where the library keeps it, of some
-    if any(said in codes for codes in MEANINGS.values()):
+    said = getattr(error, "status_code", None)  # taken off the text by the client library
+    if said not in (None, "ERR", "EXECABORT"):
         return str(said)
-    known = next((code for class_, code in _CODES.items() if isinstance(error, class_)), None)
-    if known is not None:
-        return known
-    if isinstance(error.__cause__, AuthenticationError):  # the library hides it while it connects
-        return "WRONGPASS"
+    if any(isinstance(each, AuthenticationError) for each in (error, error.__cause__)):
+        return "WRONGPASS"  # the library hides it while it connects
     text = str(error)
     if _UNKNOWN in text:
         return "NOAUTH"

@@ -8,7 +8,7 @@ from rsnotify.redis_client.client import WAITED
 from rsnotify.redis_client.cluster import (
     HUB_KEY,
     SLOTS,
-    placed,
+    routed_to,
     slot_of,
     tagged,
     waited_in,
@@ -65,11 +65,11 @@ def test_all_keys_of_a_set_keep_their_names_and_are_in_one_slot(name: str) -> No
 def test_keys_are_tagged_and_nothing_else(
     command: tuple[object, ...], as_sent: tuple[object, ...], key: str | None
 ) -> None:
-    found, one = placed(command)
+    found, _, one = routed_to(command)
     assert found == as_sent
     assert slot_of(one) == slot_of(HUB_KEY if key is None else key)
 
 
 def test_keys_of_two_slots_in_one_command_are_a_mistake() -> None:
     with pytest.raises(ValueError, match="several slots"):
-        placed(("DEL", "rsnotify:{a}:x", "rsnotify:{b}:x"))
+        routed_to(("DEL", "rsnotify:{a}:x", "rsnotify:{b}:x"))
