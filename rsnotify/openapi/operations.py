@@ -188,7 +188,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         examples={JSON: {"private": False}},
     ),
     ("DELETE", _SET): Operation("admin", {204: {}}),
-    ("POST", f"{_SET}/snapshot"): Operation("publish", _json("Snapshot", 201, 202)),
+    ("POST", f"{_SET}/snapshot"): Operation("publish", _json("SnapshotShown", 201, 202)),
     ("GET", "/api/tokens"): Operation("admin", _listed("TokenListed")),
     ("POST", "/api/tokens"): Operation(
         "admin",

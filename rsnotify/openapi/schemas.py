@@ -15,6 +15,7 @@ from rsnotify.operation.administration import (
     WEB_ADDRESSES,
     NewToken,
     Rotation,
+    SnapshotShown,
 )
 from rsnotify.publishing.bodies import MAX_CHANGES, ChangeForSets
 from rsnotify.registry.access import RightsShown
@@ -141,15 +142,6 @@ class NewTokenShown(Token, frozen=True, kw_only=True):
     token: str
 
 
-class Snapshot(msgspec.Struct, omit_defaults=True):
-    """A snapshot that was taken; only its set if that goes on."""
-
-    set: str
-    resources: int = 0
-    at: str = ""
-    completed: str = ""
-
-
 class Difference(msgspec.Struct):
     """What a load would change."""
 
@@ -232,7 +224,7 @@ TYPES = (
     NewTokenShown,
     TokenListed,
     RightsShown,
-    Snapshot,
+    SnapshotShown,
     LoadOutcome,
     Loaded,
     Resource,

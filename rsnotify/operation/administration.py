@@ -6,6 +6,7 @@ from time import time
 from typing import TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -50,6 +51,15 @@ class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     grace_seconds: int = 0  # that the old one is still accepted
     token: str | None = None
     expires_days: int | None = None  # the new one; without it, it expires when the old one would
+
+
+class SnapshotShown(msgspec.Struct):
+    """A snapshot that was taken; only its set if that goes on."""
+
+    set: str
+    resources: int | UnsetType = UNSET
+    at: str | UnsetType = UNSET
+    completed: str | UnsetType = UNSET
 
 
 EXAMPLES = {
@@ -126,17 +136,10 @@ class Administration:
         taking = self._upkeep.snapshot_for(name)
         done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
         if not done:
-            return JsonResponse({"set": name}, 202)
-        snapshot = taking.result()
-        return JsonResponse(
-            {
-                "set": name,
-                "resources": snapshot.resources,
-                "at": str(snapshot.at),
-                "completed": str(snapshot.completed),
-            },
-            201,
-        )
+            return JsonResponse(SnapshotShown(name), 202)
+        taken = taking.result()
+        shown = SnapshotShown(name, taken.resources, str(taken.at), str(taken.completed))
+        return JsonResponse(shown, 201)
 
     async def list_tokens(self, request: Request) -> Response:
         """The tokens, without the tokens themselves."""

@@ -21,7 +21,7 @@ from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.journals import Journals
 from rsnotify.redis_client import Client
-from rsnotify.single_flight import SingleFlight
+from rsnotify.single_flight import Costly
 
 KNOWN_SECONDS = 1.0
 KEPT_SECONDS = 60
@@ -34,39 +34,32 @@ class Writable:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._asking: SingleFlight[str, str | None] = SingleFlight("write to Redis")
+        self._answers = Costly[str]("write to Redis")
         self.seconds = 0.0  # that Redis took to write at last
         self.memory: Mapping[str, Any] = {}  # what it said of it at last
-        self._known: tuple[float, str | None] = (float("-inf"), None)
 
-    async def why_not(self) -> str | None:
-        """What keeps Redis from writing; None if nothing does."""
-        until, answer = self._known
-        if monotonic() < until:
-            return answer
-        return await self._asking.result("", self._ask)
+    async def why_not(self) -> str:
+        """What keeps Redis from writing; nothing if it writes."""
+        return await self._answers.result("", self._ask, KNOWN_SECONDS)
 
-    async def _ask(self) -> str | None:
-        answer, began = None, monotonic()
+    async def _ask(self) -> str:
+        began = monotonic()
         try:
             await self._client.set(keys.WRITABLE, 1, ex=KEPT_SECONDS)
             if not self._client.is_cluster:
                 self.memory = await self._client.info("memory")
-                answer = why_full(self.memory)
         except TryAgain as error:
-            answer = error.detail
-        else:
-            self.seconds = monotonic() - began
-        self._known = (monotonic() + KNOWN_SECONDS, answer)
-        return answer
+            return error.detail
+        self.seconds = monotonic() - began
+        return why_full(self.memory) if self.memory else ""
 
 
-def why_full(memory: Mapping[str, Any]) -> str | None:
-    """What INFO says of the memory, in words; None if there is room."""
+def why_full(memory: Mapping[str, Any]) -> str:
+    """What INFO says of the memory, in words; nothing if there is room."""
     limit = memory["maxmemory"]
     used = memory["used_memory"] - memory.get("mem_not_counted_for_evict", 0)
     if not limit or limit - used >= limit * LEFT_PERCENT / 100:
-        return None
+        return ""
     return (
         f"Redis has less than {LEFT_PERCENT} % of its memory left (maxmemory is {limit:,} bytes): "
         "give it more, or remove what is not needed"
@@ -105,7 +98,7 @@ class WritableParts:
         memories = await asyncio.gather(*asked, return_exceptions=True)
         found = zip(masters, memories, strict=True)
         reasons = {node: why_full(each) for node, each in found if isinstance(each, Mapping)}
-        return {node: why for node, why in reasons.items() if why is not None}
+        return {node: why for node, why in reasons.items() if why}
 
     def _by_reason(
         self, set_names: Collection[str], reasons: Mapping[str, str]
@@ -225,7 +218,7 @@ class Health:
         if full := why_disk_full(self._disk):  # even if Redis has stopped because of it
             return full
         reason = await self._writable.why_not()
-        return "" if reason is None else f"not writable: {reason}"
+        return f"not writable: {reason}" if reason else ""
 
     def note(self, trouble: str) -> None:
         """Log a trouble when it begins, when it becomes another one, and when it has ended."""

@@ -17,7 +17,6 @@ from prometheus_client.utils import floatToGoString
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.errors import TryAgain
 from rsnotify.journal.journals import Journals
 from rsnotify.operation.reports import HistogramNumbers, Numbers, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
@@ -183,7 +182,7 @@ class Metrics:
                     written.add(name, some, ("worker",))
                     await let_others_go_on()
         for names in slices(list(filter(named, self._journals.sets))):
-            numbers = _of_sets(await self._sets(names))
+            numbers = _of_sets(await self._overview.of(names))
             for name in OF_A_SET:
                 written.add(name, numbers[name])
         return written.whole()
@@ -203,12 +202,6 @@ class Metrics:
             await self._access.require_admin(request)
         await self._access.require_known(request)
         return self._access.is_admin(request)
-
-    async def _sets(self, names: Sequence[str]) -> dict[str, SetNumbers]:
-        try:
-            return await self._overview.of(names)
-        except TryAgain:
-            return {}
 
 
 class _NamedSets:

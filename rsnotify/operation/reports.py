@@ -45,8 +45,7 @@ class EventLoopDelay:
     """Measures it four times a second."""
 
     def __init__(self) -> None:
-        self._delays = [0.0] * REMEMBERED
-        self._at = 0
+        self._delays = deque([0.0], maxlen=REMEMBERED)
 
     def longest(self) -> float:
         """Of the last ten seconds."""
@@ -57,8 +56,7 @@ class EventLoopDelay:
         while True:
             due = monotonic() + TICK_SECONDS
             await asyncio.sleep(TICK_SECONDS)
-            self._delays[self._at] = max(0.0, monotonic() - due)
-            self._at = (self._at + 1) % REMEMBERED
+            self._delays.append(max(0.0, monotonic() - due))
 
 
 Numbers = dict[str, list[tuple[tuple[str, ...], float]]]

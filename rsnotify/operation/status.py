@@ -7,6 +7,7 @@ the admin only.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from time import time
 from typing import Any, NamedTuple
@@ -51,10 +52,11 @@ class Overview:
         self._client = client
 
     async def of(self, set_names: Sequence[str]) -> dict[str, SetNumbers]:
-        """The numbers of these sets; those that cannot be read are left out."""
+        """The numbers of these sets; those that cannot be read are left out: all, without Redis."""
         found: dict[str, SetNumbers] = {}
-        for start in range(0, len(set_names), AT_ONCE):
-            found |= await self._some(set_names[start : start + AT_ONCE])
+        with suppress(TryAgain):  # what is known without it is shown all the same
+            for start in range(0, len(set_names), AT_ONCE):
+                found |= await self._some(set_names[start : start + AT_ONCE])
         return found
 
     async def _some(self, set_names: Sequence[str]) -> dict[str, SetNumbers]:
@@ -131,7 +133,7 @@ class Status:
     async def _sets(
         self, reports: list[Report], shown: Sequence[SetRecord]
     ) -> list[dict[str, Any]]:
-        numbers = await self._numbers([record.name for record in shown])
+        numbers = await self._overview.of([record.name for record in shown])
         read = _channels(reports)
         return [
             {"name": record.name, "private": record.private, "created": record.created}
@@ -139,12 +141,6 @@ class Status:
             | {"channels": [read.get((record.name, kind)) or _unread(kind) for kind in KINDS]}
             for record in shown
         ]
-
-    async def _numbers(self, names: list[str]) -> dict[str, SetNumbers]:
-        try:
-            return await self._overview.of(names)
-        except TryAgain:  # what this process knows is shown all the same
-            return {}
 
 
 def _of_this(report: Report) -> dict[str, Any]:
