@@ -291,16 +291,7 @@ def render_head(status: int, headers: Headers) -> bytes:
     return head + b"\r\n\r\n"
 
 
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
-STATUS_LINES = {
-    status: f"HTTP/1.1 {status} {_phrase(status)}".encode() for status in range(200, 600)
-}
+STATUS_LINES = {each.value: f"HTTP/1.1 {each.value} {each.phrase}".encode() for each in HTTPStatus}
 
 
 def plain_head(status: int, body: bytes) -> Message:

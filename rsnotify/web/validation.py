@@ -98,11 +98,7 @@ def _url(body: bytes) -> str:
 
 
 async def _read(request: Request) -> bytes:
-    try:
-        body = await read_body(request, DOCUMENT_BYTES)
-    except Rejected as rejected:
-        detail = f"the document has more than {DOCUMENT_BYTES} bytes: use `rsnotify validate`"
-        raise Rejected(detail, status=rejected.status) from None
+    body = await read_body(request, DOCUMENT_BYTES, "use `rsnotify validate`")
     if not body:
         raise Rejected("send the document as the body of the request")
     return body

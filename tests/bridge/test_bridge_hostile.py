@@ -5,7 +5,6 @@ import gzip
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -17,7 +16,6 @@ from rsnotify_bridge.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.network import Network
 from rsnotify_client.web import Refused
 from tests.bridge.bridging import Bridging
-from tests.client.hubs import HubProcess
 from tests.support.sources import Handler, Source
 
 NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -38,9 +36,8 @@ BAD = {
 
 
 async def test_what_is_no_list_deletes_nothing_and_is_said(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+    source: Source, bridging: Bridging
 ) -> None:
-    bridging = Bridging(real_hub, set_name, tmp_path / "bridge.db")
     source.documents["/map.xml"] = GOOD.encode()
     async with bridging.running(source.loc("map.xml"), **{"max-delete": 100}) as bridges:
         assert await bridges.once()
@@ -66,17 +63,16 @@ async def test_what_is_no_list_deletes_nothing_and_is_said(
     ],
 )
 async def test_a_feed_that_leads_nowhere_is_said(
-    real_hub: HubProcess, source: Source, tmp_path: Path, path: str, body: str, problem: str
+    source: Source, bridging: Bridging, path: str, body: str, problem: str
 ) -> None:
     source.documents[f"/{path}"] = body.encode()
-    facts = await Bridging(real_hub, "dataset1", tmp_path / "bridge.db").once(source.loc(path))
+    facts = await bridging.once(source.loc(path))
     assert problem in (facts.error or "")
 
 
 async def test_a_sitemap_in_gzip_is_followed_and_half_of_it_is_not(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+    source: Source, bridging: Bridging
 ) -> None:
-    bridging = Bridging(real_hub, set_name, tmp_path / "bridge.db")
     whole = gzip.compress(GOOD.encode())
     source.documents["/map.xml.gz"] = whole
     facts = await bridging.once(source.loc("map.xml.gz"), **{"max-delete": 100})
@@ -102,11 +98,11 @@ DAMAGE = {
 
 
 async def test_a_state_file_that_is_damaged_is_said_and_nothing_is_published(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+    source: Source, bridging: Bridging
 ) -> None:
     """By the bridge that begins with it, or at its look."""
     for name, (statement, problem) in DAMAGE.items():
-        bridging = Bridging(real_hub, set_name, tmp_path / f"{name}.db")
+        bridging.state = bridging.state.with_name(f"{name}.db")
         source.documents["/map.xml"] = GOOD.encode()
         assert (await bridging.once(source.loc("map.xml"))).error is None
         if statement is None:
@@ -125,9 +121,8 @@ async def test_a_state_file_that_is_damaged_is_said_and_nothing_is_published(
 
 
 async def test_a_disk_that_is_full_is_said_and_when_it_has_room_the_bridge_goes_on(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+    source: Source, bridging: Bridging
 ) -> None:
-    bridging = Bridging(real_hub, set_name, tmp_path / "bridge.db")
     source.documents["/map.xml"] = GOOD.encode()
     with closing(BridgeStore(bridging.state)) as store:
         async with bridging.running(source.loc("map.xml"), store=store) as bridges:
@@ -147,19 +142,18 @@ async def test_a_disk_that_is_full_is_said_and_when_it_has_room_the_bridge_goes_
 
 
 async def test_a_list_that_is_not_well_formed_is_called_so_when_it_is_found(
-    real_hub: HubProcess, source: Source, tmp_path: Path
+    source: Source, bridging: Bridging
 ) -> None:
     source.documents["/map.xml"] = b"<urlset>\n<url></urlset>"
-    facts = await Bridging(real_hub, "dataset1", tmp_path / "bridge.db").once(source.loc("map.xml"))
+    facts = await bridging.once(source.loc("map.xml"))
     assert "not well-formed XML" in (facts.error or "")
     assert "line 2" in (facts.error or "")
 
 
 async def test_an_entry_that_names_no_resource_is_said_and_is_not_its_list(
-    real_hub: HubProcess, set_name: str, source: Source, tmp_path: Path
+    source: Source, bridging: Bridging
 ) -> None:
     source.documents["/map.xml"] = GOOD.replace("<url>", "<url/><url><loc/></url><url>").encode()
-    bridging = Bridging(real_hub, set_name, tmp_path / "bridge.db")
     facts = await bridging.once(source.loc("map.xml"))
     assert (facts.error, bridging.count()) == (None, 1)
     assert "2 entries" in (facts.skipped or "")
@@ -246,12 +240,9 @@ def answering(status: int | None) -> Handler:
     return handler
 
 
-async def test_what_robots_txt_closes_is_not_asked_for(
-    real_hub: HubProcess, source: Source, tmp_path: Path
-) -> None:
+async def test_what_robots_txt_closes_is_not_asked_for(source: Source, bridging: Bridging) -> None:
     source.documents["/robots.txt"] = b"User-agent: *\nDisallow: /map.xml\n"
     source.documents["/map.xml"] = GOOD.encode()
-    bridging = Bridging(real_hub, "dataset1", tmp_path / "bridge.db")
     facts = await bridging.once(source.loc("map.xml"))
     assert "asks robots to leave /map.xml alone" in (facts.error or "")
     assert source.asked["/map.xml"] == 0
@@ -268,10 +259,9 @@ async def test_what_robots_txt_closes_is_not_asked_for(
     ids=["superscripts", "digits", "no text", "too long"],
 )
 async def test_a_robots_txt_that_is_odd_closes_nothing(
-    real_hub: HubProcess, source: Source, tmp_path: Path, text: bytes
+    source: Source, bridging: Bridging, text: bytes
 ) -> None:
     source.documents["/robots.txt"] = text
     source.documents["/map.xml"] = GOOD.encode()
-    bridging = Bridging(real_hub, "dataset1", tmp_path / "bridge.db")
     facts = await bridging.once(source.loc("map.xml"), shared=True)
     assert (facts.error, facts.skipped) == (None, None)

@@ -12,6 +12,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import VALUES, Change, Position, is_w3c_datetime
 from rsnotify_bridge.markup import Element, read_markup
+from rsnotify_bridge.rules import exact
 from rsnotify_client.address import joined
 from rsnotify_client.notification import position_of, read_notification
 
@@ -81,7 +82,7 @@ def _atom(url: str, entry: Element, skip: Skip) -> tuple[str, Change] | None:
     if entry.name == "deleted-entry":  # RFC 6721
         ref = entry.get("ref")
         when = moment(entry.get("when"))
-        return None if ref is None else (ref, Change("", "deleted", when, _exact(when)))
+        return None if ref is None else (ref, Change("", "deleted", when, exact(when)))
     links = [link for link in entry.children("link") if link.get("href")]
     chosen = next((link for link in links if link.get("rel") in (None, "alternate")), None)
     chosen = chosen or next((link for link in links if link.get("rel") == "enclosure"), None)
@@ -93,7 +94,7 @@ def _atom(url: str, entry: Element, skip: Skip) -> tuple[str, Change] | None:
         return None
     when = moment(entry.text_of("updated", "published", "modified"))
     kind = chosen.get("type") if chosen is not None else None
-    return id_ or loc, Change(loc, "created", when, _exact(when), type=kind)
+    return id_ or loc, Change(loc, "created", when, exact(when), type=kind)
 
 
 def _rss(url: str, item: Element, skip: Skip) -> tuple[str, Change] | None:
@@ -103,7 +104,7 @@ def _rss(url: str, item: Element, skip: Skip) -> tuple[str, Change] | None:
         skip(f"an item of {url} has neither a link nor a guid that is an address")
         return None
     when = moment(item.text_of("updated", "pubDate", "date", "modified"))
-    return guid or loc, Change(loc, "created", when, _exact(when))
+    return guid or loc, Change(loc, "created", when, exact(when))
 
 
 def moment(text: str | None) -> str | None:
@@ -123,10 +124,6 @@ def moment(text: str | None) -> str | None:
         return str(Position(int(seconds) * 1_000_000))
     except (TypeError, ValueError, OverflowError):
         return None
-
-
-def _exact(when: str | None) -> str | None:
-    return when if when is not None and "T" in when else None
 
 
 # Activity Streams -------------------------------------------------------------------------------
@@ -168,13 +165,13 @@ def _activities(url: str, kind: str, item: Any, skip: Skip) -> Iterator[tuple[st
     if kind == "move":
         for change, place in (("deleted", "object"), ("created", "target")):
             if (loc := _id(url, item.get(place))) is not None:
-                yield loc, Change(loc, change, when, _exact(when))
+                yield loc, Change(loc, change, when, exact(when))
         return
     loc = _id(url, item.get("object"))
     if loc is None or kind not in CHANGE_OF_ACTIVITY:
         skip(f"an activity of {url}: {kind[:40]!r} of {str(loc)[:200]}")
         return
-    yield loc, Change(loc, CHANGE_OF_ACTIVITY[kind], when, _exact(when))
+    yield loc, Change(loc, CHANGE_OF_ACTIVITY[kind], when, exact(when))
 
 
 def _id(url: str, value: Any) -> str | None:
