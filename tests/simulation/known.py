@@ -260,7 +260,7 @@ FAULTS = {
     # A reader that has left stays in the list of those who are pinged.
     "reader_kept": Fault(
         "at_rest",
-        "        self._slots[reader.slot].discard(reader)\n",
+        "        self._slots[reader.slot].pop(reader, None)\n",
         "",
     ),
     # The follower connects again without its cursor.
