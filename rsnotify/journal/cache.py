@@ -11,59 +11,16 @@ notifications.
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 
 # --- a limit for all -----------------------------------------------------------------------------
 
-NOTHING = (0, 0.0)
-
-Owner = TypeVar("Owner")
-
-
-class Budget(Generic[Owner]):
-    """How many bytes each owner holds, the least recently used owner first."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.total = 0
-        self._kept: dict[Owner, tuple[int, float]] = {}  # its size, and when it was used
-
-    def __contains__(self, owner: Owner) -> bool:
-        return owner in self._kept
-
-    def use(self, owner: Owner, size: int, now: float) -> list[Owner]:
-        """Note that the owner was used and holds so much; return those that must be released."""
-        size_before, _ = self._kept.pop(owner, NOTHING)
-        self._kept[owner] = size, now
-        self.total += size - size_before
-        return self._evicted() if self.total > self.limit else []
-
-    def forget(self, owner: Owner) -> None:
-        """Forget the owner, which holds nothing any more."""
-        size, _ = self._kept.pop(owner, NOTHING)
-        self.total -= size
-
-    def idle(self, since: float) -> list[Owner]:
-        """The owners that have not been used since that time."""
-        return [owner for owner, (_, used_at) in self._kept.items() if used_at < since]
-
-    def _evicted(self) -> list[Owner]:
-        given: list[Owner] = []
-        while self.total > self.limit:
-            owner = next(iter(self._kept))
-            self.forget(owner)
-            given.append(owner)
-        return given
-
-    def __repr__(self) -> str:
-        return f"<Budget {self.total} of {self.limit} bytes, {len(self._kept)} owners>"
-
-
 IDLE_SECONDS = 60.0
 MIB = 1024 * 1024
+NOTHING = (0, 0.0)
 
 
 class CacheEntry(Protocol):
@@ -86,30 +43,37 @@ class Cache:
     """Tails, frames, stretches and open lists. The least recently used are released first."""
 
     def __init__(self, mebibytes: int, clock: Callable[[], float]) -> None:
-        self._budget: Budget[CacheEntry] = Budget(mebibytes * MIB)
+        self.size = 0  # bytes that all entries hold, as far as they have said
+        self._limit = mebibytes * MIB
         self._clock = clock
+        self._held: dict[CacheEntry, tuple[int, float]] = {}  # its size, and when it was used
 
     def __contains__(self, entry: CacheEntry) -> bool:
-        return entry in self._budget
-
-    @property
-    def size(self) -> int:
-        return self._budget.total
+        return entry in self._held
 
     def use(self, entry: CacheEntry) -> None:
         """The entry was used or has grown; release others, or itself, if the limit is passed."""
-        for other in self._budget.use(entry, entry.size, self._clock()):
-            other.release()
+        self.forget(entry)  # from now on it is the one that was used last
+        size = entry.size
+        self._held[entry] = size, self._clock()
+        self.size += size
+        while self.size > self._limit:
+            self._release(next(iter(self._held)))
 
     def forget(self, entry: CacheEntry) -> None:
         """Forget an entry that does not exist any more."""
-        self._budget.forget(entry)
+        size, _ = self._held.pop(entry, NOTHING)
+        self.size -= size
 
     def release_idle(self) -> None:
-        for entry in self._budget.idle(self._clock() - IDLE_SECONDS):
-            if not entry.stays_when_idle:
-                self._budget.forget(entry)
-                entry.release()
+        since = self._clock() - IDLE_SECONDS
+        for entry, (_, used_at) in tuple(self._held.items()):
+            if used_at < since and not entry.stays_when_idle:
+                self._release(entry)
+
+    def _release(self, entry: CacheEntry) -> None:
+        self.forget(entry)
+        entry.release()
 
 
 # --- of one channel ------------------------------------------------------------------------------

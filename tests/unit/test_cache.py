@@ -70,6 +70,60 @@ def test_what_was_let_go_of_grows_for_nobody() -> None:
     assert (tail.size, tail.start, tail.head) == (0, 1, 1)
 
 
+class Held:
+    """An entry of some size."""
+
+    stays_when_idle = False
+
+    def __init__(self, name: str, released: list[str]) -> None:
+        self.size = 0
+        self._name = name
+        self._released = released
+
+    def release(self) -> None:
+        self._released.append(self._name)
+
+
+@pytest.mark.parametrize(
+    ("uses", "released", "total"),
+    [
+        ([("a", 100)], [], 100),
+        ([("a", 101)], ["a"], 0),
+        ([("a", 60), ("b", 40)], [], 100),
+        ([("a", 60), ("b", 41)], ["a"], 41),
+        ([("a", 50), ("b", 50), ("c", 1)], ["a"], 51),
+        ([("a", 50), ("b", 50), ("c", 51)], ["a", "b"], 51),
+        ([("a", 50), ("b", 50), ("a", 50), ("c", 1)], ["b"], 51),  # used again: not the oldest
+        ([("a", 90), ("b", 10), ("a", 20), ("c", 70)], [], 100),  # it has shrunk since
+        ([("a", 10), ("b", 50), ("a", 51)], ["b"], 51),  # it has grown since
+        ([("a", 10), ("b", 101)], ["a", "b"], 0),  # too large to be kept at all
+        ([("a", 0), ("b", 100), ("c", 1)], ["a", "b"], 1),
+    ],
+)
+def test_who_was_used_least_recently_is_released_first(
+    uses: list[tuple[str, int]], released: list[str], total: int
+) -> None:
+    cache, found = Cache(100, monotonic), list[str]()
+    entries = {name: Held(name, found) for name in "abc"}
+    for name, size in uses:
+        entries[name].size = size * MIB
+        cache.use(entries[name])
+    assert (found, cache.size) == (released, total * MIB)
+    assert {name for name in found if entries[name] in cache} == set()
+
+
+def test_who_is_forgotten_has_nothing() -> None:
+    cache, found = Cache(1, monotonic), list[str]()
+    kept, gone, never_seen = (Held(name, found) for name in "abc")
+    kept.size = gone.size = MIB // 2
+    cache.use(kept)
+    cache.use(gone)
+    cache.forget(gone)
+    cache.forget(never_seen)
+    assert (kept in cache, gone in cache, cache.size) == (True, False, MIB // 2)
+    assert not found, "it is not released, as it does not exist any more"
+
+
 @pytest.mark.parametrize(("more", "is_kept"), [(0, True), (1, False)])
 def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(
     more: int, is_kept: bool
