@@ -157,7 +157,8 @@ class Checking:
         if monotonic() >= self._next:
             await self.check_some()
         elif self._sets_rang and monotonic() >= self._next_of_sets:
-            await self._check_rung_sets()
+            self._sets_rang = False
+            await self.check_changed_sets()
 
     async def check_some(self) -> None:
         """Check which sets exist, and those journals whose turn it is."""
@@ -180,18 +181,11 @@ class Checking:
         """Check which sets exist and which journals have new changes."""
         async with self.lock:
             await self.update(list(self._feeds))
-        self._feeds.release_idle()
 
     async def _hear_anew(self) -> None:
         """Redis is another one now: strokes of the bell may have gone elsewhere."""
         self._bell.doubt()
         self._schedule.look_at_all()
-
-    async def _check_rung_sets(self) -> None:
-        async with self.lock:
-            self._sets_rang = False
-            if await self._stored_sets.version() != self._sets.version:
-                await self.update()
 
     async def apply_own_change(self, name: str, record: SetRecord | None, version: Version) -> None:
         """Apply a change of a set by this process, without reading all other sets."""
@@ -265,10 +259,12 @@ class Checking:
         self._feeds.turn_private(self._sets.replace(records, version))
         if records is not known:
             self._feeds.keep_sets(records)
-        for channel, standing in zip(asked, standings, strict=True):
+        for channel, position, standing in zip(asked, seen, standings, strict=True):
             if not self._feeds.compare(channel, records[channel.set_name].created, standing):
                 self.look_at([channel])
-        self._check_losses(asked, seen, standings)
+            feed = self._feeds.get(channel)
+            if feed is not None and isinstance(standing, Standing):
+                self._repairing.check(feed, position, standing)
         await self._repairing.check_suspects()
         self._ended = monotonic()
         self._next_of_sets = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
@@ -286,17 +282,6 @@ class Checking:
         for channel in starmap(ChannelName, product(records, KINDS)):
             if not self._feeds.knows(channel, records[channel.set_name].created):
                 yield channel
-
-    def _check_losses(
-        self,
-        channels: Sequence[ChannelName],
-        seen: Sequence[Position],
-        standings: Sequence[Standing | Exception | None],
-    ) -> None:
-        for channel, position, standing in zip(channels, seen, standings, strict=True):
-            feed = self._feeds.get(channel)
-            if feed is not None and isinstance(standing, Standing):
-                self._repairing.check(feed, position, standing)
 
 
 # --- following -----------------------------------------------------------------------------------
