@@ -7,10 +7,9 @@ of all channels, and knows which of them have changes to read.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Protocol
 
-from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache, RecentNotifications, Tail
 from rsnotify.journal.healing import Memory, UsedKey
@@ -30,7 +29,7 @@ from rsnotify.resourcesync.notification import (
 log = logging.getLogger(__name__)
 
 NEVER = Position(0)
-PAST_NOTIFICATIONS = 16  # read from behind the tail, and as many joined ones
+RECENT_NOTIFICATIONS = 32  # read from behind the tail, or joined
 
 
 class Watcher(Protocol):
@@ -49,32 +48,6 @@ class Watcher(Protocol):
         """Called when the channel's set was deleted."""
 
 
-class _Arrival:
-    """A watcher that waits until its channel has reached a position."""
-
-    writes = 0
-
-    def __init__(self, channel: ChannelName, position: Position) -> None:
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._channel = channel
-        self._position = position
-
-    def push(self, notification: Notification) -> None:
-        self.reach(notification.until)
-
-    def reach(self, head: Position) -> None:
-        """The channel has got so far."""
-        if head >= self._position and not self.future.done():
-            self.future.set_result(None)
-
-    def turn_private(self) -> None:
-        """It stays: who waits has shown its right before."""
-
-    def end(self) -> None:
-        if not self.future.done():
-            self.future.set_exception(NoSuchSet(self._channel.set_name))
-
-
 class Feed:
     """One channel: its tail and its watchers.
 
@@ -84,8 +57,7 @@ class Feed:
 
     __slots__ = (
         "__weakref__",
-        "_joined",
-        "_past",
+        "_recent",
         "_watchers",
         "channel",
         "created",
@@ -105,28 +77,19 @@ class Feed:
         self.tail = Tail(head)
         self.memory = Memory(head)
         self._watchers: set[Watcher] | None = None
-        self._past: RecentNotifications | None = None
-        self._joined: RecentNotifications | None = None
+        self._recent: RecentNotifications | None = None
 
     @property
-    def past(self) -> RecentNotifications:
-        """What was read from behind the tail."""
-        if self._past is None:
-            self._past = RecentNotifications(PAST_NOTIFICATIONS)
-        return self._past
-
-    @property
-    def joined(self) -> RecentNotifications:
-        """What was joined for readers that are behind."""
-        if self._joined is None:
-            self._joined = RecentNotifications(PAST_NOTIFICATIONS)
-        return self._joined
+    def recent(self) -> RecentNotifications:
+        """What was read from behind the tail, and what was joined for readers that are behind."""
+        if self._recent is None:
+            self._recent = RecentNotifications(RECENT_NOTIFICATIONS)
+        return self._recent
 
     @property
     def size(self) -> int:
         """Bytes of memory."""
-        recent = (self._past, self._joined)
-        return self.tail.size + sum(each.size for each in recent if each is not None)
+        return self.tail.size + (self._recent.size if self._recent is not None else 0)
 
     @property
     def watchers(self) -> Collection[Watcher]:
@@ -152,15 +115,14 @@ class Feed:
     def writes_at_most(self, few: int) -> bool:
         """Whether a push writes to at most so many readers; counted only if watchers are as few."""
         watchers = self.watchers
-        return len(watchers) <= few and sum(watcher.writes for watcher in watchers) <= few
+        return len(watchers) <= few and sum([watcher.writes for watcher in watchers]) <= few
 
     def release(self) -> None:
         """Drop everything in memory except the position."""
         self.tail.release()
-        for recent in (self._past, self._joined):
-            if recent is not None:
-                recent.release()
-        self._past = self._joined = None
+        if self._recent is not None:
+            self._recent.release()
+        self._recent = None
 
     def push(self, notification: Notification) -> None:
         self.tail.append(notification)
@@ -179,9 +141,6 @@ class Feed:
         self.release()
         self.newest_known, self.tail = end, Tail(end)
         self.memory.skip_to(end)
-        for watcher in self.watchers:
-            if isinstance(watcher, _Arrival):
-                watcher.reach(end)
 
     def note_removed(self, at: Position) -> None:
         """Changes were removed from the journal then: drop all that was made of them."""
@@ -189,16 +148,6 @@ class Feed:
             self.removed = at
             self.losses += 1
             self.release()
-
-    @contextmanager
-    def arrival_at(self, position: Position) -> Iterator[asyncio.Future[None]]:
-        """Follow the channel until it has got so far; the future is then done."""
-        arrival = _Arrival(self.channel, position)
-        self.watch(arrival)
-        try:
-            yield arrival.future
-        finally:
-            self.unwatch(arrival)
 
     def turn_private(self) -> None:
         self._notify_watchers(lambda watcher: watcher.turn_private())
@@ -227,12 +176,12 @@ class Feed:
 
     def join_after(self, found: Notification, base_url: str) -> Notification:
         """The notification and those after it as one; made once for all at this cursor."""
-        joined = self.joined.get(found.from_)
+        joined = self.recent.get(found.from_)
         if joined is None or self._has_room(joined):
             run = self.tail.run_from(found, changes=NOTIFICATION_CHANGES, size=NOTIFICATION_BYTES)
             joined = join_notifications(self.channel, run, base_url=base_url)
             if joined.holder is None:  # otherwise it is one that the tail holds
-                self.joined.keep(joined)
+                self.recent.keep(joined)
         return joined
 
     def _has_room(self, joined: Notification) -> bool:

@@ -314,6 +314,7 @@ class Following:
         self._own_strokes: dict[str, str] = {}  # channel -> head, since the timer ran last
         self._older_strokes: dict[str, str] = {}  # those before: looked at when it runs next
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
+        self._rounds = asyncio.Condition()  # notified after each
         self._base_url = base_url
         self.hear_of_token: Callable[[str, str], None] = lambda _, __: None
 
@@ -321,7 +322,16 @@ class Following:
         """Follow for as long as the hub runs."""
         while True:
             await self.go_on()
+            async with self._rounds:
+                self._rounds.notify_all()
             await self._wait()
+
+    async def reached(self, feed: Feed, position: Position) -> None:
+        """Wait until the channel was read so far, or is no more."""
+        async with self._rounds:
+            await self._rounds.wait_for(
+                lambda: feed.tail.head >= position or self._feeds.get(feed.channel) is not feed
+            )
 
     async def go_on(self) -> None:
         """Check what is due, read what is new."""

@@ -174,15 +174,12 @@ class Journals:
         head = await self.head(feed.channel)
         if self.feed(feed.channel) is not feed:  # which says so if the set was removed meanwhile
             raise TryAgain(f"the set {feed.channel.set_name!r} was made anew: ask again")
-        if feed.tail.head >= head:
-            return
-        with feed.arrival_at(head) as arrived:
-            self.feeds.ring(feed.channel, head)
-            try:
-                async with asyncio.timeout(STALE_SECONDS):
-                    await arrived
-            except TimeoutError:
-                raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
+        self.feeds.ring(feed.channel, head)
+        try:
+            async with asyncio.timeout(STALE_SECONDS):
+                await self.following.reached(feed, head)
+        except TimeoutError:
+            raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
 
     # --- following -------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ class Reading:
         """The notification that follows the cursor; None at the head."""
         if cursor >= feed.tail.head:
             return None
-        found = feed.tail.next_after(cursor) or feed.past.get(cursor)
+        found = feed.tail.next_after(cursor) or feed.recent.get(cursor)
         self.catch_ups["redis" if found is None else "memory"] += 1
         if found is None:  # read and rendered once for all readers at this cursor
             found = await self._flights.result(
@@ -165,7 +165,7 @@ class Reading:
             feed.channel, cursor, first_batch(rows), base_url=self._base_url
         )
         if feed.tail is tail:  # otherwise Redis has lost changes meanwhile
-            feed.past.keep(found)
+            feed.recent.keep(found)
         return found
 
     async def _read(self, feed: Feed, cursor: Position, until: Position) -> list[Row]:

@@ -1,11 +1,14 @@
 """The hub over a real Redis: what it keeps in memory is never more than the journal holds."""
 
+import asyncio
+
 import pytest
 
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.reader import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
+from rsnotify.loops import end
 from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
@@ -86,3 +89,28 @@ async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
     monkeypatch.setattr(hub, "head", head_and_no_more)
     with pytest.raises(told, match=CHANNEL.set_name):
         await hub.latest(hub.feed(CHANNEL))
+
+
+@pytest.mark.parametrize("way", ["read", "lost", "removed"])
+async def test_whoever_waits_for_a_position_goes_on_when_it_is_passed_or_cannot_come_any_more(
+    client: Client, way: str
+) -> None:
+    hub = hub_on(client)
+    await hub.add_set(CHANNEL.set_name)
+    feed = hub.feed(CHANNEL)
+    head = Position(feed.tail.head + 5)
+    following = asyncio.create_task(hub.following.run())
+    first, second = (
+        asyncio.create_task(hub.following.reached(feed, Position(head + more))) for more in (0, 1)
+    )
+    await asyncio.sleep(0)
+    if way == "read":
+        feed.skip_to(head)
+    elif way == "lost":
+        feed.pass_gap(head)
+    else:
+        await hub.remove_set(CHANNEL.set_name)
+    hub.feeds.woken.set()
+    await first
+    assert second.done() == (way == "removed")
+    await end([following, second])

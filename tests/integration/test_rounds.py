@@ -90,9 +90,10 @@ async def test_a_lost_stroke_is_found_within_a_round(
     for _ in range(2):
         await hub.checking.check_some()  # the bell was connected: look at all
     for channel in channels[::50]:
-        with hub.feed(channel).arrival_at(Position(2**52)):
-            head = await append_unheard(client, channel, monkeypatch)
-            assert await ticks_until_known(hub, {channel: head}, ROUND_TICKS) <= ROUND_TICKS
+        hub.feed(channel).watch(reader := Watching())
+        head = await append_unheard(client, channel, monkeypatch)
+        assert await ticks_until_known(hub, {channel: head}, ROUND_TICKS) <= ROUND_TICKS
+        hub.feed(channel).unwatch(reader)
 
 
 async def test_where_nobody_reads_it_is_found_within_ten(

@@ -166,12 +166,6 @@ FAULTS = {
         "                self._feeds.ring_again(channel, head)\n",
         "                pass\n",
     ),
-    # A waiter is woken twice.
-    "woken_twice": Fault(
-        "polled_topics",
-        "        if head >= self._position and not self.future.done():",
-        "        if head >= self._position:",
-    ),
     # A subscriber begins where the journal ends when its callback has answered, not when asked.
     "begins_too_late": Fault(
         "late_confirmation",

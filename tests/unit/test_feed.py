@@ -4,7 +4,6 @@ import tracemalloc
 
 import pytest
 
-from rsnotify.errors import NoSuchSet
 from rsnotify.journal.feed import Feed, Watcher
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
@@ -93,36 +92,6 @@ def test_a_stretch_from_within_a_notification_leaves_nothing_out(until: int) -> 
     assert joined.count == joined.until - joined.from_
 
 
-async def test_who_waits_for_a_position_is_woken_when_it_comes_and_watches_no_longer() -> None:
-    followed = feed()
-    with followed.arrival_at(Position(2)) as arrived:
-        push(followed, 1)
-        assert not arrived.done()
-        followed.turn_private()
-        push(followed, 2)
-        await arrived
-        push(followed, 1)
-    assert not followed.is_watched
-
-
-async def test_who_waits_for_a_position_is_told_when_the_set_is_removed() -> None:
-    followed = feed()
-    with followed.arrival_at(Position(2)) as arrived:
-        followed.end()
-        with pytest.raises(NoSuchSet):
-            await arrived
-
-
-@pytest.mark.parametrize(("end", "is_woken"), [(1, False), (2, True), (3, True)])
-async def test_who_waits_for_a_position_that_redis_has_lost_is_woken_where_it_goes_on(
-    end: int, is_woken: bool
-) -> None:
-    followed = feed()
-    with followed.arrival_at(Position(2)) as arrived:
-        followed.pass_gap(Position(end))
-        assert arrived.done() == is_woken
-
-
 # --- at rest -------------------------------------------------------------------------------------
 
 
@@ -146,7 +115,7 @@ def make_busy(followed: Feed) -> Ear:
         followed.memory.read([(followed.tail.head, SMALL)], followed.tail.head)
         followed.memory.appended([], followed.tail.head, begin=head)
     found = from_the_beginning(followed)
-    followed.past.keep(Notification(found.from_, found.until, 1, SMALL, slice(0, 1)))
+    followed.recent.keep(Notification(found.from_, found.until, 1, SMALL, slice(0, 1)))
     return ear
 
 
