@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import product, starmap
 from math import inf
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, Rejected, TryAgain
@@ -236,21 +236,6 @@ def _repaired(marks: dict[bytes, bytes]) -> Repaired:
 MOVING_SECONDS = 2.0  # then the caller gets 503, before three seconds have passed
 AGAIN_SECONDS = 0.05
 
-Done = TypeVar("Done")
-
-
-async def when_moved(act: Callable[[], Awaitable[Done]]) -> Done:
-    """Repair, and try again as long as the keys are being moved."""
-    until = monotonic() + MOVING_SECONDS
-    while True:
-        try:
-            return await act()
-        except KeysMoving:
-            if monotonic() > until:
-                raise
-        await asyncio.sleep(AGAIN_SECONDS)
-
-
 ORDER_SECONDS = 1.0  # for others to put back first what was before: they notice within a second
 OTHERS_SECONDS = 30.0  # what nobody has put back by then, also who was busy, nobody remembers
 SUSPECTS_SECONDS = 0.25  # of each second, to look at journals after Redis has changed
@@ -292,7 +277,14 @@ class Repairing:
     async def append(self, feed: Feed, submission: Submission) -> Appended:
         """Append where that failed: a journal that is behind is repaired first, and one that a
         Cluster moves is waited for a little."""
-        return await when_moved(lambda: self._append_repaired(feed, submission))
+        until = monotonic() + MOVING_SECONDS
+        while True:
+            try:
+                return await self._append_repaired(feed, submission)
+            except KeysMoving:
+                if monotonic() > until:
+                    raise
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def _append(self, feed: Feed, submission: Submission) -> Awaitable[Appended]:
         return self._journal.append(feed.channel, submission, seen=feed.memory.newest)
@@ -373,12 +365,16 @@ class Repairing:
 
     def check(self, feed: Feed, seen: Position, standing: Standing) -> None:
         """Its journal stands here: is that before what had been seen, or behind a gap?"""
-        if standing.gap > feed.tail.head:
-            feed.pass_gap(standing.gap)
-            self._feeds.ring(feed.channel, standing.head)
-        feed.note_removed(standing.removed)
+        self._take_over(feed, standing)
         if standing.head < seen:
             self._suspects[feed] = None
+
+    def _take_over(self, feed: Feed, standing: Standing) -> None:
+        """Follow the journal from behind its newest gap, without what was removed from it."""
+        if standing.gap > feed.tail.head:
+            feed.pass_gap(standing.gap)
+        feed.note_removed(standing.removed)
+        self._feeds.ring(feed.channel, standing.head)
 
     async def _is_done(self, feed: Feed) -> bool:
         """Whether its journal is as it should be; trouble with one stops no other."""
@@ -475,12 +471,8 @@ class Repairing:
         """Follow the journal as it is now. If it has lost more, the next check repairs it again:
         what readers have got stays behind them."""
         standing = await self._standing(feed.channel)
-        if standing is None:
-            return
-        if standing.gap > feed.tail.head:
-            feed.pass_gap(standing.gap)
-        feed.note_removed(standing.removed)
-        self._feeds.ring(feed.channel, standing.head)
+        if standing is not None:
+            self._take_over(feed, standing)
 
     async def _standing(self, channel: ChannelName) -> Standing | None:
         (standing,) = await self._journal.standings([channel])
