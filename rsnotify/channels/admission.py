@@ -10,7 +10,7 @@ behind a trusted proxy that is the address of the client.
 import asyncio
 import logging
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from time import time
@@ -160,8 +160,8 @@ class ChannelEntry(NamedTuple):
     places: Sequence[tuple[ChannelName, Position]]
     is_several: bool
     admitted: Admitted
-    form: Form = XML
-    address: str = ""  # of the peer, to which limits apply
+    form: Form
+    address: str  # of the peer, to which limits apply
 
     @property
     def cursor(self) -> str:
@@ -193,18 +193,6 @@ def requested_channels(connection: HTTPConnection, kind: Kind) -> list[ChannelCu
         ChannelCursor(ChannelName(name, kind), cursors.get(name, start))
         for name, start in parse_sets(parse_query(text, SEVERAL_CHANNELS))
     ]
-
-
-def channel_entry(
-    connection: HTTPConnection,
-    wanted: Sequence[ChannelCursor],
-    cursors: Sequence[Position],
-    admitted: Admitted,
-) -> ChannelEntry:
-    names = (each.channel for each in wanted)
-    is_several = "set" not in connection.path_params
-    places = list(zip(names, cursors, strict=True))
-    return ChannelEntry(places, is_several, admitted, requested_form(connection))
 
 
 def subprotocol_of(connection: HTTPConnection) -> str | None:
@@ -270,7 +258,10 @@ class Channels:
             entry = error
         else:
             admitted = await self.admit(websocket, wanted)
-            entry = await self._entry(websocket, wanted, admitted)
+            try:
+                entry = await self.entry(websocket, wanted, admitted, self.cursor)
+            except (Rejected, TryAgain) as error:  # sent as a close frame after the handshake
+                entry = error
         await websocket.accept(
             subprotocol_of(websocket), headers=_start_header(entry)
         )  # the reader gets everything that is published from here on
@@ -300,26 +291,21 @@ class Channels:
             await transport.run(websocket.receive, send)
             await websocket.close(transport.close_code, transport.close_reason)
 
-    async def _entry(
-        self, connection: HTTPConnection, wanted: Sequence[ChannelCursor], admitted: Admitted
-    ) -> ChannelEntry | Rejected | TryAgain:
-        """Where it begins, or an error, which is sent as a close frame after the handshake."""
-        try:
-            cursors = [await self.cursor(*each) for each in wanted]
-        except (Rejected, TryAgain) as error:
-            return error
-        return self.entry(connection, wanted, cursors, admitted)
-
-    def entry(
+    async def entry(
         self,
         connection: HTTPConnection,
         wanted: Sequence[ChannelCursor],
-        cursors: Sequence[Position],
         admitted: Admitted,
+        find_cursor: Callable[[ChannelName, Position | None], Awaitable[Position]],
     ) -> ChannelEntry:
         """Where a reader begins, and the address for which it counts."""
-        entry = channel_entry(connection, wanted, cursors, admitted)
-        return entry._replace(address=self._access.client_address(connection))
+        return ChannelEntry(
+            places=[(name, await find_cursor(name, after)) for name, after in wanted],
+            is_several="set" not in connection.path_params,
+            admitted=admitted,
+            form=requested_form(connection),
+            address=self._access.client_address(connection),
+        )
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
         """Refuse a peer that may not read all of these channels."""

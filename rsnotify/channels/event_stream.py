@@ -84,8 +84,8 @@ class Sse:
         """The stream; for HEAD its headers, which say where it begins."""
         wanted = requested_channels(request, requested_kind(request))
         admitted = await self._channels.admit(request, wanted)
-        cursors = [await self._channels.servable_cursor(*each) for each in wanted]
-        entry = self._channels.entry(request, wanted, cursors, admitted)
+        find_cursor = self._channels.servable_cursor
+        entry = await self._channels.entry(request, wanted, admitted, find_cursor)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
         origin = request.headers.get("origin")
         headers = _headers(entry, origin, in_gzip=in_gzip)
