@@ -85,16 +85,29 @@ _JSON_PART = msgspec.json.Decoder(msgspec.Raw)
 _JSON_PARTS = msgspec.json.Decoder(list[msgspec.Raw])
 _PLACE = re.compile(r"^(?P<message>.*?)(?: - at `\$\.?(?P<field>[^`]*)`)?$", re.DOTALL)
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 Part = TypeVar("Part")
 AnyChange = TypeVar("AnyChange", bound=Change)
 
 
 def _read_json(body: bytes, _: Kind) -> Body:
     try:
-        changes = _decoded(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        changes = _JSON.decode(body)
+    except msgspec.ValidationError:  # only says what is wrong first
+        return Body(_each_decoded(_parts_of_json(body), _JSON_CHANGE))
+    except UNREADABLE as error:
         raise _not_json(error) from None
     return Body(_counted(changes if isinstance(changes, list) else [changes]))
+
+
+def _parts_of_json(body: bytes) -> Sequence[msgspec.Raw]:
+    try:
+        is_list = body.lstrip()[:1] == b"["
+        parts = _JSON_PARTS.decode(body) if is_list else [_JSON_PART.decode(body)]
+    except UNREADABLE as error:
+        raise _not_json(error) from None
+    return _counted(parts)
 
 
 def _counted(changes: Sequence[Part]) -> Sequence[Part]:
@@ -108,23 +121,12 @@ def _counted(changes: Sequence[Part]) -> Sequence[Part]:
     return changes
 
 
-def _decoded(body: bytes) -> list[Change] | Change:
-    try:
-        return _JSON.decode(body)
-    except msgspec.ValidationError:  # only says what is wrong first
-        return _each_decoded(_counted(_parts(body)), _JSON_CHANGE)
-
-
-def _parts(body: bytes) -> Sequence[bytes | msgspec.Raw]:
-    return _JSON_PARTS.decode(body) if body.lstrip()[:1] == b"[" else [_JSON_PART.decode(body)]
-
-
 def _read_ndjson(body: bytes, _: Kind) -> Body:
-    return Body(_each_decoded(_counted(_lines(body)), _JSON_CHANGE))
+    return Body(_each_decoded(_lines(body), _JSON_CHANGE))
 
 
-def _lines(body: bytes) -> list[bytes]:
-    return [line for line in body.splitlines() if line.strip()]
+def _lines(body: bytes) -> Sequence[bytes]:
+    return _counted([line for line in body.splitlines() if line.strip()])
 
 
 def _not_json(error: Exception) -> Rejected:
@@ -144,12 +146,8 @@ def read_for_sets(body: bytes, content_type: str) -> list[ChangeForSets]:
     reader = reader_for(content_type)
     if reader is _read_xml:
         raise Rejected("XML cannot name the sets of a change; send JSON or NDJSON", status=415)
-    if reader is _read_ndjson:
-        return _each_decoded(_counted(_lines(body)), _JSON_FOR_SETS)
-    try:
-        return _each_decoded(_counted(_parts(body)), _JSON_FOR_SETS)
-    except msgspec.DecodeError as error:
-        raise _not_json(error) from None
+    parts = _lines(body) if reader is _read_ndjson else _parts_of_json(body)
+    return _each_decoded(parts, _JSON_FOR_SETS)
 
 
 def _each_decoded(
@@ -160,7 +158,7 @@ def _each_decoded(
     for index, part in enumerate(parts):
         try:
             changes.append(decoder.decode(part))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             faults.append(_misfit(index, misfit(error, decoder.type), decoder.type))
     if faults:
         raise refused(faults)
@@ -263,8 +261,9 @@ def read_submission(kind: Kind, body: bytes, content_type: str, key: str | None)
     """The body as a submission to a channel of this kind; `Rejected` with every fault in it."""
     _check_request(body, key)
     read = reader_for(content_type)(body, kind)
+    fingerprint = _fingerprint(body, key)
     fragments = judge_changes(read.changes, kind, read.foreign)
-    return Submission(fragments, key, _fingerprint(body, key), read.not_kept)
+    return Submission(fragments, key, fingerprint, read.not_kept)
 
 
 def read_submissions(body: bytes, content_type: str, key: str | None) -> dict[str, Submission]:

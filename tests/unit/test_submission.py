@@ -432,6 +432,7 @@ def test_what_names_its_sets_is_stored_once_for_each_and_counted_so(monkeypatch)
     ("content_type", "body", "detail"),
     [
         (JSON, b"[", "the body is not JSON"),
+        (JSON, b"[" * 1_000_000, "the body is not JSON"),
         (JSON, json.dumps(RES1 | {"sets": []}).encode(), "names no set"),
         (NDJSON, json.dumps(RES1 | {"sets": []}).encode(), "names no set"),
         (XML, urlset(""), "XML cannot name the sets"),
