@@ -55,7 +55,6 @@ KEY_SECONDS = 24 * 3600
 LOC_BEGIN = len(LOC)
 
 
-@lru_cache(maxsize=4096)
 def channel_keys(channel: ChannelName) -> tuple[str, ...]:
     """KEYS of journal.lua."""
     names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
@@ -199,7 +198,13 @@ def command_of(
     seen = max([append.seen for append in group])
     common = channel_arguments(channel, window, seen, round_.process)
     of_call = (round_.writer, round_.number, CALL_SECONDS, KEY_SECONDS)
-    return APPEND.command(channel_keys(channel), *common, *of_call, *_arguments(channel, group))
+    return (*_beginning(channel), *common, *of_call, *_arguments(channel, group))
+
+
+@lru_cache(maxsize=4096)
+def _beginning(channel: ChannelName) -> tuple[Any, ...]:
+    """The command up to its keys."""
+    return APPEND.command(channel_keys(channel))
 
 
 def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[object]:

@@ -98,16 +98,17 @@ class _RememberedRows:
 
     def add(self, rows: Iterable[Row]) -> None:
         """What was not read in the order of the journal, and may be before what was."""
-        known, unread = self.rows, self.unread
+        known, size = self.rows, 0
         self._in_order = None
         for row in rows:
             position, xml = row
             if position not in known:
                 known[position] = xml
-                unread.add(position)
-                self.size += len(xml) + ROW_BYTES
+                self.unread.add(position)
+                size += len(xml) + ROW_BYTES
             if type(row) is KeyedRow and position not in self.notes:
                 self.note(position, row.note)
+        self.size += size
 
     def note(self, until: Position, note: bytes) -> None:
         """The key of the request whose last row is this one."""
@@ -122,21 +123,21 @@ class _RememberedRows:
 
     def forget_oldest(self, position: int) -> Position | None:
         """Forget what is at or before this position, and what is too much; returns the newest."""
-        newest, forgotten = None, 0
         self._in_order = None
-        while self.rows and forgotten < FORGOTTEN_AT_ONCE:
-            known = next(iter(self.rows))
-            if known > position and self.size <= MEMORY_BYTES:
+        forgotten: list[Position] = []
+        for known, xml in self.rows.items():
+            is_too_much = self.size > MEMORY_BYTES
+            if len(forgotten) == FORGOTTEN_AT_ONCE or (known > position and not is_too_much):
                 break
-            forgotten += 1
-            self.size -= len(self.rows.pop(known)) + ROW_BYTES
-            if known in self.notes:
+            forgotten.append(known)
+            self.size -= len(xml) + ROW_BYTES
+            if self.notes.pop(known, None) is not None:
                 self.size -= NOTE_BYTES
-                del self.notes[known]
+        for known in forgotten:
+            del self.rows[known]
             self.begins.pop(known, None)
-            self.unread.discard(known)
-            newest = known if newest is None else max(newest, known)
-        return newest
+        self.unread.difference_update(forgotten)
+        return max(forgotten, default=None)
 
 
 class Memory:

@@ -105,10 +105,10 @@ def accepted(submission: Submission, interval: Interval) -> Answer:
 
 async def read_with(request: Request, read: Callable[[bytes, str, str | None], Read]) -> Read:
     """Read the body and parse it; in a thread if it is large, or may be once unpacked."""
-    body = await read_body(request, BODY_BYTES, PARTS)
     headers = request.headers
     content_type, key = headers.get("content-type", ""), headers.get("idempotency-key")
     encoding = headers.get("content-encoding", "")
+    body = await read_body(request, BODY_BYTES, PARTS)
     if not encoding and len(body) <= BESIDE_THE_LOOP_BYTES:
         return read(body, content_type, key)
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
-from itertools import pairwise
+from itertools import pairwise, repeat
 from time import monotonic
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -167,7 +167,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         pool: Any = self.connection_pool
         confirm = self.replicas.confirmation() if self.replicas else None
         answers = await exchange(pool, commands, then, confirm=confirm)
-        if not any(isinstance(answer, Exception) for answer in answers):
+        if not any(map(isinstance, answers, repeat(Exception))):
             return answers
         forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
         if forgotten:

@@ -315,13 +315,11 @@ class Notification:
         if made is None:
             made = self._made[name] = make(self)
             if made is not self.payload:
-                self._grow(len(made) + MADE_BYTES if isinstance(made, bytes) else OBJECT_BYTES)
+                size = len(made) + MADE_BYTES if isinstance(made, bytes) else OBJECT_BYTES
+                self.size += size
+                if self.holder is not None:
+                    self.holder.grew(size)
         return made  # type: ignore[return-value]
-
-    def _grow(self, size: int) -> None:
-        self.size += size
-        if self.holder is not None:
-            self.holder.grew(size)
 
     def __repr__(self) -> str:
         return f"<Notification {self.count} changes ({self.from_}, {self.until}]>"
