@@ -19,7 +19,6 @@ PATH = f"/api/sets/{SET}/resources"
 TEN = [f"res{number}" for number in range(10)]
 HEADERS = {"Content-Type": "application/x-ndjson"}
 TRY_AGAIN = 503
-NEVER_ASKED = {"decide": "tell=no", "complete": "tell=yes", "replace": "tell=yes"}
 
 
 # --- Redis fails -------------------------------------------------------------------------------

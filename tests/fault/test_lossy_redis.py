@@ -12,7 +12,7 @@ import pytest
 from rsnotify.journal import keys
 from rsnotify_client.notification import read_notification
 from tests.support.faults import OwnRedis
-from tests.support.lossy_failover import LOC, Reader, channel_of, published
+from tests.support.lossy_failover import LOC, Reader, published
 from tests.support.raw import raw_channel
 from tests.support.running import RunningHub, until
 
@@ -130,12 +130,6 @@ async def test_what_only_a_poller_was_told_is_kept(hubs, own_redis, asked):
 
     await until(is_put_back)
     assert not any("no hub process remembers them" in hub.log.read_text() for hub in hubs[1:])
-
-
-async def have_seen(hubs: list[RunningHub], name: str) -> bool:
-    """Whether each would tell the change as the newest."""
-    latest = [await channel_of(hub) for hub in hubs]
-    return all(name.encode() in each for each in latest)
 
 
 async def has_logged(hubs: list[RunningHub], words: str) -> bool:

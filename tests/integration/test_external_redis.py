@@ -112,16 +112,10 @@ async def test_a_wrong_password_ends_the_start(server):
         assert "wrong@" not in problem
 
 
-async def test_a_password_that_nobody_asked_for_ends_the_start(server):
-    assert "refuses user or password: check them in its address" in await problem_of(
-        server.url.replace("//", "//:secret@")
-    )
-
-
-async def test_a_wrong_user_ends_the_start(server):
-    assert "refuses user or password: check them in its address" in await problem_of(
-        server.url.replace("//", "//nobody:x@")
-    )
+@pytest.mark.parametrize("user", [":secret", "nobody:x"])
+async def test_a_user_or_password_that_nobody_asked_for_ends_the_start(server, user):
+    problem = await problem_of(server.url.replace("//", f"//{user}@"))
+    assert "refuses user or password: check them in its address" in problem
 
 
 async def test_a_user_that_may_do_nothing_ends_the_start(server):

@@ -471,15 +471,6 @@ async def test_8_requests_may_wait_for_an_answer(peer, over):
     assert peer.transport.written.count(CLOSE) == over
 
 
-async def test_beyond_that_the_last_answer_ends_the_connection(peer):
-    await peer.sends(SLOW + GET * (PIPELINED + 1))
-    peer.slow.set()
-    for _ in range(PIPELINED):
-        await settled()
-    assert peer.transport.statuses == [200] * (PIPELINED + 1)
-    assert peer.transport.ended == ["half"]
-
-
 @pytest.mark.parametrize("over", [0, 1])
 async def test_8_requests_that_waited_begin_in_a_turn_whoever_sent_them(over):
     shared = HttpInput()

@@ -118,16 +118,10 @@ async def test_a_pong_that_comes_with_something_else_counts_too(reader):
     assert reader.deadline is None
 
 
-async def test_a_pong_of_126_bytes_is_a_violation(connection):
+@pytest.mark.parametrize("sent", [frame(PONG, b"x" * 126), b"\x8a\x04abcd"])
+async def test_a_pong_of_126_bytes_or_without_a_mask_is_a_violation(connection, sent):
     connection.reader.deadline = 20.0
-    connection.reader.receive_data(frame(PONG, b"x" * 126))
-    assert connection.reader.deadline is not None
-    assert connection.received()[2:4] == (1002).to_bytes(2, "big")
-
-
-async def test_a_pong_without_a_mask_is_a_violation(connection):
-    connection.reader.deadline = 20.0
-    connection.reader.receive_data(b"\x8a\x04abcd")
+    connection.reader.receive_data(sent)
     assert connection.reader.deadline is not None
     assert connection.received()[2:4] == (1002).to_bytes(2, "big")
 
