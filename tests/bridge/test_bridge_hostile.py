@@ -15,7 +15,6 @@ from rsnotify_bridge.memory import BridgeStore
 from rsnotify_bridge.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.network import Network
 from rsnotify_client.web import Refused
-from tests.bridge.bridging import Bridging
 from tests.support.sources import Handler, Source
 
 NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -35,9 +34,7 @@ BAD = {
 }
 
 
-async def test_what_is_no_list_deletes_nothing_and_is_said(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_what_is_no_list_deletes_nothing_and_is_said(source, bridging):
     source.documents["/map.xml"] = GOOD.encode()
     async with bridging.running(source.loc("map.xml"), **{"max-delete": 100}) as bridges:
         assert await bridges.once()
@@ -62,17 +59,13 @@ async def test_what_is_no_list_deletes_nothing_and_is_said(
         ("bomb", '<!DOCTYPE a [<!ENTITY b "c">]><feed>&b;</feed>', "DOCTYPE"),
     ],
 )
-async def test_a_feed_that_leads_nowhere_is_said(
-    source: Source, bridging: Bridging, path: str, body: str, problem: str
-) -> None:
+async def test_a_feed_that_leads_nowhere_is_said(source, bridging, path, body, problem):
     source.documents[f"/{path}"] = body.encode()
     facts = await bridging.once(source.loc(path))
     assert problem in (facts.error or "")
 
 
-async def test_a_sitemap_in_gzip_is_followed_and_half_of_it_is_not(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_sitemap_in_gzip_is_followed_and_half_of_it_is_not(source, bridging):
     whole = gzip.compress(GOOD.encode())
     source.documents["/map.xml.gz"] = whole
     facts = await bridging.once(source.loc("map.xml.gz"), **{"max-delete": 100})
@@ -97,9 +90,7 @@ DAMAGE = {
 }
 
 
-async def test_a_state_file_that_is_damaged_is_said_and_nothing_is_published(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_state_file_that_is_damaged_is_said_and_nothing_is_published(source, bridging):
     """By the bridge that begins with it, or at its look."""
     for name, (statement, problem) in DAMAGE.items():
         bridging.state = bridging.state.with_name(f"{name}.db")
@@ -121,8 +112,8 @@ async def test_a_state_file_that_is_damaged_is_said_and_nothing_is_published(
 
 
 async def test_a_disk_that_is_full_is_said_and_when_it_has_room_the_bridge_goes_on(
-    source: Source, bridging: Bridging
-) -> None:
+    source, bridging
+):
     source.documents["/map.xml"] = GOOD.encode()
     with closing(BridgeStore(bridging.state)) as store:
         async with bridging.running(source.loc("map.xml"), store=store) as bridges:
@@ -141,18 +132,14 @@ async def test_a_disk_that_is_full_is_said_and_when_it_has_room_the_bridge_goes_
     assert bridging.count() == 2_001
 
 
-async def test_a_list_that_is_not_well_formed_is_called_so_when_it_is_found(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_a_list_that_is_not_well_formed_is_called_so_when_it_is_found(source, bridging):
     source.documents["/map.xml"] = b"<urlset>\n<url></urlset>"
     facts = await bridging.once(source.loc("map.xml"))
     assert "not well-formed XML" in (facts.error or "")
     assert "line 2" in (facts.error or "")
 
 
-async def test_an_entry_that_names_no_resource_is_said_and_is_not_its_list(
-    source: Source, bridging: Bridging
-) -> None:
+async def test_an_entry_that_names_no_resource_is_said_and_is_not_its_list(source, bridging):
     source.documents["/map.xml"] = GOOD.replace("<url>", "<url/><url><loc/></url><url>").encode()
     facts = await bridging.once(source.loc("map.xml"))
     assert (facts.error, bridging.count()) == (None, 1)
@@ -170,7 +157,7 @@ async def polite(source: Source) -> AsyncIterator[PoliteWeb]:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410, 302])
-async def test_where_there_is_no_robots_txt_all_is_allowed(source: Source, status: int) -> None:
+async def test_where_there_is_no_robots_txt_all_is_allowed(source, status):
     source.handlers["/robots.txt"] = answering(status)
     async with polite(source) as web:
         assert (await web.page(source.loc("a"))).body == b"content"
@@ -178,8 +165,8 @@ async def test_where_there_is_no_robots_txt_all_is_allowed(source: Source, statu
 
 @pytest.mark.parametrize("status", [500, 503, 599, 429, None, 0])
 async def test_a_host_whose_robots_txt_cannot_be_had_is_asked_for_nothing_else_until_it_can(
-    source: Source, status: int | None
-) -> None:
+    source, status
+):
     """RFC 9309, 2.3.1.4. None: the connection is cut; 0: it hangs."""
     source.handlers["/robots.txt"] = answering(status)
     async with polite(source) as web:
@@ -192,9 +179,7 @@ async def test_a_host_whose_robots_txt_cannot_be_had_is_asked_for_nothing_else_u
         assert (await web.page(source.loc("a"))).body == b"content"
 
 
-async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(source, monkeypatch):
     monkeypatch.setattr(polite_module, "ROBOTS_SECONDS", 0.0)
     source.documents["/robots.txt"] = b"User-agent: *\nDisallow: /b\n"
     async with polite(source) as web:
@@ -206,18 +191,14 @@ async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(
 
 
 @pytest.mark.parametrize(("delay", "is_said"), [(30, False), (31, True), (999_999_999, True)])
-async def test_a_delay_that_is_longer_than_anybody_waits_is_said(
-    source: Source, caplog: pytest.LogCaptureFixture, delay: int, is_said: bool
-) -> None:
+async def test_a_delay_that_is_longer_than_anybody_waits_is_said(source, caplog, delay, is_said):
     source.documents["/robots.txt"] = f"User-agent: *\nCrawl-delay: {delay}\n".encode()
     async with polite(source) as web:
         await web.page(source.loc("a"))
     assert (f"asks for {delay} s between two requests: 30 s are kept" in caplog.text) == is_said
 
 
-async def test_a_delay_is_kept_up_to_a_limit(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_delay_is_kept_up_to_a_limit(source, monkeypatch):
     monkeypatch.setattr(polite_module, "LONGEST_DELAY_SECONDS", 0.01)
     source.documents["/robots.txt"] = b"User-agent: *\nCrawl-delay: 999999999\n"
     async with polite(source) as web:
@@ -240,7 +221,7 @@ def answering(status: int | None) -> Handler:
     return handler
 
 
-async def test_what_robots_txt_closes_is_not_asked_for(source: Source, bridging: Bridging) -> None:
+async def test_what_robots_txt_closes_is_not_asked_for(source, bridging):
     source.documents["/robots.txt"] = b"User-agent: *\nDisallow: /map.xml\n"
     source.documents["/map.xml"] = GOOD.encode()
     facts = await bridging.once(source.loc("map.xml"))
@@ -258,9 +239,7 @@ async def test_what_robots_txt_closes_is_not_asked_for(source: Source, bridging:
     ],
     ids=["superscripts", "digits", "no text", "too long"],
 )
-async def test_a_robots_txt_that_is_odd_closes_nothing(
-    source: Source, bridging: Bridging, text: bytes
-) -> None:
+async def test_a_robots_txt_that_is_odd_closes_nothing(source, bridging, text):
     source.documents["/robots.txt"] = text
     source.documents["/map.xml"] = GOOD.encode()
     facts = await bridging.once(source.loc("map.xml"), shared=True)

@@ -2,12 +2,11 @@
 
 import asyncio
 import itertools
-from pathlib import Path
 from typing import Self
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, Route, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.conftest import choose, opened, tab_to, use_token, view
 from tests.soak.page_open import Sample, check, publish_for, sample, use_while
@@ -60,16 +59,12 @@ class Held:
         await self.page.evaluate("new Promise((then) => setTimeout(then, 100))")
 
 
-async def test_a_change_published_elsewhere_appears(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_change_published_elsewhere_appears(page, page_hub, set_name):
     await page_hub.publish("http://example.com/res1", set_name=set_name)
     await expect(latest(page)).to_have_text("http://example.com/res1")
 
 
-async def test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_published(
-    page: Page,
-) -> None:
+async def test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_published(page):
     await tab_to(page, "#key")
     await page.keyboard.press("Enter")
     await tab_to(page, "#secret")
@@ -85,15 +80,13 @@ async def test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_publishe
     await expect(latest(page)).to_have_text("http://example.com/mine")
 
 
-async def test_the_focus_is_where_the_token_was_given_when_it_is_in_use(page: Page) -> None:
+async def test_the_focus_is_where_the_token_was_given_when_it_is_in_use(page):
     await use_token(page)
     await expect(page.locator("#key")).to_be_focused()
     await expect(page.locator("#key")).to_have_text("Token in use")
 
 
-async def test_a_keyboard_need_not_pass_every_change(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_keyboard_need_not_pass_every_change(page, page_hub, set_name):
     await page_hub.publish(*(f"http://example.com/{n}" for n in range(50)), set_name=set_name)
     await expect(latest(page)).to_have_count(50)
     await page.focus("#lookup button")
@@ -103,7 +96,7 @@ async def test_a_keyboard_need_not_pass_every_change(
     await expect(page.locator("#may-not button")).to_be_focused()
 
 
-async def test_without_a_token_the_page_leads_to_its_field_and_shows_no_form(page: Page) -> None:
+async def test_without_a_token_the_page_leads_to_its_field_and_shows_no_form(page):
     await expect(page.locator("#may-not")).to_contain_text("Making changes needs a token.")
     await expect(page.locator("#publishing")).to_be_hidden()
     await page.click("#may-not button")
@@ -114,15 +107,13 @@ async def test_without_a_token_the_page_leads_to_its_field_and_shows_no_form(pag
     await expect(page.locator("#publish output")).to_contain_text("It arrived")
 
 
-async def test_the_page_tells_how_many_read_and_how_the_hub_is(page: Page) -> None:
+async def test_the_page_tells_how_many_read_and_how_the_hub_is(page):
     await expect(page.locator("#readers")).to_have_text("1")
     await view(page, "Admin")
     await expect(page.locator("#numbers")).to_contain_text("Redis answers in")
 
 
-async def test_what_was_published_before_is_there_at_once(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_what_was_published_before_is_there_at_once(chromium, page_hub, set_name):
     await page_hub.publish("http://example.com/old", set_name=set_name)
     async with opened(chromium, page_hub, set_name) as page:
         await expect(latest(page)).to_have_text("http://example.com/old")
@@ -131,9 +122,7 @@ async def test_what_was_published_before_is_there_at_once(
         assert await shown(page) == ["new", "old"]
 
 
-async def test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition(
-    chromium: Browser, tmp_path: Path
-) -> None:
+async def test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition(chromium, tmp_path):
     async with (
         RunningHub(tmp_path / "data") as hub,
         opened(chromium, hub, "dataset1") as page,
@@ -152,8 +141,8 @@ async def test_a_hub_that_was_killed_is_followed_on_without_gap_or_repetition(
 
 
 async def test_a_hub_that_comes_back_between_two_requests_is_followed_by_websocket_again(
-    chromium: Browser, tmp_path: Path
-) -> None:
+    chromium, tmp_path
+):
     """Its WebSocket is refused while the hub is away; why, it asks when the hub is back."""
     is_back = asyncio.Event()
 
@@ -176,9 +165,7 @@ async def test_a_hub_that_comes_back_between_two_requests_is_followed_by_websock
         assert readers == {"websocket": 1, "event stream": 0}
 
 
-async def test_where_no_websocket_is_allowed_the_page_follows_an_event_stream(
-    chromium: Browser, tmp_path: Path
-) -> None:
+async def test_where_no_websocket_is_allowed_the_page_follows_an_event_stream(chromium, tmp_path):
     async with (
         RunningHub(tmp_path / "data", allowed_origins="https://a.example") as hub,
         opened(chromium, hub, "dataset1") as page,
@@ -188,8 +175,8 @@ async def test_where_no_websocket_is_allowed_the_page_follows_an_event_stream(
 
 
 async def test_a_page_of_another_origin_reads_public_channels_and_no_private_one(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+    chromium, page_hub, set_name
+):
     channel = f"{page_hub.url}/channels/{set_name}/change_notification_channel"
     read = "url => fetch(url).then(answer => answer.status, error => error.name)"
     html = answers("200 OK", b"<!doctype html>", Content_Type="text/html")
@@ -204,16 +191,14 @@ async def test_a_page_of_another_origin_reads_public_channels_and_no_private_one
         assert await page.evaluate(read, with_token) == "TypeError"
 
 
-async def test_a_set_that_is_removed_ends_the_view_with_its_reason(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_set_that_is_removed_ends_the_view_with_its_reason(page, page_hub, set_name):
     await page_hub.ask("DELETE", f"/api/sets/{set_name}")
     await expect(page.locator("#health")).to_contain_text("stopped")
 
 
 async def test_what_strangers_wrote_is_only_ever_text_and_breaks_no_layout(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+    chromium, page_hub, set_name
+):
     await page_hub.publish(LONGEST, "javascript:alert(1)", set_name=set_name)
     token = {"sets": [set_name], "note": HOSTILE}
     await page_hub.ask("POST", "/api/tokens", json=token)
@@ -228,9 +213,7 @@ async def test_what_strangers_wrote_is_only_ever_text_and_breaks_no_layout(
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_the_tab_keeps_no_more_however_many_changes_come(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_tab_keeps_no_more_however_many_changes_come(page, page_hub, set_name):
     session = await page.context.new_cdp_session(page)
 
     async def sample_after(rounds: int) -> Sample:
@@ -245,8 +228,8 @@ async def test_the_tab_keeps_no_more_however_many_changes_come(
 
 
 async def test_the_page_answers_while_300_changes_a_second_come_and_shows_them_all(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+    page, page_hub, set_name
+):
     numbers = itertools.count(1)
     newest = await use_while(page, publish_for(page_hub, 2, numbers, set_name))
     await expect(latest(page).first).to_have_text(newest)
@@ -254,9 +237,7 @@ async def test_the_page_answers_while_300_changes_a_second_come_and_shows_them_a
     assert await page.locator("#latest .bad").count() == 0
 
 
-async def test_the_table_stands_still_while_it_is_paused(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_table_stands_still_while_it_is_paused(page, page_hub, set_name):
     await page.click("#pause")
     await page_hub.publish("http://example.com/res1", set_name=set_name)
     await expect(page.locator("#today")).to_have_text("1")
@@ -265,9 +246,7 @@ async def test_the_table_stands_still_while_it_is_paused(
     await expect(latest(page)).to_have_text("http://example.com/res1")
 
 
-async def test_attempts_to_connect_again_become_rarer_and_never_all_come_at_once(
-    page: Page,
-) -> None:
+async def test_attempts_to_connect_again_become_rarer_and_never_all_come_at_once(page):
     delays = """async () => {
       const { delay } = await import("/static/following.js");
       return [delay(0, 0), delay(0, 1), delay(3, 1), delay(99, 0), delay(99, 1)];
@@ -278,9 +257,7 @@ async def test_attempts_to_connect_again_become_rarer_and_never_all_come_at_once
 # Sets ---------------------------------------------------------------------------------------------
 
 
-async def test_of_many_sets_the_first_are_shown_and_the_others_are_found(
-    chromium: Browser, tmp_path: Path
-) -> None:
+async def test_of_many_sets_the_first_are_shown_and_the_others_are_found(chromium, tmp_path):
     names = tuple(f"set{number:02}" for number in range(1, 52))
     async with (
         RunningHub(tmp_path / "data", sets=names) as hub,
@@ -302,9 +279,7 @@ async def test_of_many_sets_the_first_are_shown_and_the_others_are_found(
         await expect(latest(page)).to_have_text("http://example.com/res1")
 
 
-async def test_the_overview_has_what_happens_in_each_set(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_overview_has_what_happens_in_each_set(chromium, page_hub, set_name):
     await page_hub.publish(*(f"http://example.com/{n}" for n in range(3)), set_name=set_name)
     await page_hub.publish("http://example.com/0", set_name=set_name)
     async with opened(chromium, page_hub, set_name) as page:
@@ -323,7 +298,7 @@ async def test_the_overview_has_what_happens_in_each_set(
         await expect(link).to_be_focused()
 
 
-async def test_a_hub_with_one_set_begins_with_it(chromium: Browser, tmp_path: Path) -> None:
+async def test_a_hub_with_one_set_begins_with_it(chromium, tmp_path):
     async with RunningHub(tmp_path / "data") as hub, opened(chromium, hub, "dataset1") as page:
         await page.goto(f"{hub.url}/")
         await expect(page.locator("h1.set-name")).to_have_text("dataset1")
@@ -333,9 +308,7 @@ async def test_a_hub_with_one_set_begins_with_it(chromium: Browser, tmp_path: Pa
         await expect(page.locator("h1.set-name")).to_have_text("dataset1")
 
 
-async def test_a_set_that_is_not_there_is_said_to_be_missing(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_set_that_is_not_there_is_said_to_be_missing(page, page_hub, set_name):
     await page.goto(f"{page_hub.url}/?view=toString&set={set_name}")
     await expect(page.locator("h1.set-name")).to_have_text(set_name)
     await page.goto(f"{page_hub.url}/?set=no-{set_name}")
@@ -343,8 +316,8 @@ async def test_a_set_that_is_not_there_is_said_to_be_missing(
 
 
 async def test_a_link_leads_to_the_set_of_the_address_before_the_hub_has_answered(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+    page, page_hub, set_name
+):
     async def never(_: Route) -> None: ...
 
     await page.route("**/api/sets?*", never)
@@ -359,8 +332,8 @@ async def test_a_link_leads_to_the_set_of_the_address_before_the_hub_has_answere
 
 
 async def test_the_last_fifty_changes_are_there_at_once_and_a_filter_finds_among_them(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+    chromium, page_hub, set_name
+):
     for batch in range(2):
         locs = [f"http://example.com/{batch}-{each}" for each in range(30)]
         await page_hub.publish(*locs, set_name=set_name)
@@ -374,7 +347,7 @@ async def test_the_last_fifty_changes_are_there_at_once_and_a_filter_finds_among
         await expect(page.locator("#nothing")).to_contain_text("None of those")
 
 
-async def test_one_resource_is_looked_up(page: Page, page_hub: RunningHub, set_name: str) -> None:
+async def test_one_resource_is_looked_up(page, page_hub, set_name):
     await page_hub.publish("http://example.com/a&b", set_name=set_name, length=17)
     await page.fill("#filter", "http://example.com/a&b")
     await page.press("#filter", "Enter")
@@ -384,9 +357,7 @@ async def test_one_resource_is_looked_up(page: Page, page_hub: RunningHub, set_n
     await expect(page.locator("#known")).to_contain_text("never known, or deleted")
 
 
-async def test_a_link_shares_a_moment_and_what_followed_it(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_link_shares_a_moment_and_what_followed_it(chromium, page_hub, set_name):
     for number in range(3):
         await page_hub.publish(f"http://example.com/{number}", set_name=set_name)
     async with opened(chromium, page_hub, set_name) as page:
@@ -404,9 +375,7 @@ async def test_a_link_shares_a_moment_and_what_followed_it(
         assert await shown(page) == ["4", "3", "2", "1", "0"]
 
 
-async def test_the_only_change_of_a_set_is_shared_too(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_only_change_of_a_set_is_shared_too(chromium, page_hub, set_name):
     await page_hub.publish("http://example.com/0", set_name=set_name)
     async with opened(chromium, page_hub, set_name) as page:
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
@@ -419,9 +388,7 @@ async def test_the_only_change_of_a_set_is_shared_too(
 # See it work --------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_is_cut_misses_nothing(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_connection_that_is_cut_misses_nothing(page, page_hub, set_name):
     await use_token(page)
     await page_hub.publish("http://example.com/0", set_name=set_name)
     await expect(latest(page)).to_have_count(1)
@@ -443,9 +410,7 @@ async def test_a_connection_that_is_cut_misses_nothing(
     await expect(page.locator("#work")).to_contain_text("Nothing had changed")
 
 
-async def test_changes_are_made_with_the_javascript_client_once_it_is_agreed_to(
-    page: Page, set_name: str
-) -> None:
+async def test_changes_are_made_with_the_javascript_client_once_it_is_agreed_to(page, set_name):
     await expect(page.locator("#try")).to_be_hidden()
     await use_token(page)
     asked: list[str] = []
@@ -462,9 +427,7 @@ async def test_changes_are_made_with_the_javascript_client_once_it_is_agreed_to(
     assert len(asked) == 2
 
 
-async def test_dots_end_and_are_never_too_many(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_dots_end_and_are_never_too_many(page, page_hub, set_name):
     for number in range(20):
         locs = [f"http://example.com/{number}/{each}" for each in range(50)]
         await page_hub.publish(*locs, set_name=set_name)
@@ -478,8 +441,8 @@ async def test_dots_end_and_are_never_too_many(
 
 @pytest.mark.parametrize("transport", ["websocket", "stream"])
 async def test_the_debugger_shows_frames_and_goes_on_from_the_cursor(
-    page: Page, page_hub: RunningHub, set_name: str, transport: str
-) -> None:
+    page, page_hub, set_name, transport
+):
     await view(page, "Debugger")
     state, frames = page.locator("#connection-state"), page.locator("#frames li")
     await page.select_option("[name=transport]", transport)
@@ -498,7 +461,7 @@ async def test_the_debugger_shows_frames_and_goes_on_from_the_cursor(
     await expect(frames.locator("pre")).to_contain_text("missed")
 
 
-async def test_the_debugger_shows_why_the_hub_ends_a_connection(page: Page) -> None:
+async def test_the_debugger_shows_why_the_hub_ends_a_connection(page):
     await view(page, "Debugger")
     await page.fill("#from", "yesterday")
     await page.press("#from", "Enter")
@@ -506,8 +469,8 @@ async def test_the_debugger_shows_why_the_hub_ends_a_connection(page: Page) -> N
 
 
 async def test_a_connection_of_the_debugger_that_was_replaced_says_no_more(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+    page, page_hub, set_name
+):
     await view(page, "Debugger")
     state, frames = page.locator("#connection-state"), page.locator("#frames li")
     await page.select_option("[name=transport]", "stream")
@@ -521,14 +484,14 @@ async def test_a_connection_of_the_debugger_that_was_replaced_says_no_more(
     await expect(state).to_contain_text("disconnected")
 
 
-async def test_the_validator_names_each_violation_with_its_clause(page: Page) -> None:
+async def test_the_validator_names_each_violation_with_its_clause(page):
     await view(page, "Validator")
     await page.fill("[name=document]", "<urlset/>")
     await page.click("#validate button")
     await expect(page.locator("#violations li")).to_contain_text("Core 7")
 
 
-async def test_the_validator_shows_what_was_asked_last(page: Page) -> None:
+async def test_the_validator_shows_what_was_asked_last(page):
     await view(page, "Validator")
     verdict = page.locator("#verdict")
     async with Held(page, "/api/validate") as held:
@@ -545,9 +508,7 @@ async def test_the_validator_shows_what_was_asked_last(page: Page) -> None:
         )
 
 
-async def test_what_is_pasted_is_judged_though_an_address_was(
-    page: Page, page_hub: RunningHub
-) -> None:
+async def test_what_is_pasted_is_judged_though_an_address_was(page, page_hub):
     await view(page, "Validator")
     await page.fill("[name=address]", f"{page_hub.url}/.well-known/resourcesync")
     await page.click("#validate button")
@@ -557,16 +518,14 @@ async def test_what_is_pasted_is_judged_though_an_address_was(
     await expect(page.locator("#verdict")).to_contain_text("violation")
 
 
-async def test_a_stranger_is_told_that_naming_a_document_needs_a_token(page: Page) -> None:
+async def test_a_stranger_is_told_that_naming_a_document_needs_a_token(page):
     await view(page, "Validator")
     await page.fill("[name=address]", "http://example.com/changelist.xml")
     await page.click("#validate button")
     await expect(page.locator("#verdict")).to_contain_text("a token is needed")
 
 
-async def test_the_hubs_own_documents_are_valid(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_hubs_own_documents_are_valid(page, page_hub, set_name):
     await page_hub.publish("http://example.com/res1", set_name=set_name)
     await view(page, "Validator")
     for name in (f"{set_name}/capabilitylist.xml", ".well-known/resourcesync"):
@@ -582,9 +541,7 @@ async def test_the_hubs_own_documents_are_valid(
 # Tokens, administration ---------------------------------------------------------------------------
 
 
-async def test_a_wrong_token_is_refused_and_not_kept(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_wrong_token_is_refused_and_not_kept(page, page_hub, set_name):
     await use_token(page, "rsn_wrong")
     await expect(page.locator("#token output")).to_contain_text("unknown")
     assert await page.evaluate("sessionStorage.length") == 0
@@ -593,9 +550,7 @@ async def test_a_wrong_token_is_refused_and_not_kept(
     await expect(page.locator("#admin")).to_be_hidden()
 
 
-async def test_a_token_to_publish_opens_no_administration(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_token_to_publish_opens_no_administration(page, page_hub, set_name):
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
     await use_token(page, made["token"])
     await expect(page.locator("#token output")).to_have_text("Your token is known.")
@@ -606,9 +561,7 @@ async def test_a_token_to_publish_opens_no_administration(
     await expect(page.locator("#admin")).to_be_hidden()
 
 
-async def test_a_token_that_may_not_publish_is_shown_no_form_to_publish(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_token_that_may_not_publish_is_shown_no_form_to_publish(page, page_hub, set_name):
     wanted = {"sets": [set_name], "rights": ["read"]}
     _, made = await page_hub.ask("POST", "/api/tokens", json=wanted)
     await use_token(page, made["token"])
@@ -616,7 +569,7 @@ async def test_a_token_that_may_not_publish_is_shown_no_form_to_publish(
     await expect(page.locator("#publishing")).to_be_hidden()
 
 
-async def test_a_token_that_cannot_be_one_is_refused_at_once(page: Page) -> None:
+async def test_a_token_that_cannot_be_one_is_refused_at_once(page):
     await page.click("#key")
     for wrong in ("two words", "schlüssel", "x" * 10_000):
         await page.fill("#secret", wrong)
@@ -626,9 +579,7 @@ async def test_a_token_that_cannot_be_one_is_refused_at_once(page: Page) -> None
         assert await page.evaluate("sessionStorage.length") == 0
 
 
-async def test_a_token_of_a_private_set_shows_it_and_follows_it(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_token_of_a_private_set_shows_it_and_follows_it(page, page_hub, set_name):
     private = f"{set_name}-private"
     await page_hub.ask("PUT", f"/api/sets/{private}", json={"private": True})
     wanted = {"sets": [private], "rights": ["publish", "read"]}
@@ -641,8 +592,8 @@ async def test_a_token_of_a_private_set_shows_it_and_follows_it(
 
 
 async def test_a_token_in_the_fragment_opens_everything_and_leaves_the_address_at_once(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+    chromium, page_hub, set_name
+):
     async with opened(chromium, page_hub, f"{set_name}#token={TOKEN}") as page:
         await expect(page.locator("#key")).to_have_text("Token in use")
         assert await page.evaluate("location.href") == f"{page_hub.url}/?set={set_name}"
@@ -652,17 +603,15 @@ async def test_a_token_in_the_fragment_opens_everything_and_leaves_the_address_a
 
 
 @pytest.mark.parametrize("wrong", ["%", "two%20words", ""])
-async def test_a_fragment_that_is_no_token_is_dropped_too(
-    chromium: Browser, page_hub: RunningHub, set_name: str, wrong: str
-) -> None:
+async def test_a_fragment_that_is_no_token_is_dropped_too(chromium, page_hub, set_name, wrong):
     async with opened(chromium, page_hub, f"{set_name}#token={wrong}") as page:
         assert await page.evaluate("[location.hash, sessionStorage.length]") == ["", 0]
 
 
 @pytest.mark.parametrize("more", [0, 1], ids=["the latest", "another came after it"])
 async def test_what_is_published_while_the_channel_is_opened_is_seen(
-    page: Page, page_hub: RunningHub, set_name: str, more: int
-) -> None:
+    page, page_hub, set_name, more
+):
     other = f"{set_name}-other"
     await page_hub.ask("PUT", f"/api/sets/{other}", json={})
     is_published = asyncio.Event()
@@ -684,8 +633,8 @@ async def test_what_is_published_while_the_channel_is_opened_is_seen(
 
 
 async def test_whoever_may_only_publish_to_a_private_set_is_told_that_it_is_not_seen(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+    page, page_hub, set_name
+):
     private = f"{set_name}-private"
     await page_hub.ask("PUT", f"/api/sets/{private}", json={"private": True})
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [private]})
@@ -697,8 +646,8 @@ async def test_whoever_may_only_publish_to_a_private_set_is_told_that_it_is_not_
 
 
 async def test_a_token_that_expires_is_not_kept_for_a_reason_that_is_shown(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+    page, page_hub, set_name
+):
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
     await use_token(page, made["token"])
     rotation = {"grace_seconds": 1}
@@ -707,7 +656,7 @@ async def test_a_token_that_expires_is_not_kept_for_a_reason_that_is_shown(
     assert await page.evaluate("sessionStorage.length") == 0
 
 
-async def test_the_admin_token_is_kept_for_the_tab_until_it_is_forgotten(page: Page) -> None:
+async def test_the_admin_token_is_kept_for_the_tab_until_it_is_forgotten(page):
     await use_token(page)
     await view(page, "Admin")
     await expect(page.locator("#admin")).to_be_visible()
@@ -720,9 +669,7 @@ async def test_the_admin_token_is_kept_for_the_tab_until_it_is_forgotten(page: P
     assert await page.evaluate("[sessionStorage.length, localStorage.length]") == [0, 0]
 
 
-async def test_the_admin_adds_edits_and_removes_a_set(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_admin_adds_edits_and_removes_a_set(page, page_hub, set_name):
     page.on("dialog", lambda dialog: dialog.accept())
     name = f"{set_name}-new"
 
@@ -752,9 +699,7 @@ async def test_the_admin_adds_edits_and_removes_a_set(
     await expect(page.locator("#found")).to_contain_text("No set has this in its name")
 
 
-async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(page, page_hub, set_name):
     page.on("dialog", lambda dialog: dialog.accept())
     await use_token(page)
     await view(page, "Admin")
@@ -779,9 +724,7 @@ async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(
     await until(is_refused)
 
 
-async def test_the_admin_replaces_a_token_by_another(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_the_admin_replaces_a_token_by_another(page, page_hub, set_name):
     _, old = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
     await use_token(page)
     await view(page, "Admin")
@@ -795,9 +738,7 @@ async def test_the_admin_replaces_a_token_by_another(
     assert status == 201
 
 
-async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(
-    page: Page, set_name: str
-) -> None:
+async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(page, set_name):
     async def refuse_to_list(route: Route) -> None:
         if route.request.method == "GET":
             await route.fulfill(status=429, json={"detail": "too many requests"})
@@ -814,9 +755,7 @@ async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(
     await expect(page.locator("#made-token code")).to_be_visible()
 
 
-async def test_a_token_that_is_revoked_is_not_kept(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+async def test_a_token_that_is_revoked_is_not_kept(page, page_hub, set_name):
     _, made = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
     await use_token(page, made["token"])
     await page_hub.ask("DELETE", f"/api/tokens/{made['id']}")
@@ -825,8 +764,8 @@ async def test_a_token_that_is_revoked_is_not_kept(
 
 
 async def test_a_private_set_is_followed_with_a_token_that_stands_in_no_address(
-    page: Page, page_hub: RunningHub, set_name: str
-) -> None:
+    page, page_hub, set_name
+):
     await page_hub.ask("PATCH", f"/api/sets/{set_name}", json={"private": True})
     await use_token(page)
     await expect(page.locator("#is-private")).to_be_visible()
@@ -842,8 +781,8 @@ VIEWS = ("Overview", "Debugger", "Validator", "Admin", "Set")
 
 
 async def test_axe_finds_nothing_in_any_view_in_the_light_or_in_the_dark(
-    chromium: Browser, page_hub: RunningHub, set_name: str
-) -> None:
+    chromium, page_hub, set_name
+):
     await page_hub.publish("http://example.com/res1", set_name=set_name)
     async with opened(chromium, page_hub, set_name, color_scheme="light", **PHONE) as page:
         await no_violations(page)
@@ -883,7 +822,7 @@ async def fill_view(page: Page, name: str) -> None:
             await expect(page.locator("#health")).to_have_text("cut by you")
 
 
-async def test_axe_finds_nothing_while_the_hub_is_down(chromium: Browser, tmp_path: Path) -> None:
+async def test_axe_finds_nothing_while_the_hub_is_down(chromium, tmp_path):
     async with (
         RunningHub(tmp_path / "data") as hub,
         opened(chromium, hub, "dataset1") as page,

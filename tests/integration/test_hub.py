@@ -9,7 +9,6 @@ from rsnotify.channels.reader import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.loops import end
-from rsnotify.redis_client import Client
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Position
@@ -20,8 +19,8 @@ CHANNEL = ChannelName("dataset1", "change")
 
 
 async def test_sets_that_redis_has_lost_are_named_and_those_that_were_removed_are_not(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+    client, caplog
+):
     hub = hub_on(client)
     for name in ("dataset1", "dataset2", "dataset3"):
         await hub.add_set(name)
@@ -34,9 +33,7 @@ async def test_sets_that_redis_has_lost_are_named_and_those_that_were_removed_ar
     assert "lost with their changes: dataset2, dataset3" in caplog.text
 
 
-async def test_a_loss_is_seen_though_somebody_was_quicker_to_make_the_set_again(
-    client: Client,
-) -> None:
+async def test_a_loss_is_seen_though_somebody_was_quicker_to_make_the_set_again(client):
     one, two = hub_on(client), hub_on(client)
     await one.add_set("dataset1")
     await two.start()
@@ -48,7 +45,7 @@ async def test_a_loss_is_seen_though_somebody_was_quicker_to_make_the_set_again(
         assert hub.sets == {"dataset1": made}
 
 
-async def test_data_of_before_are_no_loss(client: Client) -> None:
+async def test_data_of_before_are_no_loss(client):
     await hub_on(client).add_set("dataset1")
     await client.delete(keys.DATA_ID)
     hub = hub_on(client)
@@ -57,9 +54,7 @@ async def test_data_of_before_are_no_loss(client: Client) -> None:
     assert not hub.known.lost.is_set()
 
 
-async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags_behind(
-    client: Client,
-) -> None:
+async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags_behind(client):
     hub, lagging = hub_on(client), hub_on(client)
     await hub.add_set(CHANNEL.set_name)
     await lagging.start()
@@ -71,8 +66,8 @@ async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags
 
 @pytest.mark.parametrize(("is_made_anew", "told"), [(False, NoSuchSet), (True, TryAgain)])
 async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
-    client: Client, monkeypatch: pytest.MonkeyPatch, is_made_anew: bool, told: type[Exception]
-) -> None:
+    client, monkeypatch, is_made_anew, told
+):
     hub, other = hub_on(client), hub_on(client)
     await hub.add_set(CHANNEL.set_name)
     await other.start()
@@ -93,8 +88,8 @@ async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
 
 @pytest.mark.parametrize("way", ["read", "lost", "removed"])
 async def test_whoever_waits_for_a_position_goes_on_when_it_is_passed_or_cannot_come_any_more(
-    client: Client, way: str
-) -> None:
+    client, way
+):
     hub = hub_on(client)
     await hub.add_set(CHANNEL.set_name)
     feed = hub.feed(CHANNEL)

@@ -82,9 +82,7 @@ async def ticks_until_known(hub: Journals, heads: dict[ChannelName, Position], m
     raise AssertionError(f"not found in {most} checks")
 
 
-async def test_a_lost_stroke_is_found_within_a_round(
-    client: Client, listening: Listening, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lost_stroke_is_found_within_a_round(client, listening, monkeypatch):
     channels, hub = await make(client), listening.hub
     await hub.start()
     for _ in range(2):
@@ -96,9 +94,7 @@ async def test_a_lost_stroke_is_found_within_a_round(
         hub.feed(channel).unwatch(reader)
 
 
-async def test_where_nobody_reads_it_is_found_within_ten(
-    client: Client, listening: Listening, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_nobody_reads_it_is_found_within_ten(client, listening, monkeypatch):
     channels, hub = await make(client, 20), listening.hub
     await hub.start()
     heads = {channel: await append_unheard(client, channel, monkeypatch) for channel in channels}
@@ -106,9 +102,7 @@ async def test_where_nobody_reads_it_is_found_within_ten(
     await ticks_until_known(hub, heads, UNREAD_EVERY)
 
 
-async def test_few_channels_are_compared_every_second_many_in_turn(
-    client: Client, listening: Listening
-) -> None:
+async def test_few_channels_are_compared_every_second_many_in_turn(client, listening):
     feeds, rounds = listening.hub.feeds, CompareSchedule(listening.hub.feeds, listening.bell)
     few = await make(client, LEAST_CHANNELS // 2)
     await listening.hub.start()
@@ -134,9 +128,7 @@ class Watching:
     def end(self) -> None: ...
 
 
-async def test_without_the_bell_all_are_compared_as_fast_as_is_reasonable(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_the_bell_all_are_compared_as_fast_as_is_reasonable(client, monkeypatch):
     channels = await make(client)
     deaf = Listening(client, "redis://none").hub
     await deaf.start()
@@ -148,9 +140,7 @@ async def test_without_the_bell_all_are_compared_as_fast_as_is_reasonable(
     assert await ticks_until_known(deaf, heads, 1) == 1
 
 
-async def test_all_are_compared_when_the_bell_is_connected_anew(
-    client: Client, listening: Listening, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_are_compared_when_the_bell_is_connected_anew(client, listening, monkeypatch):
     channels, hub = await make(client), listening.hub
     await hub.start()
     for _ in range(3):
@@ -166,9 +156,7 @@ async def test_all_are_compared_when_the_bell_is_connected_anew(
     assert await ticks_until_known(hub, heads, 1) == 1
 
 
-async def test_a_bell_that_is_doubted_is_connected_anew(
-    client: Client, listening: Listening
-) -> None:
+async def test_a_bell_that_is_doubted_is_connected_anew(client, listening):
     before = listening.bell.connections
     listening.bell.doubt()
     await client.publish(keys.BELL, "sets")
@@ -179,9 +167,7 @@ async def test_a_bell_that_is_doubted_is_connected_anew(
     await until(is_connected)
 
 
-async def test_sets_of_others_are_followed_at_once_however_many_there_are(
-    client: Client, listening: Listening
-) -> None:
+async def test_sets_of_others_are_followed_at_once_however_many_there_are(client, listening):
     await make(client)
     await listening.hub.start()
     await Sets(client).add("new", SetOptions())
@@ -193,9 +179,7 @@ async def journeys(client: Client) -> int:
     return (await client.info("commandstats")).get("cmdstat_hmget", {}).get("calls", 0)
 
 
-async def test_what_is_compared_in_a_second_is_bounded(
-    client: Client, listening: Listening
-) -> None:
+async def test_what_is_compared_in_a_second_is_bounded(client, listening):
     await make(client, 3 * SETS)
     await listening.hub.start()
     for _ in range(2):
@@ -241,9 +225,7 @@ async def passed(own_redis: OwnRedis) -> AsyncIterator[Passed]:
 
 
 @pytest.mark.parametrize("command", ["get", "mget"])
-async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(
-    own_redis: OwnRedis, passed: Passed, command: str
-) -> None:
+async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(own_redis, passed, command):
     """`get` is of reading on, `mget` of the check before it."""
     (listening, channel), other = passed, connect(own_redis.url)
     hub = listening.hub
@@ -270,9 +252,7 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(
     await other.aclose()
 
 
-async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(
-    passed: Passed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(passed, monkeypatch):
     """As where a node of a Cluster cannot be reached for some seconds."""
     (listening, channel), away = passed, PartAway("a node is away")
     hub = listening.hub
@@ -298,8 +278,8 @@ async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(
 
 
 async def test_what_a_check_that_failed_should_have_compared_the_next_one_compares(
-    passed: Passed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    passed, monkeypatch
+):
     """The bell was made anew: all are to be compared as fast as is reasonable."""
     listening, before = passed[0], passed[0].bell.connections
     client = listening.journal.client
@@ -318,8 +298,8 @@ async def test_what_a_check_that_failed_should_have_compared_the_next_one_compar
 
 
 async def test_what_comes_to_be_compared_during_a_check_is_compared_in_the_next(
-    passed: Passed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    passed, monkeypatch
+):
     (listening, channel), standings = passed, passed[0].journal.standings
     checking = listening.hub.checking
 
@@ -336,8 +316,8 @@ async def test_what_comes_to_be_compared_during_a_check_is_compared_in_the_next(
 
 
 async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_good(
-    passed: Passed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    passed, monkeypatch
+):
     listening, new = passed[0], ChannelName("new", "change")
     hub, client, look = listening.hub, listening.journal.client, listening.journal.standings
     heads = {}
@@ -359,8 +339,8 @@ async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_go
 
 
 async def test_a_stroke_of_a_set_made_here_that_comes_before_its_feed_is_made_good(
-    passed: Passed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    passed, monkeypatch
+):
     listening, new = passed[0], ChannelName("new", "change")
     hub, client = listening.hub, listening.journal.client
 
@@ -384,7 +364,7 @@ async def ranges(client: Client) -> int:
     return (await client.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
 
 
-async def test_journals_that_end_where_they_did_need_no_look(own_redis: OwnRedis) -> None:
+async def test_journals_that_end_where_they_did_need_no_look(own_redis):
     client = connect(own_redis.url)
     await make(client, 50)
     deaf = Listening(client, "redis://none").hub

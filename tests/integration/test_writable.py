@@ -4,7 +4,6 @@ import pytest
 
 from rsnotify.operation.health import Writable, why_full
 from rsnotify.redis_client import connect
-from tests.support.faults import OwnRedis
 
 MIB = 1024 * 1024
 
@@ -20,14 +19,14 @@ MIB = 1024 * 1024
         ({"maxmemory": 1_000, "used_memory": 1_100, "mem_not_counted_for_evict": 109}, True),
     ],
 )
-def test_a_redis_with_hardly_any_memory_left_is_full(memory: dict[str, int], is_full: bool) -> None:
+def test_a_redis_with_hardly_any_memory_left_is_full(memory, is_full):
     assert bool(why_full(memory)) is is_full
 
 
 @pytest.mark.parametrize(("left", "is_full"), [(2 * MIB, False), (MIB // 4, True)])
 async def test_a_small_write_does_not_hide_that_there_is_no_room_for_changes(
-    own_redis: OwnRedis, left: int, is_full: bool
-) -> None:
+    own_redis, left, is_full
+):
     await own_redis.client.setrange("large", 64 * MIB, b"x")
     used = (await own_redis.client.info("memory"))["used_memory"]
     await own_redis.client.config_set("maxmemory", used + left)

@@ -4,7 +4,6 @@ import asyncio
 import urllib.error
 import urllib.request
 from itertools import count
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -72,9 +71,7 @@ async def exchanged(hub: RunningHub, *parts: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("bearer", "expected"), [(TOKEN, 413), ("of-nobody-at-all", 401)], ids=["413", "401"]
 )
-async def test_a_large_body_is_refused_so_that_urllib_hears_it(
-    hub: RunningHub, bearer: str, expected: int
-) -> None:
+async def test_a_large_body_is_refused_so_that_urllib_hears_it(hub, bearer, expected):
     """It says `Connection: close` and reads nothing before it has sent everything."""
     headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
     body = b" " * (BODY_BYTES + 1)
@@ -94,7 +91,7 @@ async def test_a_large_body_is_refused_so_that_urllib_hears_it(
 # --- addresses and tokens ------------------------------------------------------------------------
 
 
-async def test_a_token_in_the_address_reads(hub: RunningHub) -> None:
+async def test_a_token_in_the_address_reads(hub):
     query = {"access_token": await token(hub, "read")}
     for path in ("/secrets/capabilitylist.xml", "/channels/secrets/change_notification_channel"):
         assert await status(hub, "GET", path) == 404
@@ -108,16 +105,14 @@ async def published(hub: RunningHub, **options) -> int:
     return await status(hub, "POST", "/hub", data=PAYLOAD, headers=headers, **options)
 
 
-async def test_at_the_hub_s_address_a_publisher_s_token_publishes(hub: RunningHub) -> None:
+async def test_at_the_hub_s_address_a_publisher_s_token_publishes(hub):
     assert await published(hub) == 401
     assert await published(hub, params={"access_token": await token(hub, "publish")}) == 200
     assert await published(hub, params={"access_token": await token(hub, "read")}) == 403
     assert await published(hub, params={"access_token": TOKEN}) == 401
 
 
-async def test_elsewhere_a_token_in_the_address_neither_publishes_nor_administers(
-    hub: RunningHub,
-) -> None:
+async def test_elsewhere_a_token_in_the_address_neither_publishes_nor_administers(hub):
     for secret in (TOKEN, await token(hub, "publish", "read")):
         for method, path in [
             ("POST", CHANGES),
@@ -134,16 +129,14 @@ async def test_elsewhere_a_token_in_the_address_neither_publishes_nor_administer
             assert await status(hub, method, path, params=query, json=RES1) == 401, path
 
 
-async def test_the_admin_token_in_an_address_opens_nothing_and_the_answer_says_why(
-    hub: RunningHub,
-) -> None:
+async def test_the_admin_token_in_an_address_opens_nothing_and_the_answer_says_why(hub):
     path = f"/secrets/capabilitylist.xml?access_token={TOKEN}"
     answer, problem = await hub.ask("GET", path, headers={"Authorization": ""})
     assert answer == 401
     assert "the admin token does not count in an address" in problem["detail"]
 
 
-async def test_of_two_tokens_in_one_request_none_counts(hub: RunningHub) -> None:
+async def test_of_two_tokens_in_one_request_none_counts(hub):
     head = "GET /secrets/capabilitylist.xml HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
     tokens = "".join(f"Authorization: Bearer {each}\r\n" for each in (TOKEN, "another"))
     answer = await exchanged(hub, f"{head}{tokens}\r\n".encode())
@@ -151,7 +144,7 @@ async def test_of_two_tokens_in_one_request_none_counts(hub: RunningHub) -> None
     assert b"the header Authorization is sent 2 times" in answer
 
 
-async def test_no_token_in_an_address_is_ever_logged(hub: RunningHub) -> None:
+async def test_no_token_in_an_address_is_ever_logged(hub):
     secret = "a-token-that-nobody-may-see"
     for path in (CHANNEL, "/nothing", "/api/sets/", "/hub", "/secrets/x", "/%ff", "//x"):
         await status(hub, "GET", f"{path}?access_token={secret}")
@@ -163,7 +156,7 @@ async def test_no_token_in_an_address_is_ever_logged(hub: RunningHub) -> None:
     assert secret not in hub.log.read_text()
 
 
-async def test_wrong_tokens_are_slowed_and_right_ones_are_not(hub: RunningHub) -> None:
+async def test_wrong_tokens_are_slowed_and_right_ones_are_not(hub):
     """Each address by itself, as the trusted proxy tells it."""
     right = await token(hub, "publish")
 
@@ -178,9 +171,7 @@ async def test_wrong_tokens_are_slowed_and_right_ones_are_not(hub: RunningHub) -
     assert await asked(right, "192.0.2.1") == 201
 
 
-async def test_after_many_wrong_tokens_an_address_waits_with_a_right_one_too(
-    hub: RunningHub,
-) -> None:
+async def test_after_many_wrong_tokens_an_address_waits_with_a_right_one_too(hub):
     """For a second each: on a slow machine, another address may have to try it."""
 
     async def asked(secret: str, address: str) -> int:
@@ -201,9 +192,7 @@ async def test_after_many_wrong_tokens_an_address_waits_with_a_right_one_too(
 # --- who asks for subscriptions ------------------------------------------------------------------
 
 
-async def test_behind_a_trusted_proxy_each_client_address_has_a_quota_of_its_own(
-    hub: RunningHub,
-) -> None:
+async def test_behind_a_trusted_proxy_each_client_address_has_a_quota_of_its_own(hub):
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -224,9 +213,7 @@ async def test_behind_a_trusted_proxy_each_client_address_has_a_quota_of_its_own
 # --- where it listens ----------------------------------------------------------------------------
 
 
-async def test_a_hub_on_every_address_says_which_one_its_notifications_name(
-    tmp_path: Path,
-) -> None:
+async def test_a_hub_on_every_address_says_which_one_its_notifications_name(tmp_path):
     async with RunningHub(tmp_path / "data", "--host", "0.0.0.0") as hub:
         assert urlsplit(hub.url).hostname not in ("0.0.0.0", None)
         assert f"use {hub.url}" in hub.log.read_text()

@@ -43,7 +43,7 @@ class Ear:
 @pytest.mark.parametrize(
     "wire_format", [TEXT, DEFLATED, EVENT], ids=lambda wire_format: wire_format.name
 )
-def test_what_is_made_of_a_notification_counts(wire_format: WireFormat) -> None:
+def test_what_is_made_of_a_notification_counts(wire_format):
     tail, told = Tail(Position(0)), notification(0, 1, 500)
     tail.append(told)
     frame = wire_format.render(told)
@@ -51,7 +51,7 @@ def test_what_is_made_of_a_notification_counts(wire_format: WireFormat) -> None:
     assert tail.size == HELD_BYTES + 500 + len(frame) + MADE_BYTES
 
 
-def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes() -> None:
+def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes():
     recent = RecentNotifications(2)
     kept = [notification(number, number + 1, 500) for number in range(3)]
     for each in kept:
@@ -62,7 +62,7 @@ def test_stretches_behind_the_tail_count_too_and_the_oldest_of_too_many_goes() -
     assert [recent.get(each.from_) for each in kept] == [None, *kept[1:]]
 
 
-def test_what_was_let_go_of_grows_for_nobody() -> None:
+def test_what_was_let_go_of_grows_for_nobody():
     tail, told = Tail(Position(0)), notification(0, 1)
     tail.append(told)
     tail.release()
@@ -100,9 +100,7 @@ class Held:
         ([("a", 0), ("b", 100), ("c", 1)], ["a", "b"], 1),
     ],
 )
-def test_who_was_used_least_recently_is_released_first(
-    uses: list[tuple[str, int]], released: list[str], total: int
-) -> None:
+def test_who_was_used_least_recently_is_released_first(uses, released, total):
     cache, found = Cache(100, monotonic), list[str]()
     entries = {name: Held(name, found) for name in "abc"}
     for name, size in uses:
@@ -112,7 +110,7 @@ def test_who_was_used_least_recently_is_released_first(
     assert {name for name in found if entries[name] in cache} == set()
 
 
-def test_who_is_forgotten_has_nothing() -> None:
+def test_who_is_forgotten_has_nothing():
     cache, found = Cache(1, monotonic), list[str]()
     kept, gone, never_seen = (Held(name, found) for name in "abc")
     kept.size = gone.size = MIB // 2
@@ -125,9 +123,7 @@ def test_who_is_forgotten_has_nothing() -> None:
 
 
 @pytest.mark.parametrize(("more", "is_kept"), [(0, True), (1, False)])
-def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(
-    more: int, is_kept: bool
-) -> None:
+def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(more, is_kept):
     cache = Cache(1, monotonic)
     first = feed("first", 1_000)
     second = feed("second", MIB - first.size - HELD_BYTES + more)
@@ -138,7 +134,7 @@ def test_at_the_budget_all_is_kept_and_one_past_it_the_least_recently_used_goes(
     assert cache.size <= MIB
 
 
-def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> None:
+def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits():
     cache, read, ear = Cache(0, monotonic), feed("read"), Ear()
     read.watch(ear)
     for number in range(5):
@@ -149,7 +145,7 @@ def test_whoever_reads_at_the_head_hears_everything_though_nothing_fits() -> Non
 
 
 @pytest.mark.parametrize(("seconds", "is_kept"), [(IDLE_SECONDS, True), (IDLE_SECONDS + 1, False)])
-def test_a_channel_that_nobody_reads_shrinks_to_nothing(seconds: float, is_kept: bool) -> None:
+def test_a_channel_that_nobody_reads_shrinks_to_nothing(seconds, is_kept):
     now = 0.0
     cache, unread, read = Cache(1, clock=lambda: now), feed("unread", 10), feed("read", 10)
     read.watch(Ear())

@@ -23,19 +23,19 @@ KEYS_OF_NO_SET = (
 )
 
 
-def test_a_slot_is_the_one_that_redis_computes() -> None:
+def test_a_slot_is_the_one_that_redis_computes():
     assert slot_of("foo") == slot_of("rsnotify:{foo}:change") == 12182  # CLUSTER KEYSLOT foo
     assert 0 <= slot_of("") < SLOTS
 
 
-def test_the_records_of_all_sets_are_in_one_slot_which_is_no_sets() -> None:
+def test_the_records_of_all_sets_are_in_one_slot_which_is_no_sets():
     assert {slot_of(tagged(key)) for key in KEYS_OF_NO_SET} == {slot_of(HUB_KEY)}
     assert len({tagged(key) for key in KEYS_OF_NO_SET}) == len(KEYS_OF_NO_SET)
     assert "hub" in RESERVED  # so that no set has keys of the same names
 
 
 @pytest.mark.parametrize("name", ["a", "dataset1", "a.b-c_d"])
-def test_all_keys_of_a_set_keep_their_names_and_are_in_one_slot(name: str) -> None:
+def test_all_keys_of_a_set_keep_their_names_and_are_in_one_slot(name):
     of_set = [key for kind in KINDS for key in channel_keys(ChannelName(name, kind))]
     of_set += [keys.claim(name, "load"), keys.snapshot(name), keys.never(name)]
     assert [tagged(key) for key in of_set] == of_set
@@ -62,14 +62,12 @@ def test_all_keys_of_a_set_keep_their_names_and_are_in_one_slot(name: str) -> No
         (("CONFIG GET", "maxmemory"), ("CONFIG", "GET", "maxmemory"), None),
     ],
 )
-def test_keys_are_tagged_and_nothing_else(
-    command: tuple[object, ...], as_sent: tuple[object, ...], key: str | None
-) -> None:
+def test_keys_are_tagged_and_nothing_else(command, as_sent, key):
     found, _, one = routed_to(command)
     assert found == as_sent
     assert slot_of(one) == slot_of(HUB_KEY if key is None else key)
 
 
-def test_keys_of_two_slots_in_one_command_are_a_mistake() -> None:
+def test_keys_of_two_slots_in_one_command_are_a_mistake():
     with pytest.raises(ValueError, match="several slots"):
         routed_to(("DEL", "rsnotify:{a}:x", "rsnotify:{b}:x"))

@@ -32,7 +32,7 @@ def in_transaction(text: str) -> str:
     [str, in_script, in_old_script, in_transaction],
     ids=lambda said: said.__name__,
 )
-def test_a_code_is_known_wherever_it_stands(code: str, said: object) -> None:
+def test_a_code_is_known_wherever_it_stands(code, said):
     error = ResponseError(said(f"{code} Redis can't do it now."))  # type: ignore[operator]
     kind = TryAgain if code in PASSING else StoreFull if code in FULL else RedisRefuses
     assert type(judge_error(error)) is kind
@@ -68,7 +68,7 @@ def read(text: str) -> Exception:
     ],
     ids=str,
 )
-def test_what_the_client_library_makes_of_it_is_known(error: Exception, expected: type) -> None:
+def test_what_the_client_library_makes_of_it_is_known(error, expected):
     assert type(judge_error(error)) is expected
 
 
@@ -82,11 +82,11 @@ def test_what_the_client_library_makes_of_it_is_known(error: Exception, expected
         read("NOSCRIPT No matching script."),
     ],
 )
-def test_damage_and_bugs_stay_what_they_are(error: Exception) -> None:
+def test_damage_and_bugs_stay_what_they_are(error):
     assert judge_error(error) is error
 
 
-def test_what_a_peer_is_told_holds_nothing_of_the_command() -> None:
+def test_what_a_peer_is_told_holds_nothing_of_the_command():
     said = judge_error(ResponseError("MISCONF Errors writing to the AOF file of set 'secret'"))
     assert str(said) == "the journal cannot be used: Redis cannot write its data to disk (MISCONF)"
 
@@ -119,40 +119,40 @@ def untrusted(code: int, message: str) -> ssl.SSLCertVerificationError:
         (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "speaks no TLS"),
     ],
 )
-def test_what_tls_refuses_lasts_and_says_how_to_mend_it(cause: Exception, said: str) -> None:
+def test_what_tls_refuses_lasts_and_says_how_to_mend_it(cause, said):
     judged = judge_error(lost(cause))
     assert isinstance(judged, RedisRefuses)
     assert said in judged.detail
 
 
-def test_other_trouble_with_tls_may_pass() -> None:
+def test_other_trouble_with_tls_may_pass():
     assert (
         type(judge_error(lost(ssl.SSLError(8, "EOF occurred in violation of protocol"))))
         is TryAgain
     )
 
 
-def test_what_was_judged_before_is_not_judged_again() -> None:
+def test_what_was_judged_before_is_not_judged_again():
     judged = RedisRefuses("the Sentinels know no primary")
     assert judge_error(lost(judged)) is judged
 
 
-def test_a_password_that_is_wrong_at_the_next_connection_is_named() -> None:
+def test_a_password_that_is_wrong_at_the_next_connection_is_named():
     error = ConnectionLost("invalid username-password pair or user is disabled.")
     error.__cause__ = AuthenticationError("invalid username-password pair")
     assert "check them in its address (WRONGPASS)" in str(judge_error(error))
 
 
-def test_a_connection_that_closes_as_it_is_written_to_is_a_failure_that_passes() -> None:
+def test_a_connection_that_closes_as_it_is_written_to_is_a_failure_that_passes():
     text = "unable to perform operation on <UnixTransport closed=True 0x7f>; the handler is closed"
     assert type(judge_error(RuntimeError(text))) is TryAgain
 
 
-def test_any_other_runtime_error_is_a_bug() -> None:
+def test_any_other_runtime_error_is_a_bug():
     bug = RuntimeError("dictionary changed size during iteration")
     assert judge_error(bug) is bug
 
 
 @pytest.mark.parametrize("error", [ValueError("no number"), ResponseError("no code"), KeyError(1)])
-def test_whatever_a_parser_raises_is_a_journal_that_cannot_be_used(error: Exception) -> None:
+def test_whatever_a_parser_raises_is_a_journal_that_cannot_be_used(error):
     assert isinstance(judge_unforeseen(error), TryAgain)

@@ -35,7 +35,7 @@ def from_the_beginning(feed: Feed) -> Notification:
     return feed.join_after(found, "http://hub")
 
 
-def test_what_has_come_since_a_stretch_was_joined_goes_into_it() -> None:
+def test_what_has_come_since_a_stretch_was_joined_goes_into_it():
     followed = feed()
     for _ in range(2):
         push(followed, 1)
@@ -45,9 +45,7 @@ def test_what_has_come_since_a_stretch_was_joined_goes_into_it() -> None:
 
 
 @pytest.mark.parametrize(("more", "count"), [(1, NOTIFICATION_CHANGES), (2, 999)])
-def test_a_stretch_grows_to_as_many_changes_as_a_notification_may_have(
-    more: int, count: int
-) -> None:
+def test_a_stretch_grows_to_as_many_changes_as_a_notification_may_have(more, count):
     followed = feed()
     push(followed, NOTIFICATION_CHANGES - 2)
     push(followed, 1)
@@ -59,9 +57,7 @@ def test_a_stretch_grows_to_as_many_changes_as_a_notification_may_have(
 
 
 @pytest.mark.parametrize(("beyond", "count"), [(0, 3), (1, 2)])
-def test_a_stretch_grows_to_as_many_bytes_as_a_notification_may_have(
-    beyond: int, count: int
-) -> None:
+def test_a_stretch_grows_to_as_many_bytes_as_a_notification_may_have(beyond, count):
     followed = feed()
     for _ in range(2):
         push(followed, 1, b"x" * 1000)
@@ -72,7 +68,7 @@ def test_a_stretch_grows_to_as_many_bytes_as_a_notification_may_have(
     assert from_the_beginning(followed) is after, "whoever asks next shares it"
 
 
-def test_a_stretch_that_reaches_the_head_is_shared() -> None:
+def test_a_stretch_that_reaches_the_head_is_shared():
     followed = feed()
     for _ in range(2):
         push(followed, 1)
@@ -80,7 +76,7 @@ def test_a_stretch_that_reaches_the_head_is_shared() -> None:
 
 
 @pytest.mark.parametrize("until", [3, 4])
-def test_a_stretch_from_within_a_notification_leaves_nothing_out(until: int) -> None:
+def test_a_stretch_from_within_a_notification_leaves_nothing_out(until):
     """Another process has grouped the changes otherwise; the rest is read from the journal."""
     followed = feed()
     push(followed, 4)
@@ -123,7 +119,7 @@ def traced_bytes() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
-def test_a_channel_at_rest_takes_little_memory_also_when_it_was_busy_before() -> None:
+def test_a_channel_at_rest_takes_little_memory_also_when_it_was_busy_before():
     tracemalloc.start()
     try:
         before = traced_bytes()
@@ -144,7 +140,7 @@ def test_a_channel_at_rest_takes_little_memory_also_when_it_was_busy_before() ->
     assert rested < 100 * AT_REST_BYTES
 
 
-def test_a_channel_can_be_watched_again_after_its_last_watcher_has_gone() -> None:
+def test_a_channel_can_be_watched_again_after_its_last_watcher_has_gone():
     followed, first, second = feed(), Ear(), Ear()
     followed.unwatch(first)
     followed.watch(first)

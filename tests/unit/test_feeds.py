@@ -24,7 +24,7 @@ def after(feed: Feed, changes: int) -> Position:
     return Position(feed.tail.head + changes)
 
 
-async def test_an_older_stroke_does_not_take_the_place_of_a_newer_one() -> None:
+async def test_an_older_stroke_does_not_take_the_place_of_a_newer_one():
     feeds, feed, woken = feeds_of_one_set()
     feeds.remember_read(feed, [(after(feed, 1), b"<url></url>")])  # as somebody has read it lately
     for changes in (5, 3):
@@ -33,7 +33,7 @@ async def test_an_older_stroke_does_not_take_the_place_of_a_newer_one() -> None:
     assert feeds.take_rung() == {CHANNEL: (feed, after(feed, 5))}
 
 
-async def test_each_stroke_after_a_look_wakes_whoever_follows_again() -> None:
+async def test_each_stroke_after_a_look_wakes_whoever_follows_again():
     feeds, feed, woken = feeds_of_one_set()
     for changes in (1, 2):
         woken.clear()

@@ -46,32 +46,32 @@ def all_errors() -> set[int]:
     }
 
 
-def test_each_operation_says_what_it_does(document: dict) -> None:
+def test_each_operation_says_what_it_does(document):
     assert all(len(each["summary"].split()) > 1 for each in operations(document))
 
 
-def test_all_that_is_served_is_described_and_nothing_else() -> None:
+def test_all_that_is_served_is_described_and_nothing_else():
     app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
     found = {(method, route.path) for method, route in served(app.routes)}
     assert found == OPERATIONS.keys()  # type: ignore[attr-defined]
 
 
-def test_what_has_no_row_is_left_out() -> None:
+def test_what_has_no_row_is_left_out():
     description = Description([])
     assert described(description.routes)["paths"].keys() == {"/api", "/api/openapi.json"}
 
 
-def test_each_operation_has_a_name_of_its_own(document: dict) -> None:
+def test_each_operation_has_a_name_of_its_own(document):
     names = [each["operationId"] for each in operations(document)]
     assert len(names) == len({*names}) > 50
 
 
-def test_every_reference_leads_to_a_schema(document: dict) -> None:
+def test_every_reference_leads_to_a_schema(document):
     names = re.findall(r'"\$ref": ?"#/components/schemas/(\w+)"', json.dumps(document))
     assert {*names} <= document["components"]["schemas"].keys()
 
 
-def test_every_error_of_an_operation_has_its_line_among_the_status_codes() -> None:
+def test_every_error_of_an_operation_has_its_line_among_the_status_codes():
     page = (REFERENCE / "status-codes.md").read_text().partition("## WebSocket")[0]
     known = {int(status) for status in re.findall(r"^\| (\d{3}) \|", page, re.MULTILINE)}
     told = all_errors()
@@ -79,7 +79,7 @@ def test_every_error_of_an_operation_has_its_line_among_the_status_codes() -> No
     assert told <= MEANINGS.keys()
 
 
-def test_the_status_of_every_error_that_may_be_tried_again_is_described() -> None:
+def test_the_status_of_every_error_that_may_be_tried_again_is_described():
     found = {
         each.status
         for each in vars(errors).values()
@@ -93,7 +93,7 @@ EXAMPLES = [(key, kind) for key, each in OPERATIONS.items() for kind in each.exa
 
 
 @pytest.mark.parametrize(("key", "kind"), EXAMPLES, ids=str)
-def test_an_example_fits_its_schema(key: tuple[str, str], kind: str, document: dict) -> None:
+def test_an_example_fits_its_schema(key, kind, document):
     method, path = key
     content = document["paths"][path][method.lower()]["requestBody"]["content"][kind]
     schema = content["schema"] | {"components": document["components"]}
@@ -112,7 +112,7 @@ READ = {
 @pytest.mark.parametrize(
     ("key", "kind"), [each for each in EXAMPLES if each[0][1] in READ], ids=str
 )
-def test_an_example_is_accepted_by_what_judges_requests(key: tuple[str, str], kind: str) -> None:
+def test_an_example_is_accepted_by_what_judges_requests(key, kind):
     example = OPERATIONS[key].examples[kind]
     body = example.encode() if isinstance(example, str) else json.dumps(example).encode()
     assert kind in (JSON, XML)
@@ -173,7 +173,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_refused_does_not_fit_its_schema_either(name: str, document: dict) -> None:
+def test_what_is_refused_does_not_fit_its_schema_either(name, document):
     schema = {"$ref": "#/components/schemas/Changes", "components": document["components"]}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(WRONG[name], schema)
@@ -213,7 +213,7 @@ RIGHT = {
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_is_accepted_fits_its_schema(name: str, document: dict) -> None:
+def test_what_is_accepted_fits_its_schema(name, document):
     read_submission("change", json.dumps(RIGHT[name]).encode(), JSON, None)
     schema = {"$ref": "#/components/schemas/Changes", "components": document["components"]}
     jsonschema.validate(RIGHT[name], schema)
@@ -237,8 +237,8 @@ def test_what_is_accepted_fits_its_schema(name: str, document: dict) -> None:
     ],
 )
 def test_the_options_of_a_set_are_described_as_they_are_judged(
-    options: dict, *, fits_new: bool, fits_change: bool, document: dict
-) -> None:
+    options, *, fits_new, fits_change, document
+):
     for method, fits in (("put", fits_new), ("patch", fits_change)):
         body = document["paths"]["/api/sets/{set}"][method]["requestBody"]["content"][JSON]
         judge_ = jsonschema.Draft202012Validator(
@@ -247,7 +247,7 @@ def test_the_options_of_a_set_are_described_as_they_are_judged(
         assert judge_.is_valid(options) == fits
 
 
-def test_a_framework_change_is_described_by_its_table(document: dict) -> None:
+def test_a_framework_change_is_described_by_its_table(document):
     schema = {"$ref": "#/components/schemas/FrameworkChanges", "components": document["components"]}
     described_ = jsonschema.Draft202012Validator(schema)
     for capability in (*FRAMEWORK_CHANGES, None):
@@ -260,7 +260,7 @@ def test_a_framework_change_is_described_by_its_table(document: dict) -> None:
 # For people ------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_every_operation_and_every_schema(document: dict) -> None:
+def test_the_page_shows_every_operation_and_every_schema(document):
     page = page_of(document)
     for methods in document["paths"].values():
         for method, operation in methods.items():
@@ -269,18 +269,18 @@ def test_the_page_shows_every_operation_and_every_schema(document: dict) -> None
         assert f'<h2 id="{name}">' in page
 
 
-def test_the_links_of_the_page_lead_to_places_on_it(document: dict) -> None:
+def test_the_links_of_the_page_lead_to_places_on_it(document):
     page = page_of(document)
     assert {*re.findall(r'href="#(\w+)"', page)} <= {*re.findall(r'id="(\w+)"', page)}
 
 
-def test_the_page_has_no_script_and_asks_no_other_host(document: dict) -> None:
+def test_the_page_has_no_script_and_asks_no_other_host(document):
     page = page_of(document)
     assert re.findall(r"<script|<iframe|<style| style=| on\w+=", page) == []
     assert re.findall(r'(?:src|href)="(?!#|\./)', page) == []
 
 
-def test_what_the_description_holds_is_only_ever_text(document: dict) -> None:
+def test_what_the_description_holds_is_only_ever_text(document):
     document = json.loads(json.dumps(document))
     document["paths"]["/<script>"] = document["paths"]["/api"]
     document["info"]["description"] = "<script>"
@@ -290,7 +290,7 @@ def test_what_the_description_holds_is_only_ever_text(document: dict) -> None:
 # Channels --------------------------------------------------------------------------------------
 
 
-def test_the_channels_are_described_as_the_code_has_them() -> None:
+def test_the_channels_are_described_as_the_code_has_them():
     channels = json.loads((REFERENCE / "asyncapi.json").read_text())
     paths = {each["address"] for each in channels["channels"].values()}
     assert paths == {CHANNEL_PATH, CHANNELS_PATH}
@@ -307,7 +307,7 @@ def test_the_channels_are_described_as_the_code_has_them() -> None:
     assert {int(code) for code in channels["info"]["x-close-codes"]} == codes
 
 
-def test_the_example_of_a_notification_is_valid() -> None:
+def test_the_example_of_a_notification_is_valid():
     channels = json.loads((REFERENCE / "asyncapi.json").read_text())
     (example,) = channels["components"]["messages"]["notification"]["examples"]
     assert judge_document(example["payload"].encode()) == ("change-notification", "1.1", [])

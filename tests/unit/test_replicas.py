@@ -26,11 +26,11 @@ async def confirmed(*answers: Any) -> list[Any]:
     return await confirm(ask, WRITTEN)
 
 
-async def test_what_enough_replicas_have_is_answered_as_it_was() -> None:
+async def test_what_enough_replicas_have_is_answered_as_it_was():
     assert await confirmed(b"OK", [1, 1]) == WRITTEN
 
 
-async def test_files_are_asked_about_again_before_replicas_say_so_by_themselves() -> None:
+async def test_files_are_asked_about_again_before_replicas_say_so_by_themselves():
     asked: list[list[Command]] = []
 
     async def ask(commands: Sequence[Command]) -> list[Any]:
@@ -44,7 +44,7 @@ async def test_files_are_asked_about_again_before_replicas_say_so_by_themselves(
     assert asked == [[("SET", "key", ""), waits[0]], [waits[1]], [waits[2]]]
 
 
-def test_files_are_waited_for_as_long_as_memory_is() -> None:
+def test_files_are_waited_for_as_long_as_memory_is():
     assert sum(WAITS_FOR_FILES) == WAIT_MILLISECONDS
 
 
@@ -58,7 +58,7 @@ def test_files_are_waited_for_as_long_as_memory_is() -> None:
         (read("MOVED 3999 127.0.0.1:6381"), [1, 1]),
     ],
 )
-async def test_what_they_may_not_have_may_be_stored(answers: tuple[Any, Any]) -> None:
+async def test_what_they_may_not_have_may_be_stored(answers):
     first, failed, last = await confirmed(*answers)
     assert failed is WRITTEN[1]
     assert isinstance(first, TooFewReplicas)

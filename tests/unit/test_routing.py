@@ -70,9 +70,7 @@ async def ask(
         ("GET", "/sets/a b/list.xml", "('GET', {'set': 'a b'})"),
     ],
 )
-async def test_the_first_route_with_path_and_method_answers(
-    method: str, path: str, found: str
-) -> None:
+async def test_the_first_route_with_path_and_method_answers(method, path, found):
     assert await ask(method, path) == (
         200,
         {b"content-length": str(len(found)).encode()},
@@ -92,24 +90,24 @@ async def test_the_first_route_with_path_and_method_answers(
         "",
     ],
 )
-async def test_nothing_else_is_there(path: str) -> None:
+async def test_nothing_else_is_there(path):
     status, _, body = await ask("GET", path)
     assert (status, msgspec.json.decode(body)["detail"]) == (404, f"there is nothing at {path}")
 
 
-async def test_what_is_allowed_at_a_path_is_told() -> None:
+async def test_what_is_allowed_at_a_path_is_told():
     status, headers, body = await ask("DELETE", "/sets/a")
     assert (status, headers[b"allow"]) == (405, b"GET, HEAD, PUT")
     assert "use GET, HEAD, PUT" in msgspec.json.decode(body)["detail"]
 
 
-async def test_an_error_is_answered_with_its_status_and_headers() -> None:
+async def test_an_error_is_answered_with_its_status_and_headers():
     status, headers, body = await ask("GET", "/refused")
     assert (status, headers[b"x-why"]) == (409, b"rain")
     assert msgspec.json.decode(body)["detail"] == "not today"
 
 
-async def test_a_bug_is_answered_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_answered_without_its_text(caplog):
     status, _, body = await ask("GET", "/broken")
     assert status == 500
     assert b"a bug" not in body
@@ -117,18 +115,18 @@ async def test_a_bug_is_answered_without_its_text(caplog: pytest.LogCaptureFixtu
 
 
 @pytest.mark.parametrize(("path", "status"), [("/channels/a", 403), ("/sets/a", 404)])
-async def test_a_websocket_is_refused_before_it_is_open(path: str, status: int) -> None:
+async def test_a_websocket_is_refused_before_it_is_open(path, status):
     assert (await ask("GET", path, "websocket"))[0] == status
 
 
 @pytest.mark.parametrize("name", ["accept", "Accept", "ACCEPT"])
-def test_a_header_is_found_however_its_name_is_written(name: str) -> None:
+def test_a_header_is_found_however_its_name_is_written(name):
     headers = RequestHeaders({"headers": [(b"accept", b"caf\xe9")]})
     assert (headers.get(name), headers[name]) == ("caf\xe9", "caf\xe9")
     assert (headers.get("other"), headers.get("other", "c")) == (None, "c")
 
 
-def test_the_lines_of_a_list_are_one_list() -> None:
+def test_the_lines_of_a_list_are_one_list():
     sent = [(b"cookie", b"a=1"), (b"accept", b"a"), (b"accept", b"b"), (b"cookie", b"b=2")]
     headers = RequestHeaders({"headers": sent})
     assert (headers["accept"], headers.get("cookie")) == ("a, b", "a=1; b=2")
@@ -136,9 +134,7 @@ def test_the_lines_of_a_list_are_one_list() -> None:
 
 @pytest.mark.parametrize(("path", "type_"), [("/channels/a", "websocket"), ("/sets/a", "http")])
 @pytest.mark.parametrize("name", ONCE)
-async def test_a_header_that_has_one_value_is_refused_if_it_is_sent_twice(
-    name: str, path: str, type_: str
-) -> None:
+async def test_a_header_that_has_one_value_is_refused_if_it_is_sent_twice(name, path, type_):
     sent = [(name.encode(), b"a"), (b"accept", b"b"), (name.encode(), b"a")]
     status, _, body = await ask("GET", path, type_, sent)
     detail = f"the header {name.title()} is sent 2 times: send it once"
