@@ -10,7 +10,7 @@ here knows how payloads travel, so no WebSocket library is imported before it is
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import aclosing
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
@@ -41,19 +41,7 @@ log = logging.getLogger(__name__)
 
 Piece = TypeVar("Piece")
 
-
-class Standstill:
-    """How often the same trouble came at the same place, with nothing handed on in between."""
-
-    def __init__(self) -> None:
-        self._at: object = None
-        self._times = 0
-
-    def count(self, at: object) -> int:
-        """Count the trouble at this place; 1 is the first time."""
-        self._times = self._times + 1 if at == self._at else 1
-        self._at = at
-        return self._times
+FRAMEWORK = "/framework_notification_channel"
 
 
 def channel_trouble(error: Exception) -> str:
@@ -81,6 +69,7 @@ class Timeline:
 
     def __init__(self, cursor: Position | None = None) -> None:
         self.cursor = cursor
+        self.gaps = 0  # how often changes were missing at this cursor
         self._at_cursor: dict[tuple[str, str], set[Signs]] = {}
 
     def begin(self, cursor: Position) -> None:
@@ -88,13 +77,12 @@ class Timeline:
 
         If that is after our cursor, nothing lies between: else it would have refused the cursor.
         """
-        if self.cursor is None or cursor > self.cursor:
-            self.cursor = cursor
-            self._at_cursor.clear()
+        self._advance(cursor)
 
     def joined(self, received: Received) -> Received | None:
         """The part of a notification that is new; `NotJoined` if something was lost before it."""
         if self.cursor is not None and received.joins and received.from_ > self.cursor:
+            self.gaps += 1
             raise NotJoined(f"nothing came between {self.cursor} and {received.from_}")
         return self.new_in(received)
 
@@ -125,14 +113,18 @@ class Timeline:
 
     def _move(self, until: Position, new: list[tuple[Position, Change]]) -> bool:
         """Whether the cursor is further than it was."""
-        is_further = self.cursor is None or until > self.cursor
-        if is_further:
-            self.cursor = until
-            self._at_cursor.clear()
+        is_further = self._advance(until)
         for position, change in new:
             if position == self.cursor:
                 known = self._at_cursor.setdefault((change.loc, change.change), set())
                 known.add(_signs(change))
+        return is_further
+
+    def _advance(self, to: Position) -> bool:
+        is_further = self.cursor is None or to > self.cursor
+        if is_further:
+            self.cursor, self.gaps = to, 0
+            self._at_cursor.clear()
         return is_further
 
 
@@ -146,27 +138,83 @@ def _agree(signs: Signs, others: Signs) -> bool:
     )
 
 
+class Followed:
+    """A Source, or a set of a hub: how far it was read, and its lists where they are needed."""
+
+    def __init__(
+        self,
+        web: Web,
+        url: str,
+        cursor: Position | None,
+        offered: Capabilities | None = None,
+        lists: ChangeLists | None = None,
+    ) -> None:
+        self.url = url
+        self.timeline = Timeline(cursor)
+        self.offered = offered
+        self.lists = lists
+        self.behind: Exception | None = None  # why the lists are to be read
+        self._web = web
+        self._began_empty = False
+
+    async def prepare(self) -> Capabilities:
+        """Find what the Source offers, unless it is known."""
+        if self.offered is None:
+            self.offered = await discover(self._web, self.url)
+        if self.lists is None:
+            self.lists = lists_of(self._web, self.offered)
+        return self.offered
+
+    async def catch_up(self) -> AsyncGenerator[Received, None]:
+        """Read the lists; where there are none, a lost notification can only be asked for again."""
+        is_too_old = isinstance(self.behind, TooOld)
+        try:
+            await self.prepare()
+        except (Rejected, TryAgain):
+            if is_too_old:
+                raise
+        if is_too_old and self.lists is None:
+            raise Rejected(
+                "the channel no longer has what followed the cursor, "
+                "and there is no Change List to catch up from",
+                close_code=4410,
+            )
+        async with aclosing(self.from_lists()) as pieces:
+            async for received in pieces:
+                yield received
+        self.behind = None
+
+    async def from_lists(self) -> AsyncGenerator[Received, None]:
+        """What the lists have after the cursor; without one, only where they end."""
+        timeline, lists = self.timeline, self.lists
+        if lists is None:
+            return
+        if timeline.cursor is None and not self._began_empty:
+            end = await lists.end()
+            self._began_empty = end is None  # then all that will be listed comes after us
+            if end is not None:
+                timeline.new_in(end)  # nothing of this is handed on, only what comes after
+                yield standing(timeline.cursor)
+            return
+        async with aclosing(lists.after(timeline.cursor)) as pieces:
+            async for received in pieces:
+                if (new := timeline.new_in(received)) is not None:
+                    yield new
+
+
 class BaseFollower(Generic[Piece]):
     """The loop of all followers: rounds, and between them pauses, longer while nothing comes."""
 
-    def __init__(self, web: Web, *, owns_web: bool = True) -> None:
+    def __init__(self, web: Web, followed: Collection[Followed], *, owns_web: bool = True) -> None:
         self._web = web
+        self._followed = followed
         self._owns_web = owns_web
         self._attempt = 0
-        self._gaps = Standstill()
-        self._has_been_connected = self._lost = False
+        self._has_been_connected = False
         self.trouble: str | None = None  # why the Source may have more than was read
 
     def _one_round(self) -> AsyncGenerator[Piece, None]:
         """Catch up if need be, then read live until something fails."""
-        raise NotImplementedError
-
-    def _place(self) -> object:
-        """What stays the same as long as nothing is handed on."""
-        raise NotImplementedError
-
-    def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:
-        """Note which lists are to be read now that there was a gap so often at this place."""
         raise NotImplementedError
 
     async def __aiter__(self) -> AsyncGenerator[Piece, None]:
@@ -186,23 +234,20 @@ class BaseFollower(Generic[Piece]):
                 await self._web.close()
 
     async def _note_gap(self, error: NotJoined | TooOld) -> None:
-        """Lists are read at once where the cursor is too old.
+        """Lists are read where the cursor is too old, else only if asking again did not help.
 
         If they did not help either, all is tried again after a pause, longer each time.
         """
-        times = self._gaps.count(self._place())
+        is_too_old = isinstance(error, TooOld)
+        for each in self._followed:
+            each.timeline.gaps += is_too_old
+            if is_too_old or each.timeline.gaps > 1:
+                each.behind = error
+        times = max(each.timeline.gaps for each in self._followed)
         self.trouble = channel_trouble(error)
-        self._catch_up_after(error, times)
-        if times > 1 or not isinstance(error, TooOld):
+        if times > 1 or not is_too_old:
             self._attempt = max(self._attempt, times - 1)
             await self._pause(error)
-
-    def _say_connected(self, to: str) -> None:
-        if not self._lost:
-            log.info("following %s", to)
-        else:
-            log.info("connected again, resuming after %s", self._place())
-        self._lost, self._has_been_connected, self._attempt = False, True, 0
 
     async def _pause(self, error: Exception) -> None:
         wait = delay_seconds(self._attempt, random.random())  # noqa: S311
@@ -210,7 +255,6 @@ class BaseFollower(Generic[Piece]):
             wait = max(wait, error.retry_after_seconds)
         self._attempt += 1
         self.trouble = channel_trouble(error)
-        self._lost = self._has_been_connected
         log.warning("%s; trying again in %s", self.trouble, in_words(wait))
         await asyncio.sleep(wait)
 
@@ -233,36 +277,25 @@ class Follower(BaseFollower[Received]):
         lists: ChangeLists | None = None,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        super().__init__(web or Web(token, url), owns_web=web is None)
-        self._url = url
-        self._offered = offered
-        self._lists = lists
-        self._timeline = Timeline(cursor)
+        owns_web, web = web is None, web or Web(token, url)
+        if FRAMEWORK in url:  # there is nothing to catch up from
+            offered, lists = Capabilities(url, socket=url), None
+        self._source = Followed(web, url, cursor, offered, lists)
+        super().__init__(web, [self._source], owns_web=owns_web)
         self._poll_seconds = poll_seconds
-        self._must_catch_up = False
-        self._began_empty = False
 
     @property
     def cursor(self) -> Position | None:
         """The position up to which everything was handed on."""
-        return self._timeline.cursor
-
-    def _place(self) -> Position | None:
-        return self.cursor
-
-    def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:
-        """Read the lists after a lost notification only if asking again did not help."""
-        is_again = times > 1 and self._lists is not None
-        self._must_catch_up |= isinstance(error, TooOld) or is_again
+        return self._source.timeline.cursor
 
     async def _one_round(self) -> AsyncGenerator[Received, None]:
         """Catch up if need be, then live; or one poll and a pause, where there is no channel."""
         address = await self._address()
-        if self._must_catch_up or address is None:
-            await self._prepare_lists()
-            async for received in self._from_lists():
-                yield received
-            self._must_catch_up = False
+        if self._source.behind is not None or address is None:
+            async with aclosing(self._source.catch_up()) as pieces:
+                async for received in pieces:
+                    yield received
         if address is None:
             self._attempt, self.trouble = 0, None
             await asyncio.sleep(self._poll_seconds * (0.9 + 0.2 * random.random()))  # noqa: S311
@@ -274,123 +307,53 @@ class Follower(BaseFollower[Received]):
             async for received in self._live(channel):
                 yield received
 
+    def _say_connected(self, to: str) -> None:
+        if self._has_been_connected:
+            log.info("connected again, resuming after %s", self.cursor)
+        else:
+            log.info("following %s", to)
+        self._has_been_connected, self._attempt = True, 0
+
     async def _live(self, channel: Channel) -> AsyncGenerator[Received, None]:
+        timeline = self._source.timeline
         if channel.begins is not None:
-            self._timeline.begin(channel.begins)
-            yield standing(self.cursor)
-        elif self._lists is not None:  # what came meanwhile stands there
-            async for received in self._from_lists():
+            timeline.begin(channel.begins)
+            yield standing(timeline.cursor)
+        else:  # what came meanwhile stands in the lists
+            async for received in self._source.from_lists():
                 yield received
         self.trouble = None
         async for payload in channel.payloads:
-            if (new := self._timeline.joined(_read(payload, self.cursor))) is not None:
+            if (new := timeline.joined(self._read(payload))) is not None:
                 yield new
 
-    async def _from_lists(self) -> AsyncGenerator[Received, None]:
-        if self.cursor is None and not self._began_empty:
-            end = await self._the_lists.end()
-            self._began_empty = end is None  # then all that will be listed comes after us
-            if end is not None:
-                self._timeline.new_in(end)  # nothing of this is handed on, only what comes after
-                yield standing(self.cursor)
-            return
-        async with aclosing(self._the_lists.after(self.cursor)) as pieces:
-            async for received in pieces:
-                if (new := self._timeline.new_in(received)) is not None:
-                    yield new
+    def _read(self, payload: bytes | str) -> Received:
+        """A notification that cannot be read is lost; its changes are asked for again."""
+        try:
+            return read_notification(payload)
+        except Rejected as error:
+            self._source.timeline.gaps += 1
+            problem = f"cannot read a notification after {self.cursor}: {error.detail}"
+            raise NotJoined(problem) from None
 
     # Where --------------------------------------------------------------------------------------
 
     async def _address(self) -> str | None:
         """The channel's address; None if there is none, then Change Lists are polled."""
-        if self._is_framework:
-            return self._url
-        if self._offered is None and self._url.startswith(SOCKETS):
-            await self._discover_beside()
-            return self._url
-        if self._offered is None:
-            self._offered = await discover(self._web, self._url)
-        if self._offered.socket is None and self._offered.topic is not None:
-            socket = await socket_of_topic(self._web, self._offered.topic)
-            self._offered = msgspec.structs.replace(self._offered, socket=socket)
-        address = self._offered.socket or self._offered.topic
-        await self._prepare_lists()
-        if address is None and self._lists is None:
-            raise Refused(f"{self._url} offers neither a channel nor a Change List to follow")
-        return address
-
-    async def _discover_beside(self) -> None:
-        """A channel can be followed even where nothing more is found of its Source."""
+        source = self._source
         try:
-            self._offered = await discover(self._web, self._url)
-            await self._prepare_lists()
+            offered = await source.prepare()
         except (Rejected, TryAgain):
-            self._offered = None
-
-    async def _prepare_lists(self) -> None:
-        if self._lists is None and not self._is_framework:
-            if self._offered is None:
-                self._offered = await discover(self._web, self._url)
-            self._lists = lists_of(self._web, self._offered)
-
-    @property
-    def _is_framework(self) -> bool:
-        return "/framework_notification_channel" in self._url
-
-    @property
-    def _the_lists(self) -> ChangeLists:
-        if self._lists is None:
-            raise Rejected(
-                "the channel no longer has what followed the cursor, "
-                "and there is no Change List to catch up from",
-                close_code=4410,
-            )
-        return self._lists
-
-
-def _read(payload: bytes | str, cursor: Position | None) -> Received:
-    """A notification that cannot be read is lost; its changes are asked for again."""
-    try:
-        return read_notification(payload)
-    except Rejected as error:
-        raise NotJoined(f"cannot read a notification after {cursor}: {error.detail}") from None
-
-
-class FollowedSet:
-    """One of several sets: its place, and its Change Lists where they are needed."""
-
-    def __init__(self, web: Web, url: str, cursor: Position | None) -> None:
-        self.timeline = Timeline(cursor)
-        self.must_catch_up = False
-        self._web = web
-        self._url = url
-        self._lists: ChangeLists | None = None
-        self._gaps = Standstill()
-
-    def joined(self, received: Received) -> Received | None:
-        """The new part; the first time that it does not join, the channel is asked again."""
-        try:
-            return self.timeline.joined(received)
-        except NotJoined:
-            self.must_catch_up = self._gaps.count(self.timeline.cursor) > 1
-            raise
-
-    async def catch_up(self) -> AsyncGenerator[Received, None]:
-        cursor = self.timeline.cursor
-        if cursor is not None:
-            async with aclosing((await self._change_lists()).after(cursor)) as pieces:
-                async for received in pieces:
-                    if (new := self.timeline.new_in(received)) is not None:
-                        yield new
-        self.must_catch_up = False
-
-    async def _change_lists(self) -> ChangeLists:
-        if self._lists is None:
-            offered = await discover(self._web, self._url)
-            if offered.changelist is None:
-                raise Refused(f"{self._url} offers no Change List to catch up from")
-            self._lists = ChangeLists(self._web, offered.changelist, offered.archive)
-        return self._lists
+            if not source.url.startswith(SOCKETS):
+                raise
+            return source.url  # a channel can be followed even where nothing more is found
+        if offered.socket is None and offered.topic is not None:
+            socket = await socket_of_topic(self._web, offered.topic)
+            source.offered = offered = msgspec.structs.replace(offered, socket=socket)
+        address = offered.socket or offered.topic
+        if address is None and source.lists is None:
+            raise Refused(f"{source.url} offers neither a channel nor a Change List to follow")
+        return address
 
 
 class SetsFollower(BaseFollower[tuple[str, Received]]):
@@ -403,36 +366,28 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
     def __init__(
         self, url: str, cursors: Mapping[str, Position | None], *, token: str | None = None
     ) -> None:
-        super().__init__(Web(token, url))
-        self._url = url.rstrip("/")
+        web, self._url = Web(token, url), url.rstrip("/")
         self._sets = {
-            name: FollowedSet(self._web, f"{self._url}/{name}/capabilitylist.xml", cursor)
+            name: Followed(web, f"{self._url}/{name}/capabilitylist.xml", cursor)
             for name, cursor in cursors.items()
         }
-
-    def _place(self) -> dict[str, Position | None]:
-        return {name: each.timeline.cursor for name, each in self._sets.items()}
-
-    def _catch_up_after(self, error: NotJoined | TooOld, times: int) -> None:  # noqa: ARG002
-        if isinstance(error, TooOld):
-            for each in self._sets.values():
-                each.must_catch_up = True
+        super().__init__(web, self._sets.values())
 
     async def _one_round(self) -> AsyncGenerator[tuple[str, Received], None]:
         for name, each in self._sets.items():
-            if each.must_catch_up:
+            if each.behind is not None:
                 async with aclosing(each.catch_up()) as pieces:
                     async for received in pieces:
                         yield name, received
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
-        address = channels_address(self._url, self._place())
-        async with open_channel(self._web, address, None) as channel:
+        cursors = {name: each.timeline.cursor for name, each in self._sets.items()}
+        async with open_channel(self._web, channels_address(self._url, cursors), None) as channel:
             for begun in self._begin(channel):
                 yield begun
             async for payload in channel.payloads:
                 name, received = self._read(payload)
-                if (new := self._sets[name].joined(received)) is not None:
+                if (new := self._sets[name].timeline.joined(received)) is not None:
                     yield name, new
 
     def _begin(self, channel: Channel) -> Iterator[tuple[str, Received]]:
