@@ -69,27 +69,11 @@ class Proxy(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
 
-class _Exception(NamedTuple):
-    """One entry of `NO_PROXY`: every host, one with its subdomains, or a network."""
-
-    suffix: str = ""
-    network: IPv4Network | IPv6Network | None = None
-    port: int | None = None
-
-    def meets(self, host: str, port: int) -> bool:
-        if self.port not in (None, port):
-            return False
-        if self.network is not None:
-            found = _network(host)
-            return found is not None and found.network_address in self.network
-        return self.suffix == "*" or f".{host}".endswith(f".{self.suffix}")
-
-
 class Proxies(msgspec.Struct, frozen=True):
     """The proxies of an environment."""
 
     by_scheme: dict[str, Proxy] = {}
-    exceptions: tuple[_Exception, ...] = ()
+    exempt: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
@@ -100,8 +84,8 @@ class Proxies(msgspec.Struct, frozen=True):
             for scheme in PORTS
             if (proxy := _named(environment, f"{scheme}_proxy") or for_all) is not None
         }
-        exempt = _value(environment, "no_proxy")[1].replace(",", " ").split()
-        return cls(found, tuple(map(_exception, exempt)))
+        exempt = _value(environment, "no_proxy")[1].lower().replace(",", " ").split()
+        return cls(found, tuple(exempt))
 
     def lead_to(self, scheme: str, host: str, port: int | None = None) -> Proxy | None:
         """The proxy for an http or https origin; None if it is asked directly."""
@@ -109,7 +93,7 @@ class Proxies(msgspec.Struct, frozen=True):
         if proxy is None or _is_here(host := host.lower().strip("[]").rstrip(".")):
             return None
         port = port or PORTS[scheme]
-        if any(each.meets(host, port) for each in self.exceptions):
+        if any(_is_exempt(host, port, each) for each in self.exempt):
             return None
         if proxy.is_socks and find_spec("python_socks") is None:
             raise InvalidSettings(f"{proxy.name} speaks SOCKS: install rsnotify[socks]")
@@ -161,16 +145,20 @@ def _value(environment: Mapping[str, str], name: str) -> tuple[str, str]:
     return name.upper(), environment.get(name.upper(), "").strip()
 
 
-def _exception(text: str) -> _Exception:
-    text = text.lower()
-    if (network := _network(text)) is not None:
-        return _Exception(network=network)
-    host, colon, digits = text.rpartition(":")
-    port = int(digits) if colon and digits.isascii() and digits.isdecimal() else None
-    host = text if port is None else host
-    if (network := _network(host.strip("[]"))) is not None:
-        return _Exception(network=network, port=port)
-    return _Exception(host.removeprefix("*.").strip("."), port=port)
+def _is_exempt(host: str, port: int, entry: str) -> bool:
+    """Whether this entry of `NO_PROXY` means it: a host with its subdomains, a network, or `*`."""
+    network = _network(entry)
+    if network is None:
+        name, _, digits = entry.rpartition(":")
+        if name and digits.isdecimal():
+            if digits != str(port):
+                return False
+            entry = name
+        network = _network(entry.strip("[]"))
+    if network is not None:
+        found = _network(host)
+        return found is not None and found.network_address in network
+    return entry == "*" or f".{host}".endswith(f".{entry.removeprefix('*.').strip('.')}")
 
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:
