@@ -32,7 +32,7 @@ from rsnotify_client import (
     answer,
     outboxfile,
 )
-from rsnotify_client.outbox import LEAD, OutboxTable
+from rsnotify_client.outbox import DATABASES, LEAD, OutboxTable
 from rsnotify_client.outboxfile import OutboxFile, SqliteTable
 from rsnotify_client.relay import table_of
 from tests.client.hubs import (
@@ -379,7 +379,8 @@ def test_relays_with_a_class_made_from_their_driver_s_ask_which_of_them_leads(
     class Connection(OfDriver):
         pass
 
-    monkeypatch.setitem(LEAD, "driver", "SELECT 0")
+    monkeypatch.setitem(DATABASES, "driver", "postgresql")
+    monkeypatch.setitem(LEAD, "postgresql", "SELECT 0")
     table = OutboxTable(partial(sqlite3.connect, ":memory:", factory=Connection), "in memory")
     assert not table.lead()
     table.close()

@@ -40,13 +40,13 @@ _IDS = {
 _TEXTS = {"postgresql": "TEXT", "mysql": "MEDIUMTEXT CHARACTER SET utf8mb4", "sqlite": "TEXT"}
 _EXACT = {"postgresql": "", "mysql": " CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "sqlite": ""}
 """Else MySQL takes a wrong name in capitals for the set, and each stands in the other's way."""
-_OF_BATCHES = {"postgresql": " WHERE batch_key IS NOT NULL", "mysql": "", "sqlite": ""}
 
 INSERT = "INSERT INTO rsnotify_outbox (set_name, kind, body) VALUES (?, ?, ?)"
 DROP = "DROP TABLE IF EXISTS rsnotify_outbox"
 
-_DATABASES: dict[str, Database] = {
+DATABASES: dict[str, Database] = {
     "asyncpg": "postgresql",
+    "postgres": "postgresql",
     "postgresql": "postgresql",
     "psycopg": "postgresql",
     "psycopg2": "postgresql",
@@ -57,7 +57,7 @@ _DATABASES: dict[str, Database] = {
     "sqlite": "sqlite",
     "sqlite3": "sqlite",
 }
-"""As SQLAlchemy and Django call them, and by the names of their drivers."""
+"""As SQLAlchemy, Django and URLs call them, and by the names of their drivers."""
 
 
 class Outbox:
@@ -124,24 +124,29 @@ def database_behind(connection: Any) -> Database:
     dialect = getattr(connection, "dialect", None)
     said = getattr(dialect, "name", None) or getattr(connection, "vendor", None)
     names = [said] if isinstance(said, str) else packages_of(connection)
-    for name in names:
-        if name in _DATABASES:
-            return _DATABASES[name]
-    known = ", ".join(get_args(Database))
-    raise ValueError(f"an outbox table cannot be in {names[0]}: only in {known}")
+    if (found := _known(names)) is None:
+        known = ", ".join(get_args(Database))
+        raise ValueError(f"an outbox table cannot be in {names[0]}: only in {known}")
+    return found
+
+
+def _known(names: Sequence[str]) -> Database | None:
+    return next((DATABASES[name] for name in names if name in DATABASES), None)
 
 
 def statements(database: Database) -> list[str]:
     """The statements that create the table and its indexes, one by one."""
     columns = _COLUMNS.format(text=_TEXTS[database], exact=_EXACT[database])
-    if_new = "" if database == "mysql" else "IF NOT EXISTS "
-    table = f"CREATE TABLE IF NOT EXISTS rsnotify_outbox (\n    id {_IDS[database]},{columns})"
-    by_channel = "rsnotify_outbox_channel ON rsnotify_outbox (set_name, kind, id)"
-    by_batch = f"rsnotify_outbox_batch ON rsnotify_outbox (batch_key){_OF_BATCHES[database]}"
+    table = f"CREATE TABLE IF NOT EXISTS rsnotify_outbox (\n    id {_IDS[database]},{columns}"
     if database == "mysql":  # has no CREATE INDEX IF NOT EXISTS
-        inside = ",\n    INDEX (set_name, kind, id),\n    INDEX (batch_key)\n)"
-        return [table.removesuffix("\n)") + inside]
-    return [table, f"CREATE INDEX {if_new}{by_channel}", f"CREATE INDEX {if_new}{by_batch}"]
+        return [f"{table.rstrip()},\n    INDEX (set_name, kind, id),\n    INDEX (batch_key)\n)"]
+    batches = " WHERE batch_key IS NOT NULL" if database == "postgresql" else ""
+    index = "CREATE INDEX IF NOT EXISTS rsnotify_outbox"
+    return [
+        f"{table})",
+        f"{index}_channel ON rsnotify_outbox (set_name, kind, id)",
+        f"{index}_batch ON rsnotify_outbox (batch_key){batches}",
+    ]
 
 
 def style_of(connection: Any) -> str:
@@ -191,14 +196,9 @@ BY_CHANNEL = (
 )
 DROP_SET = f"DELETE {_TABLE} WHERE set_name = ?"
 
-_OF_POSTGRESQL = "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)"
-_OF_MYSQL = "SELECT GET_LOCK(CONCAT('rsnotify_outbox.', DATABASE()), 0)"
-LEAD = {
-    "psycopg": _OF_POSTGRESQL,
-    "psycopg2": _OF_POSTGRESQL,
-    "pymysql": _OF_MYSQL,
-    "MySQLdb": _OF_MYSQL,
-    "mysql": _OF_MYSQL,
+LEAD: dict[Database | None, str] = {
+    "postgresql": "SELECT pg_try_advisory_lock('rsnotify_outbox'::regclass::oid::bigint)",
+    "mysql": "SELECT GET_LOCK(CONCAT('rsnotify_outbox.', DATABASE()), 0)",
 }
 """Held by the connection until it ends."""
 
@@ -246,7 +246,7 @@ class OutboxTable:
         self._connection: Any = None
         self._leads = False
         self._must_close = False
-        self._is_mysql = False
+        self._database: Database | None = None
         notify_of_forks(self)
 
     def create(self, database: Database) -> None:
@@ -258,8 +258,8 @@ class OutboxTable:
     def lead(self) -> bool:
         with self._transaction() as execute:
             if not self._leads:
-                questions = [LEAD[each] for each in packages_of(self._connection) if each in LEAD]
-                self._leads = not questions or bool(execute(questions[0])[0][0])
+                question = LEAD.get(self._database)
+                self._leads = question is None or bool(execute(question)[0][0])
             return self._leads
 
     def rest(self) -> None:
@@ -277,7 +277,7 @@ class OutboxTable:
 
     def remove(self, batch: Batch, ids: Collection[int]) -> int:
         with self._transaction() as execute:
-            delete = BY_ID if self._is_mysql else DELETE
+            delete = BY_ID if self._database == "mysql" else DELETE
             gone = execute.count(_of(delete, ids), (batch.key,)) if ids else 0
             execute(LOOSEN, (batch.key,))
             return gone
@@ -377,8 +377,8 @@ class OutboxTable:
 
     def _connected(self) -> Any:
         connection = self._connect()
-        self._is_mysql = "mysql" in map(_DATABASES.get, packages_of(connection))
-        if self._is_mysql:
+        self._database = _known(packages_of(connection))
+        if self._database == "mysql":
             execute = Execute(connection)
             execute(APART)
             execute.close()

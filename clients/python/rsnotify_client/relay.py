@@ -13,7 +13,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import WrongToken
 from rsnotify_client.hub import HubClient
-from rsnotify_client.outbox import Database, OutboxTable
+from rsnotify_client.outbox import DATABASES, Database, OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.sender import Counters, RefusedChange, Sender
 
@@ -24,13 +24,7 @@ CHECK_SECONDS = 3.0
 SETS_ASKED = 20
 """Of those that wait at the start; each is a request."""
 
-DATABASES: dict[str, Database] = {
-    "postgresql": "postgresql",
-    "postgres": "postgresql",
-    "mysql": "mysql",
-    "mariadb": "mysql",
-    "sqlite": "sqlite",
-}
+SCHEMES = ("postgresql", "postgres", "mysql", "mariadb", "sqlite")
 
 OF_POSTGRESQL: dict[str, Any] = {
     "application_name": "rsnotify relay",
@@ -121,10 +115,10 @@ class Relay:
 def database_of(url: str) -> Database:
     """The kind of database that a URL names."""
     scheme = url.partition(":")[0].partition("+")[0]
-    if scheme not in DATABASES or "://" not in url:
+    if scheme not in SCHEMES or "://" not in url:
         raise InvalidSettings(
             f"the database is {without_password(url)!r}: "
-            f"give a URL that begins with {'://, '.join(DATABASES)}://"
+            f"give a URL that begins with {'://, '.join(SCHEMES)}://"
         )
     return DATABASES[scheme]
 
