@@ -7,10 +7,8 @@ goes on then. Such a thread never delays the end of the process.
 
 import asyncio
 import logging
-import os
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from threading import Event
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
@@ -39,14 +37,8 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         self, url: str, token: str | None = None, **options: Unpack[PublisherOptions]
     ) -> None:
         self._publisher = Publisher(url, token, **options)
-        self._threads_here = _Threads()
-
-    @property
-    def _threads(self) -> "_Threads":
-        """A forked process has none of its parent's threads."""
-        if self._threads_here.process != os.getpid():
-            self._threads_here = _Threads()
-        return self._threads_here
+        self._puts = BlockingThreads(THREADS)  # they never wait for one that a request uses
+        self._requests = BlockingThreads(THREADS)
 
     async def __aenter__(self) -> Self:
         self._publisher.__enter__()
@@ -56,17 +48,11 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         await self._end(self._publisher.__exit__, *error)
 
     async def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
-        if not self._publisher.may_wait():
-            try:
+        if not self._publisher._store.lasts:  # a file may be on a slow disk
+            with suppress(QueueFull):
                 self._publisher._put(set_name, change, kind, cannot_wait=lambda: True)
-            except QueueFull:  # another thread was quicker
-                pass
-            else:
                 return
-        await _beside(self._threads.puts, self._publisher.send, set_name, change, kind=kind)
-
-    def may_wait(self) -> bool:
-        return self._publisher.may_wait()
+        await _beside(self._puts, self._publisher.send, set_name, change, kind=kind)
 
     def start(self) -> None:
         self._publisher.start()
@@ -90,7 +76,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
                     log.error("%s", error)
                 raise
 
-        with closing(self._threads), closing(BlockingThreads(1)) as thread:
+        with closing(self._puts), closing(self._requests), closing(BlockingThreads(1)) as thread:
             try:
                 await thread.run(act)
             except asyncio.CancelledError:
@@ -110,7 +96,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         key: str | None = None,
     ) -> Accepted:
         publish = self._publisher.publish
-        return await _beside(self._threads.requests, publish, set_name, changes, kind=kind, key=key)
+        return await _beside(self._requests, publish, set_name, changes, kind=kind, key=key)
 
     async def publish_body(
         self,
@@ -121,23 +107,10 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         kind: Kind = "change",
         key: str | None = None,
     ) -> Accepted:
-        publish, threads = self._publisher.publish_body, self._threads.requests
-        return await _beside(threads, publish, set_name, body, content_type, kind=kind, key=key)
-
-
-class _Threads:
-    """The threads of one process; a change never waits for one because requests use them all."""
-
-    def __init__(self) -> None:
-        self.process = os.getpid()
-        self.puts = BlockingThreads(THREADS)
-        self.requests = BlockingThreads(THREADS)
-        for threads in (self.puts, self.requests):
-            weakref.finalize(self, threads.close)  # a publisher may be dropped without an end
-
-    def close(self) -> None:
-        self.puts.close()
-        self.requests.close()
+        publish = self._publisher.publish_body
+        return await _beside(
+            self._requests, publish, set_name, body, content_type, kind=kind, key=key
+        )
 
 
 async def _beside(

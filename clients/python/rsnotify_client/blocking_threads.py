@@ -1,9 +1,11 @@
 """Threads for what would block an event loop.
 
 Rules that hold here: only programs with an event loop import this: `asyncio` takes long to load.
+A forked process has none of its parent's threads, and starts its own.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -12,16 +14,20 @@ from typing import Any, TypeVar
 
 Made = TypeVar("Made")
 Abort = Callable[[], None] | None
+Work = Callable[[], None]
 
 
 class BlockingThreads:
-    """Threads up to a number, started as they are needed."""
+    """Threads up to a number, started as they are needed; they end when nobody has them more."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._threads = 0
-        self._busy = 0
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._threads = self._busy = 0
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
 
     async def run(self, act: Callable[..., Made], *args: Any, abort: Abort = None) -> Made:
         """Run it in a thread; return its result, or raise its error.
@@ -29,12 +35,14 @@ class BlockingThreads:
         If cancelled, it calls `abort` and waits for the end of the work; without `abort` it does
         not wait, and the result is closed when it comes.
         """
+        if self._process != os.getpid():
+            self._begin()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Made] = loop.create_future()
         self._busy += 1
         if self._busy > self._threads and self._threads < self._size:
             self._threads += 1
-            Thread(target=self._serve, daemon=True).start()
+            Thread(target=_serve, args=(self._work,), daemon=True).start()
 
         def work() -> None:
             made, error = _outcome(act, args)
@@ -67,15 +75,19 @@ class BlockingThreads:
         else:
             future.set_result(made)
 
-    def _serve(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-
     def close(self) -> None:
         """Let the threads end when they have done what they do."""
         for _ in range(self._threads):
             self._work.put(None)
         self._threads = 0
+
+    __del__ = close
+
+
+def _serve(works: SimpleQueue[Work | None]) -> None:
+    while (work := works.get()) is not None:
+        work()
+        del work  # it has the threads, which could not end
 
 
 def _outcome(act: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Exception | None]:

@@ -161,10 +161,6 @@ class OutboxFile(SqliteTable):
             execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return work()
 
-    def may_wait(self) -> bool:
-        """A write may meet a slow disk, or another process."""
-        return True
-
     def after_fork(self, *, in_child: bool) -> None:
         super().after_fork(in_child=in_child)
         if in_child:

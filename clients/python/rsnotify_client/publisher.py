@@ -21,7 +21,6 @@ from rsnotify_client.address import EXAMPLE
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import JSON, Accepted, HubClient, patiently
 from rsnotify_client.queue import (
-    DiscardingQueue,
     MemoryQueue,
     OutboxError,
     WhenFull,
@@ -81,8 +80,10 @@ class Publisher(ChangeMethods[None]):
         enabled: bool = True,
     ) -> None:
         self._is_enabled = enabled
-        self._hub = HubClient(url, token) if enabled else HubClient(EXAMPLE)  # is not asked
-        self._store = _store(outbox, queue_size, when_full) if enabled else DiscardingQueue()
+        if not enabled:
+            url, token, outbox = EXAMPLE, None, None  # nothing is asked or kept
+        self._hub = HubClient(url, token)
+        self._store = _store(outbox, queue_size, when_full)
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
         )
@@ -110,8 +111,9 @@ class Publisher(ChangeMethods[None]):
     ) -> None:
         if self._is_closed and not self._sender.is_own_thread():
             raise PublisherClosed("the publisher is closed: it takes no more changes")
-        self._store.put(channel_of(set_name, kind), encode(change), cannot_wait)
+        channel, body = channel_of(set_name, kind), encode(change)
         if self._is_enabled:
+            self._store.put(channel, body, cannot_wait)
             self._sender.wake()
 
     def _cannot_wait(self) -> bool:
@@ -119,10 +121,6 @@ class Publisher(ChangeMethods[None]):
         made as the process ends."""
         is_over = self._is_closed or self._sender.is_ending
         return is_over or self._sender.is_own_thread() or is_given_up()
-
-    def may_wait(self) -> bool:
-        """Whether a change that is put now may have to wait: for room, for a disk."""
-        return self._store.may_wait()
 
     def start(self) -> None:
         """Send what an earlier process has left in the outbox, before the first change comes."""

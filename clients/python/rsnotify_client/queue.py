@@ -164,10 +164,6 @@ class MemoryQueue:
         with self._lock:
             return self._last + len(self._arrived)
 
-    def may_wait(self) -> bool:
-        """Whether a change that is put now may have to wait."""
-        return self.waiting() >= self._size
-
     def lead(self) -> bool:
         return True
 
@@ -235,15 +231,3 @@ class MemoryQueue:
             self._begin()
         else:
             self._lock.release()
-
-
-class DiscardingQueue(MemoryQueue):
-    """Keeps nothing: for a publisher that is switched off."""
-
-    def __init__(self) -> None:
-        super().__init__(1, "raise")
-
-    def put(
-        self, channel: ChannelName, change: bytes, cannot_wait: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Keep nothing."""
