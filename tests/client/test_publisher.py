@@ -480,28 +480,33 @@ def test_an_end_may_take_for_ever() -> None:
     assert [request.locs for request in posted] == [["1"]]
 
 
+def connections() -> set[threading.Thread]:
+    """Those that hubs of this process serve."""
+    return {each for each in threading.enumerate() if "process_request_thread" in each.name}
+
+
 def test_after_the_end_connections_are_kept_again() -> None:
     with scripted_hub(accept) as (url, posted):
-        publisher = Publisher(url)
+        before, publisher = connections(), Publisher(url)
         publisher.close()
         publisher.publish("a", [])
         publisher.publish("a", [])
-        assert publisher._hub.idle == 1
+        assert len(connections() - before) == 1
         publisher.close()
-        assert not publisher._hub.idle
+        eventually(lambda: not connections() - before)
     assert len(posted) == 2
 
 
 def test_a_request_that_an_end_does_not_wait_for_keeps_no_connection() -> None:
     with held_hub() as (url, posted, gate):
-        publisher = Publisher(url)
+        before, publisher = connections(), Publisher(url)
         publishing = threading.Thread(target=publisher.publish, args=("a", []))
         publishing.start()
         eventually(lambda: posted)
         publisher.close()
         gate.set()
         publishing.join()
-        assert not publisher._hub.idle
+        eventually(lambda: not connections() - before)
 
 
 def test_a_process_that_ends_does_not_wait_twice() -> None:

@@ -68,7 +68,9 @@ class WorldReply:
 class WorldWeb(Web):
     """The client's `Web`, whose requests go through the world."""
 
-    reach = None  # addresses of the world mean nothing to it
+    def __init__(self, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self.reach = None  # addresses of the world mean nothing to it
 
     @asynccontextmanager
     async def ask(  # type: ignore[override]

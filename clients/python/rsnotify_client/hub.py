@@ -154,11 +154,6 @@ class HubClient:
         except Rejected:
             pass  # there is no change, or no set yet
 
-    @property
-    def idle(self) -> int:
-        """How many connections are kept."""
-        return self._transport.idle
-
     def close(self) -> None:
         """Keep none of these connections, nor one that is being used now; later ones are kept."""
         self._connections().release()

@@ -11,18 +11,17 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from http.client import BadStatusLine, HTTPException, LineTooLong, UnknownProtocol
-from http.client import IncompleteRead as Incomplete
+from http.client import BadStatusLine, HTTPException, IncompleteRead, LineTooLong, UnknownProtocol
 from queue import SimpleQueue
 from threading import Lock
 from time import monotonic, sleep
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote, urljoin, urlsplit
 from weakref import WeakSet, WeakValueDictionary
 
 from urllib3 import HTTPResponse, PoolManager, ProxyManager, Timeout
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import HTTPError, IncompleteRead, LocationParseError, ProxyError
+from urllib3.exceptions import HTTPError, LocationParseError, ProxyError
 
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import cause_of
@@ -47,6 +46,8 @@ CLOSED = "the connection was closed before the end of the answer"
 REFUSED_BY_PROXY = "Tunnel connection failed: 407"
 WANTS_PASSWORD = f"it wants a user and a password: give them in its address, as {EXAMPLE}"
 NETWORK = Network()
+
+Received = TypeVar("Received")
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
@@ -100,10 +101,10 @@ class Answer(io.RawIOBase):
         self.status = response.status
         self.headers = {name.lower(): value for name, value in response.headers.itermerged()}
         """By lower-case name; one that came several times is joined by commas."""
-        self.length = response.length_remaining
-        """The length of the body, if it was announced."""
         self._response = response
         self.http = cast("BoundedResponse", response._original_response)
+        self.length = self.http.length
+        """The length of the body, if it was announced."""
         if self.length == 0:
             self.piece(0)  # so that the connection serves again
 
@@ -123,10 +124,7 @@ class Answer(io.RawIOBase):
 
     def piece(self, size: int = READ_BYTES) -> bytes:
         """The next piece of the body, of this size at most; empty at the end."""
-        try:
-            return self._response.read1(size, decode_content=False)
-        except (HTTPError, HTTPException, ValueError) as error:
-            raise _as_os_error(error) from None
+        return self._received(self.http.read1, size)
 
     def readable(self) -> bool:
         return True
@@ -136,12 +134,24 @@ class Answer(io.RawIOBase):
 
         One piece of memory serves for all of it, and what TLS hands over piecemeal fills it.
         """
-        if self.length is None:
-            piece = self.piece(len(view))
-            view[: len(piece)] = piece
-            return len(piece)
+        if self.length is not None:
+            return self._received(self.http.readinto, view)
+        piece = self.piece(len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def read(self, size: int = READ_BYTES) -> bytes:
+        """This many bytes, fewer only at the end."""
+        data = self._received(self.http.read, size)
+        if len(data) < size and not self.is_read:
+            self.piece(1)  # there is none: was it cut short?
+        return data
+
+    def _received(self, read: Callable[[Any], Received], room: Any) -> Received:
         try:
-            count = self.http.readinto(view)
+            received = read(room)
+            if self.http.length == 0:
+                self.http.close()
         except BaseException as error:
             self._response.close()
             if isinstance(error, HTTPException | ValueError):
@@ -152,21 +162,7 @@ class Answer(io.RawIOBase):
                 self._response.close()
                 raise BadAnswer(CLOSED)
             self._response.release_conn()
-        return count
-
-    def read(self, size: int = -1) -> bytes:
-        """This many bytes, fewer only at the end."""
-        try:
-            data = self._response.read(size, decode_content=False)
-            if len(data) == size or self.is_read:
-                return data
-        except (HTTPError, HTTPException, ValueError) as error:
-            raise _as_os_error(error) from None
-        pieces, missing = [data], size - len(data)
-        while missing and (piece := self.piece(missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        return b"".join(pieces)
+        return received
 
     def abort(self) -> None:
         """Wake the thread that waits for this answer."""
@@ -340,12 +336,6 @@ class Transport:
         manager.pool_classes_by_scheme = {"http": plain, "https": tls}
         return manager
 
-    @property
-    def idle(self) -> int:
-        """How many connections are kept."""
-        kept = [each for pool in self._pools.values() for each in _queue(pool)]
-        return sum(each is not None and not each.is_closed for each in kept)
-
     def release(self) -> None:
         """Keep none of these connections, nor one that is being used now; later ones are kept."""
         with self._lock:
@@ -356,7 +346,7 @@ class Transport:
     def abandon(self) -> None:
         """In a forked process: close what the parent kept. Its locks may stay locked."""
         for pool in self._pools.values():
-            for connection in _queue(pool):
+            for connection in pool.pool.queue if pool.pool else ():
                 if connection is not None:
                     connection.close()
         _ABANDONED.append(self._managers)  # what ends a pool would take its lock
@@ -408,10 +398,6 @@ def _as_sent(value: str) -> str | bytes:
     return value
 
 
-def _queue(pool: HTTPConnectionPool) -> list[Any]:
-    return [] if pool.pool is None else list(pool.pool.queue)
-
-
 def _pools(**by: object) -> tuple[type[HTTPConnectionPool], type[HTTPConnectionPool]]:
     """Pools whose connections are made by this proxy, or within this reach."""
     plain = type("OurConnection", (BoundedConnection,), by)
@@ -432,7 +418,7 @@ def _as_os_error(error: Exception, proxy: Any = None) -> Exception:
     for each in _chain(error):
         if isinstance(each, LocationParseError):
             return ValueError("it is no address")
-        if isinstance(each, IncompleteRead | Incomplete):
+        if isinstance(each, IncompleteRead):
             return BadAnswer(CLOSED)
         if isinstance(each, OSError) and not isinstance(each, HTTPError):
             return each

@@ -37,35 +37,27 @@ class Unpacker:
     """Inflates what begins as gzip does, piece by piece; leaves the rest as it is."""
 
     def __init__(self, layers: int = LAYERS) -> None:
-        self._layers = layers
+        self._layers = layers  # at most; none of what is plain
         self._begun = b""
         self._inflate: zlib._Decompress | None = None
-        self._next: Unpacker | None = None
-        self._is_plain = layers == 0
+        self._inner: Unpacker
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        if self._is_plain:
+        if self._layers == 0:
             yield data
             return
         if self._inflate is None:
-            self._begun += data
-            if len(self._begun) < len(GZIP):
+            data = self._begun = self._begun + data
+            if len(data) < len(GZIP):
                 return
-            data, self._begun = self._begun, b""
             if not data.startswith(GZIP):
-                self._is_plain = True
+                self._layers = 0
                 yield data
                 return
-            self._inflate, self._next = zlib.decompressobj(31), Unpacker(self._layers - 1)
-        assert self._next is not None  # noqa: S101
-        for piece in self._inflated(self._inflate, data):
-            yield from self._next.feed(piece)
-
-    @staticmethod
-    def _inflated(inflate: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
-        while data and not inflate.eof:
-            yield inflate.decompress(data, PIECE_BYTES)
-            data = inflate.unconsumed_tail
+            self._inflate, self._inner = zlib.decompressobj(31), Unpacker(self._layers - 1)
+        while data and not self._inflate.eof:
+            yield from self._inner.feed(self._inflate.decompress(data, PIECE_BYTES))
+            data = self._inflate.unconsumed_tail
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -192,9 +184,10 @@ class Web:
         if url is not None:
             origin_of(url)
         self._credentials = Credentials(self.network, token, url)
-        self._reach = None if url is None else Reach(url, same_site=same_site)
+        self.reach = None if url is None else Reach(url, same_site=same_site)
+        """What a Source may lead to, channels included; None if no Source is read."""
         self._transport = Transport(
-            self.network, reach=self._reach, read_seconds=SILENCE_SECONDS, per_server=per_server
+            self.network, reach=self.reach, read_seconds=SILENCE_SECONDS, per_server=per_server
         )
 
     async def __aenter__(self) -> Self:
@@ -211,11 +204,6 @@ class Web:
     def tls(self) -> "ssl.SSLContext":
         """The client for channels, which stay open."""
         return self._transport.tls
-
-    @property
-    def reach(self) -> Reach | None:
-        """What a Source may lead to, channels included; None if no Source is read."""
-        return self._reach
 
     def headers(self, url: str) -> dict[str, str]:
         """The headers for this address; the token, for example, goes to its own origin only."""
@@ -251,7 +239,7 @@ class Web:
         for _ in range(REDIRECTS + 1):
             if not _can_be_fetched(asked):
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
-            if self._reach is not None and (why := self._reach.leaves_site(asked)) is not None:
+            if self.reach is not None and (why := self.reach.leaves_site(asked)) is not None:
                 raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
             is_same = asked is url or origin_of(asked) == origin_of(url)
             shown = self._credentials.headers(asked, is_asked_for=is_same)
@@ -270,12 +258,8 @@ class Web:
         async with self.ask(url, headers={"Accept": accept}) as answer:
             if answer.status in AGAIN:
                 raise again(url, answer)
-            body = bytearray()
-            async for piece in answer.pieces():
-                body += piece
-                if len(body) >= cap:
-                    break
-            return FetchedPage(answer.url, answer.status, answer.headers, bytes(body[:cap]))
+            body = await answer.read(cap)
+            return FetchedPage(answer.url, answer.status, answer.headers, body)
 
 
 def check_status(url: str, answer: Reply | Answer) -> None:
