@@ -7,7 +7,7 @@ import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from rsnotify_client import follow_sets_sync, follow_sync
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.cursor import CursorStore, FileCursor, Ledger, SqliteCursor, store_of
 from rsnotify_client.follower import NotJoined, Timeline
-from rsnotify_client.following import FollowedChange, Keeper, ReadingTask, first_cursor
+from rsnotify_client.following import FollowedChange, Keeper, first_cursor, handed_on
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
     Received,
@@ -420,13 +420,17 @@ def test_who_follows_is_told_before_anything_is_asked(
         next(changes(path))
 
 
-async def test_a_task_that_reads_ends_with_what_it_reads() -> None:
+def followed(number: int) -> list[FollowedChange]:
+    return [FollowedChange(str(number), "updated")]
+
+
+async def test_what_is_handed_on_ends_with_what_is_followed() -> None:
     async def numbers() -> AsyncIterator[int]:
         yield 1
         yield 2
 
-    async with asyncio.timeout(20), ReadingTask(numbers()) as pieces:
-        assert [piece async for piece in pieces] == [1, 2]
+    async with asyncio.timeout(20):
+        assert [change.loc async for change in handed_on(numbers(), followed)] == ["1", "2"]
 
 
 @pytest.mark.parametrize("read_before", [0, 1])
@@ -437,14 +441,16 @@ async def test_who_follows_is_cancelled_with_the_task_that_reads(read_before: in
         yield 1
         await asyncio.Event().wait()
 
-    async with ReadingTask(numbers()) as pieces:
+    async with asyncio.timeout(20), aclosing(handed_on(numbers(), followed)) as changes:
         for _ in range(read_before):
-            await anext(pieces)
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            await anext(changes)
+        following = asyncio.ensure_future(anext(changes))
+        while len(tasks := asyncio.all_tasks() - {asyncio.current_task(), following}) == 0:
+            await asyncio.sleep(0)
+        for task in tasks:
             task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(20):
-                await anext(pieces)
+            await following
 
 
 def test_a_cursor_is_kept_by_two_functions() -> None:

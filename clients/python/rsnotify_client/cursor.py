@@ -176,10 +176,6 @@ class Ledger:
         self._reached: dict[int, Position | None] = {}  # once it, too, is dealt with
         self._number = 0
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._open
-
     def expect(self, after: Position, *, is_last: bool) -> int:
         """Note a change that is handed on; `after` is the cursor once all up to it are dealt with.
 

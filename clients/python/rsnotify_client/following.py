@@ -9,13 +9,12 @@ repeats and never skips.
 """
 
 import asyncio
-import queue
-import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
-from threading import Lock, RLock
-from typing import Generic, Literal, Self, TypeVar, cast
+from queue import SimpleQueue
+from threading import Lock, RLock, Thread
+from typing import Literal, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
@@ -24,6 +23,8 @@ from rsnotify_client.follower import Follower, SetsFollower
 from rsnotify_client.notification import Received, channel_url
 
 Piece = TypeVar("Piece")
+
+WAITING_PIECES = 4  # at most are read before they are asked for, in a thread
 
 
 class FollowedChange(Change, frozen=True, dict=True):
@@ -70,8 +71,10 @@ class Keeper:
         self._is_storing = False
 
     def changes(self, received: Received) -> list[FollowedChange]:
-        if not received.changes:
-            self._keep_place(received.until)
+        if not received.changes:  # its end counts once all before it is dealt with
+            with self._lock:
+                number = self._ledger.expect(received.until, is_last=True)
+            self.done(number)
             return []
         following: list[Position | None] = [*received.positions[1:], None]
         found = zip(received.changes, received.positions, following, strict=True)
@@ -97,14 +100,6 @@ class Keeper:
             self._reached = cursor
         self._store_reached()
 
-    def _keep_place(self, cursor: Position) -> None:
-        """Keep the place where there was nothing to deal with."""
-        with self._lock:
-            if not self._ledger.is_empty:
-                return
-            self._reached = cursor
-        self._store_reached()
-
     def _store_reached(self) -> None:
         """Store the cursor, again until nothing newer came meanwhile."""
         if self._store is None:
@@ -119,52 +114,6 @@ class Keeper:
                     self._stored = cursor
             finally:
                 self._is_storing = False
-
-
-class ReadingTask(Generic[Piece]):
-    """Reads in a task of its own, so that its reader may leave at any point.
-
-    A loop that is left leaves its generator to the event loop. At its end that closes all
-    generators at the same time, which fails where one holds another; a task it cancels first.
-    """
-
-    def __init__(self, source: AsyncIterable[Piece]) -> None:
-        self._source = source
-        self._pieces: asyncio.Queue[Piece | BaseException] = asyncio.Queue()
-        self._asked = asyncio.Semaphore(0)
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._read())
-        self._task.add_done_callback(self._tell_end)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._task is not None  # noqa: S101
-        self._task.cancel()
-        await asyncio.wait([self._task])
-
-    async def _read(self) -> None:
-        async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._source))) as pieces:
-            await self._asked.acquire()
-            async for piece in pieces:
-                self._pieces.put_nowait(piece)
-                await self._asked.acquire()
-
-    def _tell_end(self, task: asyncio.Task[None]) -> None:
-        """Have the reader raise what ended it, even if others cancelled it."""
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        self._pieces.put_nowait(error or StopAsyncIteration())
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Piece:
-        self._asked.release()
-        piece = await self._pieces.get()
-        if isinstance(piece, BaseException):
-            raise piece
-        return piece
 
 
 def first_cursor(
@@ -183,76 +132,81 @@ def first_cursor(
     return after if isinstance(after, Position) else Position.parse(after)
 
 
-WAITING_PIECES = 4
-
-
-class ReadingThread(threading.Thread, Generic[Piece]):
-    """Reads in the background; `pieces` has what it read, or why it ended."""
-
-    def __init__(self, follower: AsyncIterable[Piece]) -> None:
-        super().__init__(name="rsnotify-follow", daemon=True)
-        self.pieces: queue.Queue[Piece | BaseException] = queue.Queue()
-        self._follower = follower
-        self._room = asyncio.Semaphore(WAITING_PIECES)
-        self._loop = asyncio.new_event_loop()
-        self._task = self._loop.create_task(self._read())
-
-    def run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._task)
-        except BaseException as error:  # the caller's thread raises it
-            self.pieces.put(error)
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
-
-    async def _read(self) -> None:
-        async with aclosing(cast("AsyncGenerator[Piece]", aiter(self._follower))) as pieces:
-            async for received in pieces:
-                await self._room.acquire()
-                self.pieces.put(received)
-
-    def read(self) -> Iterator[Piece]:
-        """Start, and hand on what is read; what ends it is raised."""
-        self.start()
-        while True:
-            piece = self.pieces.get()
-            if isinstance(piece, BaseException):
-                raise piece
-            self._call(self._room.release)
-            yield piece
-
-    def end(self) -> None:
-        self._call(self._task.cancel)
-        self.join()
-
-    def _call(self, what: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # it has ended by itself
-            self._loop.call_soon_threadsafe(what)
-
-
 Cursors = str | Path | Mapping[str, Cursor]
 """The path of one SQLite file for all sets, or a cursor for each set."""
 
 
-async def _handed_on(
+async def handed_on(
     follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
 ) -> AsyncGenerator[FollowedChange, None]:
-    async with ReadingTask(follower) as pieces:
-        async for piece in pieces:
+    """The changes one by one, read in a task of its own, so that the loop may be left anywhere.
+
+    A loop that is left leaves its generator to the event loop. At its end that closes all
+    generators at the same time, which fails where one holds another; a task it cancels first.
+    """
+    asked = asyncio.Semaphore(0)
+    found: asyncio.Queue[Piece | None] = asyncio.Queue()
+
+    async def read() -> None:
+        async with aclosing(cast("AsyncGenerator[Piece]", aiter(follower))) as pieces:
+            await asked.acquire()
+            async for piece in pieces:
+                found.put_nowait(piece)
+                await asked.acquire()
+
+    task = asyncio.create_task(read())
+    task.add_done_callback(lambda _: found.put_nowait(None))
+    try:
+        while True:
+            asked.release()
+            if (piece := await found.get()) is None:
+                task.result()  # raises what ended it, be it that others cancelled it
+                return
             for change in changes(piece):
                 yield change
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _handed_on_sync(
     follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
 ) -> Iterator[FollowedChange]:
-    reading = ReadingThread(follower)
+    """The same, read by an event loop in a thread of its own."""
+    found: SimpleQueue[Piece | None] = SimpleQueue()
+    room = asyncio.Semaphore(WAITING_PIECES)
+    loop = asyncio.new_event_loop()
+
+    async def read() -> None:
+        async with aclosing(cast("AsyncGenerator[Piece]", aiter(follower))) as pieces:
+            async for piece in pieces:
+                await room.acquire()
+                found.put(piece)
+
+    task = loop.create_task(read())
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            loop.close()
+            found.put(None)
+
+    def call(what: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # it has ended by itself
+            loop.call_soon_threadsafe(what)
+
+    thread = Thread(target=run, name="rsnotify-follow", daemon=True)
+    thread.start()
     try:
-        for piece in reading.read():
+        while (piece := found.get()) is not None:
+            call(room.release)
             yield from changes(piece)
+        task.result()  # raises what ended it
     finally:
-        reading.end()
+        call(task.cancel)
+        thread.join()
 
 
 def follow(
@@ -268,7 +222,7 @@ def follow(
     `cursor` keeps the place: a path, a store, or two functions. Without one, and on a first start
     without `after`, it begins now.
     """
-    return _handed_on(*_one(url, cursor, after, token, poll_seconds))
+    return handed_on(*_one(url, cursor, after, token, poll_seconds))
 
 
 def follow_sync(
@@ -309,7 +263,7 @@ def follow_sets(
     `cursor` keeps a place in each set: the path of a SQLite file for all, or a cursor for each.
     Where there is none, and no `after`, it begins now.
     """
-    return _handed_on(*_several(url, sets, cursor, after, token))
+    return handed_on(*_several(url, sets, cursor, after, token))
 
 
 def follow_sets_sync(
