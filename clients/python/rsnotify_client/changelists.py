@@ -129,35 +129,27 @@ class ChangeLists:
         self._skip = skip or log_skipped
         self._url = url
         self._archive = archive
-        self._read: dict[str, ReadTo] = {}
+        self.read: dict[str, ReadTo] = {}
+        """The lists that were read to their end, to be kept for the next run."""
         self._index: tuple[Tag, list[ListRef]] | None = None
         self._stands_alone = False
-
-    def known(self, url: str, tag: Tag, position: Position) -> None:
-        """Take over what another run had read to its end."""
-        self._read[url] = ReadTo(tag, position)
-
-    @property
-    def read(self) -> dict[str, ReadTo]:
-        """The lists that were read to their end, to be kept for the next run."""
-        return self._read
 
     async def after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
         """All changes from the cursor on, those at the cursor included, oldest first.
 
         A list may be closed after its index was read, so where they do not join, read both again.
         """
-        try:
-            async with aclosing(self._after(cursor)) as pieces:
-                async for received in pieces:
-                    cursor = max(received.until, cursor or received.until)
-                    yield received
-            return
-        except HistoryGone:
-            self._index, self._stands_alone = None, False
-        async with aclosing(self._after(cursor)) as pieces:
-            async for received in pieces:
-                yield received
+        for is_again in (False, True):
+            try:
+                async with aclosing(self._after(cursor)) as pieces:
+                    async for received in pieces:
+                        cursor = max(received.until, cursor or received.until)
+                        yield received
+                return
+            except HistoryGone:
+                if is_again:
+                    raise
+                self._index, self._stands_alone = None, False
 
     async def _after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
         refs = await self._lists(cursor)
@@ -171,9 +163,9 @@ class ChangeLists:
                 self._skip(error.detail)
                 if number < len(refs) and ref.until is not None:
                     cursor = max(ref.until, cursor or ref.until)
-        if len(self._read) > len(refs):  # those behind the cursor are not asked for again
+        if len(self.read) > len(refs):  # those behind the cursor are not asked for again
             asked = {ref.loc for ref in refs}
-            self._read = {url: read for url, read in self._read.items() if url in asked}
+            self.read = {url: read for url, read in self.read.items() if url in asked}
 
     async def end(self) -> Received | None:
         """The position of the newest change, after which a follower begins that begins now."""
@@ -241,7 +233,7 @@ class ChangeLists:
         return url
 
     async def _changes(self, url: str, cursor: Position | None) -> AsyncGenerator[Received, None]:
-        read = self._read.get(url)
+        read = self.read.get(url)
         is_known = read is not None and cursor is not None and cursor >= read.position
         known = read.tag if read and is_known else None
         document = RemoteDocument(self._web, self._address_of(url), known)
@@ -266,7 +258,7 @@ class ChangeLists:
         end = closed or before or begun
         if end is not None:
             yield Received(b"", before or end, max(end, before or end), ())
-            self._read[url] = ReadTo(document.tag, max(end, cursor or end), document.skipped)
+            self.read[url] = ReadTo(document.tag, max(end, cursor or end), document.skipped)
 
 
 def log_skipped(what: str) -> None:

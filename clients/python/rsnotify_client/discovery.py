@@ -36,7 +36,14 @@ WELL_KNOWN = "/.well-known/resourcesync"
 STEPS = 8  # from an address to a Capability List; a longer way goes in a circle
 DESCRIPTIONS = ("description", "resourcesync")  # the latter until 0.9
 UP = ("up", "resourcesync", "top")  # the second until 0.9, the last in the draft of 2013
-OFFERS = ("resourcelist", "resourcedump", "changelist", "changedump", "changelist-archive")
+OFFERS = {
+    "resourcelist": "resourcelist",
+    "resourcedump": "resourcedump",
+    "changelist": "changelist",
+    "changedump": "changedump",
+    "changelist-archive": "archive",
+}
+"""The capabilities, by their names in a Capability List, and in `Capabilities`."""
 NAMED_SETS = 20
 MAX_SETS = 1_000  # of a Source, where all are asked for
 MAX_SETS_ASKED = 100  # of a hub, for the one that has a topic
@@ -120,16 +127,10 @@ def offered(url: str, entries: Sequence[Entry]) -> Capabilities:
         capability = entry.md.capability if entry.md else None
         loc = joined(url, entry.loc)
         if capability in OFFERS:
-            found.setdefault(capability, loc)
+            found.setdefault(OFFERS[capability], loc)
         elif capability == "change-notification":
             _channel(found, url, entry, loc)
-    return Capabilities(
-        url,
-        **{name: found.get(name) for name in OFFERS[:4]},
-        archive=found.get("changelist-archive"),
-        topic=found.get("topic"),
-        socket=found.get("socket"),
-    )
+    return Capabilities(url, **found)
 
 
 def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:

@@ -392,7 +392,7 @@ class ChangeDumps(ChangeLists):
     async def _packed(
         self, wanted: SourceResource, cursor: Position | None
     ) -> AsyncGenerator[Received, None]:
-        read = self._read.get(wanted.loc)
+        read = self.read.get(wanted.loc)
         if read is not None and cursor is not None and cursor >= read.position:
             return
         before: Position | None = None
@@ -415,4 +415,4 @@ class ChangeDumps(ChangeLists):
         for refused in (*package.refused, *(f"{wanted.loc}: {each}" for each in skipped)):
             self._skip(refused)
         if before is not None:
-            self._read[wanted.loc] = ReadTo(Tag(), before)
+            self.read[wanted.loc] = ReadTo(Tag(), before)

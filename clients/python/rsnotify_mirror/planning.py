@@ -23,7 +23,7 @@ from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
 from rsnotify_client.between import MAX_DELETE, too_many
-from rsnotify_client.changelists import ChangeLists, HistoryGone
+from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo
 from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
@@ -195,7 +195,7 @@ class Planner:
             self.state.fact("lists") or "[]", type=list[tuple[str, str | None, str | None, int]]
         )
         for url, etag, modified, position in known:
-            lists.known(url, Tag(etag, modified), Position(position))
+            lists.read[url] = ReadTo(Tag(etag, modified), Position(position))
 
     def _remember_lists(self, lists: ChangeLists) -> None:
         newest = sorted(lists.read.items(), key=lambda item: item[1].position)[-LISTS_REMEMBERED:]
