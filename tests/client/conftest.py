@@ -1,10 +1,13 @@
 """A hub that the tests of one file share, and an end for what a failed test has left."""
 
+import sqlite3
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from rsnotify_client.outbox import Outbox
 from tests.client.hubs import HubProcess, end_processes
 from tests.support.sources import Source
 
@@ -55,3 +58,12 @@ async def source() -> AsyncIterator[Source]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     return tmp_path / "copy"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """An application's, in SQLite, with an outbox table."""
+    path = tmp_path / "app.db"
+    with closing(sqlite3.connect(path)) as connection:
+        Outbox.create(connection)
+    return path

@@ -528,6 +528,25 @@ def _entry(change: Change) -> Entry:
 # Channels ---------------------------------------------------------------------------------------
 
 
+def channel_at(source: Source) -> str:
+    return source.url.replace("http", "ws") + "/channel"
+
+
+def offer(source: Source, channel: Entry) -> str:
+    """A Capability List with the Change List and a channel; its address."""
+    entries = [
+        Entry(source.loc("changelist.xml"), md=Md(capability="changelist")),
+        structs.replace(channel, md=Md(capability="change-notification")),
+    ]
+    source.documents["/list.xml"] = rendered("capabilitylist", entries)
+    return source.loc("list.xml")
+
+
+def notification(from_: str, change: Change) -> str:
+    md = {"from": from_, "until": str(change.datetime)}
+    return rendered("change-notification", [_entry(change)], **md).decode()
+
+
 async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source: Source) -> None:
     """It has no intervals, no `from` and does not say where it begins."""
     sockets: list[web.WebSocketResponse] = []
@@ -541,15 +560,9 @@ async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source: Source) ->
         return socket
 
     source.handlers["/channel"] = channel
-    entry = Entry(
-        source.url.replace("http", "ws") + "/channel", md=Md(capability="change-notification")
-    )
-    source.documents["/list.xml"] = rendered(
-        "capabilitylist",
-        [Entry(source.loc("changelist.xml"), md=Md(capability="changelist")), entry],
-    )
+    address = offer(source, Entry(channel_at(source)))
     source.change("before", b"1")
-    reading = asyncio.create_task(read(source.loc("list.xml"), 3, after=str(source.at)))
+    reading = asyncio.create_task(read(address, 3, after=str(source.at)))
     while not sockets or source.asked["/changelist.xml"] < 2:
         await asyncio.sleep(0.01)
     change = source.change("live", b"2")
@@ -570,15 +583,11 @@ async def test_a_cursor_from_before_the_set_was_made_is_its_beginning(source: So
         socket = web.WebSocketResponse()
         socket.headers["Rsnotify-From"] = str(source.at)
         await socket.prepare(request)
-        change = source.change("first", b"1")
-        md = {"from": str(source.at), "until": str(change.datetime)}
-        text = rendered("change-notification", [_entry(change)], **md)
-        await socket.send_str(text.decode())
+        await socket.send_str(notification(str(source.at), source.change("first", b"1")))
         return socket
 
     source.handlers["/channel"] = channel
-    url = source.url.replace("http", "ws") + "/channel"
-    assert await read(url, 1, after="1970-01-01T00:00:00Z") == [("updated", "first")]
+    assert await read(channel_at(source), 1, after="1970-01-01T00:00:00Z") == [("updated", "first")]
     assert asked == ["1970-01-01T00:00:00.000000Z"]
 
 
@@ -594,21 +603,13 @@ async def test_what_a_channel_no_longer_has_is_read_from_the_change_list(source:
         if len(asked) == 1:
             await socket.close(code=4410, message=b"what is kept begins later")
             return socket
-        change = source.change("live", b"2")
-        md = {"from": str(missed.datetime), "until": str(change.datetime)}
-        text = rendered("change-notification", [_entry(change)], **md)
-        await socket.send_str(text.decode())
+        await socket.send_str(notification(str(missed.datetime), source.change("live", b"2")))
         return socket
 
     source.handlers["/channel"] = channel
-    socket_link = Link("alternate", source.url.replace("http", "ws") + "/channel")
-    md = Md(capability="change-notification")
-    entry = Entry(source.loc("channel"), md=md, links=(socket_link,))
-    source.documents[CAPABILITIES] = rendered(
-        "capabilitylist",
-        [Entry(source.loc("changelist.xml"), md=Md(capability="changelist")), entry],
-    )
-    found = await read(source.url + CAPABILITIES, 2, after=str(source.at))
+    link = Link("alternate", channel_at(source))
+    address = offer(source, Entry(source.loc("channel"), links=(link,)))
+    found = await read(address, 2, after=str(source.at))
     assert found == [("updated", "missed"), ("updated", "live")]
     assert asked == [str(source.at), str(missed.datetime)]
 
@@ -627,12 +628,11 @@ def offer_channel(source: Source, *, too_old: int) -> str:
             await socket.close(code=4410, message=b"what is kept begins later")
             return socket
         change = structs.replace(source.change("live", b"2"), loc=source.loc("live"))
-        md = {"from": request.query["from"], "until": str(change.datetime)}
-        await socket.send_str(rendered("change-notification", [_entry(change)], **md).decode())
+        await socket.send_str(notification(request.query["from"], change))
         return socket
 
     source.handlers["/channel"] = channel
-    return source.url.replace("http", "ws") + "/channel"
+    return channel_at(source)
 
 
 async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(
@@ -640,12 +640,8 @@ async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_long
 ) -> None:
     """The Change List tells nothing new, as a cache does that is not up to date."""
     link = Link("alternate", offer_channel(source, too_old=4))
-    entry = Entry(source.loc("channel"), md=Md(capability="change-notification"), links=(link,))
-    source.documents[CAPABILITIES] = rendered(
-        "capabilitylist",
-        [Entry(source.loc("changelist.xml"), md=Md(capability="changelist")), entry],
-    )
-    found = await read(source.url + CAPABILITIES, 1, after=str(source.at))
+    address = offer(source, Entry(source.loc("channel"), links=(link,)))
+    found = await read(address, 1, after=str(source.at))
     assert found == [("updated", "live")]
     assert attempts == [1, 2, 3]
 
@@ -740,7 +736,7 @@ async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
         return socket
 
     source.handlers["/channel"] = channel
-    follower = Follower(source.url.replace("http", "ws") + "/channel")
+    follower = Follower(channel_at(source))
     async with asyncio.timeout(20), aclosing(aiter(follower)) as pieces:
         reading = asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
         while len(pings) < 3:
@@ -765,15 +761,7 @@ async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it
 
     source.handlers["/channel"] = channel
     async with asyncio.timeout(20), Proxy(int(source.url.rpartition(":")[2])) as proxy:
-        socket = f"ws://127.0.0.1:{proxy.port}/channel"
-        source.documents["/list.xml"] = rendered(
-            "capabilitylist",
-            [
-                Entry(source.loc("changelist.xml"), md=Md(capability="changelist")),
-                Entry(socket, md=Md(capability="change-notification")),
-            ],
-        )
-        follower = Follower(source.loc("list.xml"))
+        follower = Follower(offer(source, Entry(f"ws://127.0.0.1:{proxy.port}/channel")))
         async with aclosing(aiter(follower)) as pieces:
             await anext(pieces)
             proxy.freeze()

@@ -246,13 +246,6 @@ def test_a_file_that_was_large_while_the_hub_was_away_becomes_small_again(tmp_pa
 # In the application's own database -------------------------------------------------------------
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        connection.executescript(Outbox.sql("sqlite"))
-    return tmp_path / "app.db"
-
-
 def test_a_change_exists_exactly_if_its_transaction_was_committed(database: Path) -> None:
     with closing(sqlite3.connect(database)) as connection:
         Outbox().created(connection, "a", "kept")

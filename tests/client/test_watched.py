@@ -15,13 +15,13 @@ from time import time
 
 import pytest
 
-from rsnotify_client.outbox import Outbox
 from rsnotify_client.textfile import exposition
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
 from rsnotify_mirror.state import State
 from tests.client.hubs import scripted_hub
+from tests.client.test_outbox import write_changes
 from tests.client.test_publisher import ACCEPTED
 from tests.integration.test_cli import rsnotify
 from tests.mirror.test_mirror import once
@@ -209,23 +209,11 @@ def test_a_label_may_have_any_character() -> None:
 # A relay ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    with closing(sqlite3.connect(tmp_path / "app.db")) as connection:
-        connection.executescript(Outbox.sql("sqlite"))
-    return tmp_path / "app.db"
-
-
-def publish(database: Path) -> None:
-    with closing(sqlite3.connect(database)) as connection, connection:
-        Outbox().created(connection, "a", "http://a/1")
-
-
 async def test_the_status_of_a_relay_is_how_long_a_change_waits(database: Path) -> None:
     words = ("relay", "--status", "--database", f"sqlite:///{database}")
     said = await rsnotify(*words)
     assert (said.status, said.out) == (0, "IN STEP: nothing waits\n")
-    publish(database)
+    write_changes(database, "a")
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE rsnotify_outbox SET queued_at = datetime('now', '-100 seconds')")
     for most, status in ((90, 1), (200, 0)):
