@@ -258,8 +258,12 @@ class Web:
         async with self.ask(url, headers={"Accept": accept}) as answer:
             if answer.status in AGAIN:
                 raise again(url, answer)
-            body = await answer.read(cap)
-            return FetchedPage(answer.url, answer.status, answer.headers, body)
+            body = bytearray()
+            async for piece in answer.pieces():
+                body += piece
+                if len(body) >= cap:
+                    break
+            return FetchedPage(answer.url, answer.status, answer.headers, bytes(body[:cap]))
 
 
 def check_status(url: str, answer: Reply | Answer) -> None:
