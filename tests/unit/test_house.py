@@ -276,7 +276,6 @@ OF_OTHERS = {"_exit", "_extra", "_fields", "_replace", "_transport"}  # Python's
 INSIDES = {
     "client/test_publisher.py": {
         "_after_in_child",
-        "_hub",
         "_lock",
         "_sender",
         "_starting",
