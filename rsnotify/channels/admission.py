@@ -36,6 +36,7 @@ from rsnotify.registry.requests import (
     SEVERAL_CHANNELS,
     SUBPROTOCOL,
     check_not_future,
+    form_of,
     parse_cursors,
     parse_moment,
     parse_query,
@@ -44,7 +45,7 @@ from rsnotify.registry.requests import (
     render_cursors,
 )
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
+from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind
 
 RETRY_SECONDS = 10
@@ -211,8 +212,7 @@ def requested_form(connection: HTTPConnection) -> Form:
     """XML, or JSON for those who ask for it; a web page can ask by a WebSocket's subprotocol."""
     if subprotocol_of(connection) == JSON_SUBPROTOCOL:
         return JSON
-    accept = ",".join(connection.headers.getlist("accept"))
-    return wanted_form(accept, connection.query_params.get("format"), DOCUMENT_FORMS)
+    return form_of(connection)
 
 
 READER = (

@@ -26,6 +26,7 @@ import msgspec
 from rsnotify.errors import Rejected
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.forms import DOCUMENT_FORMS, Form, wanted_form
 
 if TYPE_CHECKING:  # commands parse positions, and have no web framework
     from starlette.requests import HTTPConnection
@@ -200,6 +201,7 @@ CHANNEL = (*DOCUMENT, "from", "since")
 SEVERAL_CHANNELS = (*CHANNEL, "set")
 LISTED_SETS = ("name", "search", "limit")
 RIGHTS = ("name",)
+RESOURCES = ("loc", "access_token")
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
 
@@ -231,6 +233,12 @@ def parse_query(text: bytes, known: Sequence[str]) -> Query:
         raise _refused(f"unknown parameter {', '.join(unknown)}; known here: {names}")
     single(query, "format")
     return query
+
+
+def form_of(request: "HTTPConnection", forms: Sequence[Form] = DOCUMENT_FORMS) -> Form:
+    """The form that is asked for, of those that there are."""
+    accept = ",".join(request.headers.getlist("accept"))
+    return wanted_form(accept, request.query_params.get("format"), forms)
 
 
 def parse_start(query: Query) -> Position | None:

@@ -587,7 +587,8 @@ async def test_a_resource_is_told_as_it_was_published_with_its_position(loading:
 
 async def test_a_question_that_is_not_understood_is_refused(loading: Loading) -> None:
     status, problem = await loading.ask(f"{PATH}?uri={loc('res0')}")
-    assert (status, problem["detail"]) == (400, "'uri' is not understood here; there is loc")
+    detail = "unknown parameter 'uri'; known here: loc, access_token"
+    assert (status, problem["detail"]) == (400, detail)
     assert (await loading.ask(f"{PATH}?loc={loc('res0')}&loc={loc('res1')}"))[0] == 400
 
 

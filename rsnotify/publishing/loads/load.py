@@ -6,6 +6,7 @@ Decides what is the same, what the differences are, and whether so much may be d
 import re
 from collections.abc import Callable, Iterable, Mapping
 from math import ceil
+from operator import add
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from rsnotify.documents.documents import render_resources
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment
+from rsnotify.registry.requests import parse_query, single
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import (
     HOLE,
@@ -52,11 +54,7 @@ class LoadCounts(msgspec.Struct, frozen=True):
     deleted: int = 0
 
     def plus(self, other: Self) -> Self:
-        sums = (a + b for a, b in zip(self._counts(), other._counts(), strict=True))
-        return type(self)(*sums)
-
-    def _counts(self) -> tuple[int, ...]:
-        return msgspec.structs.astuple(self)
+        return type(self)(*map(add, *map(msgspec.structs.astuple, (self, other))))
 
     @property
     def deleted_percent(self) -> float:
@@ -173,19 +171,13 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def read_options(query: Iterable[tuple[str, str]]) -> LoadOptions:
+def read_options(query: bytes) -> LoadOptions:
     """The options; `Rejected` for one that is unknown or cannot be understood."""
-    options: dict[str, Any] = {}
-    for name, text in query:
-        if name in options:
-            raise Rejected(f"{name} is given more than once: keep one")
-        options[name] = _read(name, text)
-    return LoadOptions(**options)
+    asked = parse_query(query, tuple(_OPTIONS))
+    return LoadOptions(**{name: _read(name, single(asked, name) or "") for name in asked})
 
 
 def _read(name: str, text: str) -> Any:
-    if name not in _OPTIONS:
-        raise Rejected(f"{name[:80]!r} is not understood here; there are {', '.join(_OPTIONS)}")
     try:
         return _OPTIONS[name](text)
     except ValueError as error:

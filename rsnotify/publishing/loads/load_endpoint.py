@@ -38,6 +38,7 @@ from rsnotify.publishing.loads.load_chores import LoadKeeper, LoadOutcome, outco
 from rsnotify.publishing.loads.load_formats import PIECE_BYTES, LoadReader
 from rsnotify.publishing.loads.load_store import Gathered, Load, Loads
 from rsnotify.registry.access import Access
+from rsnotify.registry.requests import RESOURCES, parse_query, single
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 
@@ -176,13 +177,8 @@ class Resources:
         """What is known of one resource; without `loc`, how many there are and what is loaded."""
         name = request.path_params["set"]
         await self._require_right(request, name)
-        unknown = request.query_params.keys() - {"loc", "access_token"}
-        if unknown:
-            raise Rejected(f"{min(unknown)[:80]!r} is not understood here; there is loc")
-        locs = request.query_params.getlist("loc")
-        if len(locs) > 1:
-            raise Rejected("loc is given more than once: ask about one resource at a time")
-        return JsonResponse(await (self._one(name, locs[0]) if locs else self._all(name)))
+        loc = single(parse_query(request.scope["query_string"], RESOURCES), "loc")
+        return JsonResponse(await (self._all(name) if loc is None else self._one(name, loc)))
 
     async def _require_right(self, request: Request, name: str) -> None:
         """A reader; how far a load is may be asked by those who may send one."""
@@ -217,7 +213,7 @@ class Resources:
         await self._access.require(request, "publish", name)
         self._access.count_publish(request)
         self._journals.feed(ChannelName(name, "change"))
-        options = read_options(request.query_params.multi_items())
+        options = read_options(request.scope["query_string"])
         key = _key(request)
         try:
             repeated = await self._repeated(request, name, key) if key else None
