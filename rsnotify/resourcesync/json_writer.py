@@ -6,7 +6,7 @@ A document is one object: what its `rs:md` says, its `links`, and its entries.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from html import unescape
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 
 from rsnotify.resourcesync.change import ELEMENTS, Link, Position
 from rsnotify.resourcesync.notification import Notification
-from rsnotify.resourcesync.xml_writer import LINK_FIELDS, MD_FIELDS, Document, Entry, Md, foreign_of
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 
 FOOT = b"\n]}\n"
 _PARTS = re.compile(
@@ -114,7 +114,7 @@ class EntriesAsJson:
 
 def json_frame(md: Md, links: Iterable[Link], entries: str) -> tuple[bytes, bytes]:
     """What stands before and after the entries, which are called so."""
-    head = _encode(_head(md, links))
+    head = _encode(msgspec.to_builtins(md) | {"links": list(links)})
     return b'%s,"%s":[\n' % (head[:-1], entries.encode()), FOOT
 
 
@@ -145,22 +145,6 @@ def render_entries_json(entries: Iterable[Entry]) -> bytes:
     return b",\n".join(_encode(_entry(entry)) for entry in entries)
 
 
-def _head(md: Md, links: Iterable[Link]) -> Json:
-    return _fields(md, MD_FIELDS) | {"links": [_fields(link, LINK_FIELDS) for link in links]}
-
-
 def _entry(entry: Entry) -> Json:
-    found: Json = {"loc": entry.loc} | _fields(entry.md or Md(), MD_FIELDS)
-    if entry.links:
-        found["links"] = [_fields(link, LINK_FIELDS) for link in entry.links]
-    return found
-
-
-def _fields(struct: Md | Link, fields: Mapping[str, str]) -> Json:
-    found: Json = {
-        name: value
-        for name, field in fields.items()
-        if (value := getattr(struct, field)) is not None
-    }
-    foreign = foreign_of(struct)
-    return found | {"foreign": foreign} if foreign else found
+    found: Json = {"loc": entry.loc} | msgspec.to_builtins(entry.md or Md())
+    return found | {"links": entry.links} if entry.links else found

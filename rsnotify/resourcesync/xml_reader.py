@@ -14,7 +14,11 @@ from lxml import etree
 from rsnotify.errors import Fault, Rejected
 from rsnotify.resourcesync.change import ATTRIBUTES, ELEMENTS, VALUES, Change, Link
 from rsnotify.resourcesync.xml_structure import (
+    LN,
+    MD,
     PARSER_OPTIONS,
+    PREFIXES,
+    TEXTS,
     Oddity,
     check_before_parsing,
     oddities_of,
@@ -38,19 +42,14 @@ MAX_FAULTS = 100
 """Reading stops at this many: a hostile document can have as many faults as bytes."""
 
 _ROOTS: Mapping[str, Root] = {f"{{{SITEMAP_NS}}}{root}": root for root in ENTRY}
-_TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ELEMENTS}
-_MD = f"{{{RS_NS}}}md"
-_LN = f"{{{RS_NS}}}ln"
-
-_DRAFT: Mapping[Any, str] = {f"{{{DRAFT_NS}}}md": _MD, f"{{{DRAFT_NS}}}ln": _LN}
+_DRAFT: Mapping[Any, str] = {f"{{{DRAFT_NS}}}md": MD, f"{{{DRAFT_NS}}}ln": LN}
 
 _NUMBERS = ("length", "pri")
 _NUMBER = re.compile(r"\s*\d{1,18}\s*", re.ASCII)
-_PREFIXES = {SITEMAP_NS: "", RS_NS: "rs:"}
 _NAMESPACES = {
     "md": RS_NS,
     "ln": RS_NS,
-    **dict.fromkeys(("urlset", "sitemapindex", "url", "sitemap", *_TEXTS.values()), SITEMAP_NS),
+    **dict.fromkeys(("urlset", "sitemapindex", "url", "sitemap", *TEXTS.values()), SITEMAP_NS),
 }
 
 
@@ -154,7 +153,7 @@ class EntryReader:
     def children(self, elements: Iterable[etree._Element]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         links: list[Link] = []
-        texts: Mapping[Any, str] = {} if self.index is None else _TEXTS
+        texts: Mapping[Any, str] = {} if self.index is None else TEXTS
         older = self._older
         for child in elements:
             tag = older.get(child.tag, child.tag) if older else child.tag
@@ -162,10 +161,10 @@ class EntryReader:
             value: str | Md
             if field is not None:
                 value = self.text(child)
-            elif tag == _MD:
+            elif tag == MD:
                 field, value = "md", self.md(child)
             else:
-                if tag == _LN:
+                if tag == LN:
                     links.append(self.link(child))
                 else:
                     self.unexpected(child)
@@ -233,8 +232,8 @@ class EntryReader:
 
 def _name(element: etree._Element) -> str:
     name = etree.QName(element)
-    if name.namespace in _PREFIXES:
-        return f"<{_PREFIXES[name.namespace]}{name.localname}>"
+    if name.namespace in PREFIXES:
+        return f"<{PREFIXES[name.namespace]}{name.localname}>"
     return f"<{name.localname}> in namespace {name.namespace or '(none)'}"
 
 
@@ -270,11 +269,8 @@ def change_of(entry: Entry) -> Change:
         found["hash"] = " ".join(md.hash.split())
     if entry.priority is not None and VALUES["priority"].fits(entry.priority):
         found["priority"] = float(entry.priority)  # what does not fit is judged as it is
-    index, links = _index(entry.links) if md.capability else None, entry.links
-    if index is not None:
+    index, links = None, entry.links
+    if md.capability:
+        index = next((link.href for link in links if link.rel == "index"), None)
         links = tuple(link for link in links if link.rel != "index")
     return Change(**found, links=links, index=index)
-
-
-def _index(links: Iterable[Link]) -> str | None:
-    return next((link.href for link in links if link.rel == "index"), None)

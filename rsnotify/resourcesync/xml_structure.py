@@ -26,11 +26,11 @@ OddityKind = Literal["unknown", "foreign", "order"]
 XSI_NS = "http://www.w3.org/2001/XMLSchema-instance"
 SHOWN = 80  # characters of a text in a message
 
-_TEXTS = tuple(f"{{{SITEMAP_NS}}}{name}" for name in ELEMENTS)
-_MD, _LN = f"{{{RS_NS}}}md", f"{{{RS_NS}}}ln"
-_PREFIXES = {SITEMAP_NS: "", RS_NS: "rs:"}
-_AFTER_TEXTS = len(_TEXTS)
-_ORDER = {tag: place for place, tag in enumerate(_TEXTS)} | dict.fromkeys((_MD, _LN), _AFTER_TEXTS)
+TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ELEMENTS}
+MD, LN = f"{{{RS_NS}}}md", f"{{{RS_NS}}}ln"
+PREFIXES = {SITEMAP_NS: "", RS_NS: "rs:"}
+_AFTER_TEXTS = len(TEXTS)
+_ORDER = {tag: place for place, tag in enumerate(TEXTS)} | dict.fromkeys((MD, LN), _AFTER_TEXTS)
 
 
 class Oddity(msgspec.Struct, frozen=True):
@@ -98,15 +98,15 @@ def oddities_of_entry(entry: etree._Element, path: str, index: int) -> Iterator[
 def _of_child(child: etree._Element, path: str, index: int | None) -> Iterator[Oddity]:
     """Of what is neither ours nor foreign, reading has named the fault already."""
     tag, path = child.tag, f"{path}/{name_of(child)}"
-    if tag in (_MD, _LN):
+    if tag in (MD, LN):
         yield from _qualified(child, path, index)
         yield from stray_text(child.text, path, index)
         for inner in child:
             message = f"<{name_of(inner)}> stands inside it: close the element before"
             yield Oddity("unknown", path, message, index)
-    elif tag in _TEXTS:
+    elif tag in TEXTS:
         yield from _attributes(child, path, index)
-    elif etree.QName(child).namespace not in _PREFIXES:
+    elif etree.QName(child).namespace not in PREFIXES:
         namespace = etree.QName(child).namespace or "no namespace"
         yield Oddity("foreign", path, f"belongs to {namespace}", index)
 
@@ -138,7 +138,7 @@ def _qualified(element: etree._Element, path: str, index: int | None) -> Iterato
 
 def _short(name: str) -> str:
     qualified = etree.QName(name)
-    prefix = _PREFIXES.get(qualified.namespace or "", "")
+    prefix = PREFIXES.get(qualified.namespace or "", "")
     return f"{prefix}{qualified.localname}"
 
 
@@ -182,7 +182,10 @@ PARSER_OPTIONS: dict[str, Any] = {
 
 def check_before_parsing(data: bytes) -> None:
     """Raise `Rejected` with what is wrong and how to correct it."""
-    _check_encoding(data)
+    if (encoding := _other_encoding(data)) is not None:
+        raise Rejected(
+            f"the document is in {encoding}: send it in UTF-8, no other encoding is accepted"
+        )
     if b"<!DOCTYPE" in data:  # it can cost much before it can be refused
         raise Rejected("a DOCTYPE is not accepted: remove it, ResourceSync documents have none")
     if _ENDLESS_TAG.search(data):
@@ -195,14 +198,6 @@ def check_before_parsing(data: bytes) -> None:
 def _check_number(what: str, number: int, most: int) -> None:
     if number > most:
         raise Rejected(f"the document has more than {most} {what}: send it in parts", status=413)
-
-
-def _check_encoding(data: bytes) -> None:
-    found = _other_encoding(data)
-    if found is not None:
-        raise Rejected(
-            f"the document is in {found}: send it in UTF-8, no other encoding is accepted"
-        )
 
 
 def _other_encoding(data: bytes) -> str | None:

@@ -22,7 +22,7 @@ Root = Literal["urlset", "sitemapindex"]
 ENTRY: Mapping[Root, str] = {"urlset": "url", "sitemapindex": "sitemap"}
 
 
-class Md(msgspec.Struct, frozen=True):
+class Md(msgspec.Struct, frozen=True, omit_defaults=True):
     """One `rs:md`. Every value is text as it was written, only `length` is a number.
 
     `foreign` holds the attributes of other namespaces as `{namespace}name`. It also holds, under

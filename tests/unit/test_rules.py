@@ -324,6 +324,13 @@ BROKEN = [
     (CHANGE_LIST, LATER, LATER.replace("11", "09"), "Core 12.1", "/urlset/url[3]"),
     (CHANGE_DUMP_MANIFEST, LATER, LATER.replace("11", "09"), "Core 13.2", "/urlset/url[2]"),
     (CHANGE_NOTIFICATION, LATER, LATER.replace("11", "09"), "Change Notification 3", "url[2]"),
+    (
+        FRAMEWORK_NOTIFICATION,
+        LATER,
+        LATER.replace("11", "09"),
+        "Framework Notification 3",
+        "url[2]",
+    ),
     (CHANGE_0_8, "T11:", "T09:", "Notification 0.8, 4", "/urlset/url[2]"),
     (CHANGE_LIST_ARCHIVE, NEXT, NEXT.replace("2026", "2025"), "Archives 5", "/urlset/url[2]"),
     (CHANGE_LIST, WHEN, WHEN.replace("2026", "2025"), "Core 7", f"{MD1}/@datetime"),
@@ -349,7 +356,16 @@ BROKEN = [
     (CAPABILITY_LIST, "change-notification", "resourcelist", "Core 9", "/urlset/url[2]"),
     (RESOURCE_LIST, "com/b", "com/a", "Core 10.1", "/urlset/url[2]"),
     (RESOURCE_LIST_INDEX, "com/2", "com/1", "Core 10.2", "/sitemapindex/sitemap[2]"),
+    (
+        SOURCE_DESCRIPTION_INDEX,
+        "</sitemap>",
+        f"</sitemap><sitemap>{entry('d1')}</sitemap>",
+        "Core 8",
+        "/sitemapindex/sitemap[2]",
+    ),
+    (RESOURCE_DUMP_MANIFEST, '"/b"', '"/a"', "Core 11.2", "/urlset/url[2]"),
     (CHANGE_DUMP_MANIFEST, "/a2", "/a", "Core 13.2", "/urlset/url[2]"),
+    (FRAMEWORK_0_8, "</url>", f"{INDEX * 2}</url>", "Notification 0.8, 5", "rs:ln[@rel='index']"),
     (RESOURCE_DUMP, CONTENTS, CONTENTS * 2, "Core 11.1", f"{URL1}/rs:ln[@rel='contents']"),
     (CHANGE_DUMP, CONTENTS, CONTENTS * 2, "Core 13.1", f"{URL1}/rs:ln[@rel='contents']"),
     # patches
@@ -500,28 +516,6 @@ def test_a_document_is_listed_once(root, capability, attributes):
     assert check(written(root, head(capability, attributes), *entries).encode()) == []
     (found,) = check(written(root, head(capability, attributes), *entries, entries[0]).encode())
     assert (found.path, found.mend[:8]) == (f"/{root}/{ENTRY[root]}[3]", "Keep one")
-
-
-def test_a_description_is_listed_once():
-    twice = SOURCE_DESCRIPTION_INDEX.replace(
-        "</sitemap>", f"</sitemap><sitemap>{entry('d1')}</sitemap>"
-    )
-    assert [found.path for found in check(twice.encode())] == ["/sitemapindex/sitemap[2]"]
-
-
-def test_a_path_in_a_package_is_given_once():
-    twice = RESOURCE_DUMP_MANIFEST.replace('"/b"', '"/a"')
-    assert [found.path for found in check(twice.encode())] == ["/urlset/url[2]"]
-
-
-def test_framework_changes_stand_oldest_first():
-    swapped = FRAMEWORK_NOTIFICATION.replace(LATER, LATER.replace("11", "09"))
-    assert [found.path for found in check(swapped.encode())] == ["/urlset/url[2]"]
-
-
-def test_a_framework_change_of_version_0_8_names_one_index():
-    twice = FRAMEWORK_0_8.replace("</url>", f"{INDEX * 2}</url>")
-    assert [found.clause for found in check(twice.encode())] == ["Notification 0.8, 5"]
 
 
 def test_a_channel_of_version_0_8_needs_no_hub():
