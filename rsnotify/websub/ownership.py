@@ -16,9 +16,9 @@ from rsnotify.journal.coordination import Bell
 from rsnotify.journal.healing import plan_recall
 from rsnotify.loops import repeat
 from rsnotify.websub.delivery import Deliverer, Rights
-from rsnotify.websub.state import Clock, Share, Survey, survey
+from rsnotify.websub.state import BELIEVED_AFTER_SECONDS, Clock, Share, Survey
 from rsnotify.websub.subscribers import Queue, Subscribers
-from rsnotify.websub.subscription import BELIEVED_AFTER_SECONDS, SHARES, PendingRequest, fair_part
+from rsnotify.websub.subscription import SHARES, PendingRequest, fair_part
 from rsnotify.websub.subscription_store import CLAIM_SECONDS, ShareContent, Subscriptions
 from rsnotify.websub.verification import Verification, Verifier
 
@@ -63,8 +63,10 @@ class Ownership:
             "keep shares of the subscriptions": self._keep(),
             "listen for requests to subscribe": self._listen(),
             "take in requests to subscribe": self._take_in(),
-            "write the progress of subscriptions": self._record(),
-            "end subscriptions": self._end(),
+            # What cannot be written is kept until Redis answers again.
+            "write the progress of subscriptions": repeat(self.record_progress, RECORD_SECONDS),
+            # A loop of its own: ending many must not delay the renewal of claims.
+            "end subscriptions": repeat(self.end_subscriptions, END_SECONDS),
         }
 
     @property
@@ -77,10 +79,14 @@ class Ownership:
         return self._queue.calls
 
     async def survey(self) -> Survey:
-        """Where all subscribers of this process stand."""
-        watchers = self._subscribers.watchers.items()
-        feeds = {channel: watcher.feed for channel, watcher in watchers}
-        return await survey(list(self.shares.values()), feeds)
+        """Where all subscribers of this process stand; others are served between two shares."""
+        found, watchers = Survey(), self._subscribers.watchers
+        for share in list(self.shares.values()):
+            for subscriber in share.subscribers.values():
+                watcher = watchers.get(subscriber.channel)
+                found.add(subscriber, None if watcher is None else watcher.feed)
+            await asyncio.sleep(0)
+        return found
 
     async def drain(self) -> None:
         """Begin no more calls, write all progress to Redis, and release the shares."""
@@ -220,10 +226,6 @@ class Ownership:
 
     # --- what ends -------------------------------------------------------------------------------
 
-    async def _end(self) -> None:
-        """In a loop of its own: ending many subscriptions must not delay the renewal of claims."""
-        await repeat(self.end_subscriptions, END_SECONDS)
-
     async def end_subscriptions(self) -> None:
         """End those whose lease is over (WEBSUB 18); deny those that may not read any more (15)."""
         await self._store.counts.settle()
@@ -241,9 +243,6 @@ class Ownership:
             await asyncio.sleep(0)  # others need turns of the event loop too
 
     # --- progress --------------------------------------------------------------------------------
-
-    async def _record(self) -> None:
-        await repeat(self.record_progress, RECORD_SECONDS)  # kept until Redis answers again
 
     async def record_progress(self) -> None:
         """Write the progress of all shares in one round trip: Redis syncs its file once."""

@@ -89,8 +89,8 @@ def parse_subscription_request(form: FormFields, mode: Mode) -> SubscriptionRequ
     """WEBSUB 1 to 5: known fields must be well formed, unknown ones are ignored."""
     return SubscriptionRequest(
         mode,
-        _address(form, "hub.topic"),
-        _address(form, "hub.callback"),
+        checked_url("hub.topic", _the(form, "hub.topic")),
+        checked_url("hub.callback", _the(form, "hub.callback")),
         _secret(form) if mode == "subscribe" else None,
         _lease_seconds(form) if mode == "subscribe" else None,
     )
@@ -109,10 +109,6 @@ def _the(form: FormFields, name: str) -> str:
     if len(values) != 1 or not values[0]:
         raise Rejected(f"{name} is {'given more than once' if len(values) > 1 else 'missing'}")
     return values[0]
-
-
-def _address(form: FormFields, name: str) -> str:
-    return checked_url(name, _the(form, name))
 
 
 def checked_url(name: str, text: str) -> str:

@@ -6,32 +6,57 @@ Everything here is in Redis as well, except what is still to be written there (`
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from time import monotonic
 
 from yarl import URL
 
 from rsnotify.journal.feed import Feed
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.websub.rules import authority
-from rsnotify.websub.subscription import Progress, SteadyClock, Subscription
+from rsnotify.websub.subscription import Progress, Subscription
 
 SAFE_SECONDS = 10.5  # a call and a little: so much of the claim must be left when a call begins
 
 
+LEAP_SECONDS = 60.0
+BELIEVED_AFTER_SECONDS = 3600.0
+
+
 class Clock:
-    """The clock of Redis, carried on by our own between two looks at it."""
+    """The clock of Redis, in microseconds, carried on by our own between two looks at it.
 
-    def __init__(self) -> None:
-        self._steady = SteadyClock()
+    If it jumps ahead, that is believed only after an hour: so nothing ends for its age, as leases
+    do, that no process has seen grow old.
+    """
 
-    def look(self, redis_time: int) -> float:
-        """By how many seconds it has jumped since the last look; 0 if it has not."""
-        return self._steady.look(redis_time, monotonic())
+    def __init__(self, ours: Callable[[], float] = monotonic) -> None:
+        self._ours = ours
+        self._offset: float | None = None
+        self._leap: float | None = None  # the offset that is not believed yet
+        self._leapt_at = 0.0
+
+    def look(self, theirs: int) -> float:
+        """By how many seconds theirs has just jumped; 0 if it has not."""
+        ours = self._ours()
+        offset = theirs - ours * MICROSECONDS
+        if self._offset is None:
+            self._offset = offset
+        leapt = (offset - self._offset) / MICROSECONDS
+        if leapt <= LEAP_SECONDS:  # back as well: nothing grows old by that
+            self._offset, self._leap = offset, None
+            return leapt if leapt < -LEAP_SECONDS else 0
+        if self._leap is None or abs(offset - self._leap) > LEAP_SECONDS * MICROSECONDS:
+            self._leap, self._leapt_at = offset, ours
+            return leapt
+        if ours - self._leapt_at >= BELIEVED_AFTER_SECONDS:
+            self._offset, self._leap = offset, None
+        return 0
 
     def now(self) -> int:
-        return self._steady.at(monotonic())
+        return round((self._offset or 0) + self._ours() * MICROSECONDS)
 
 
 class Share:
@@ -87,42 +112,28 @@ class Call(ABC):
     async def make(self) -> None: ...
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Subscriber:
     """A subscription whose callback this process calls."""
 
-    __slots__ = (
-        "__weakref__",
-        "answered",
-        "channel",
-        "gone",
-        "has_waited",
-        "host",
-        "id",
-        "patient_until",
-        "progress",
-        "prompt",
-        "share",
-        "subscription",
-        "timer",
-        "url",
-    )
+    share: Share
+    id: str
+    subscription: Subscription
+    progress: Progress
+    channel: ChannelName = field(init=False)
+    host: str = field(init=False)
+    url: URL = field(init=False)
+    prompt: bool = False
+    gone: bool = False
+    timer: asyncio.TimerHandle | None = None
+    has_waited: bool = False  # for its next attempt
+    patient_until: float = 0.0  # its lease does not end before this, by our own clock
+    answered: float = float("-inf")
 
-    def __init__(
-        self, share: Share, id_: str, subscription: Subscription, progress: Progress
-    ) -> None:
-        self.share = share
-        self.id = id_
-        self.subscription = subscription
-        self.progress = progress
-        self.channel: ChannelName = subscription.channel
-        self.host = authority(subscription.callback)
-        self.url = URL(subscription.callback, encoded=True)
-        self.prompt = False
-        self.gone = False
-        self.timer: asyncio.TimerHandle | None = None
-        self.has_waited = False  # for its next attempt
-        self.patient_until = 0.0  # its lease does not end before this, by our own clock
-        self.answered = float("-inf")
+    def __post_init__(self) -> None:
+        self.channel = self.subscription.channel
+        self.host = authority(self.subscription.callback)
+        self.url = URL(self.subscription.callback, encoded=True)
 
     def advance(self, progress: Progress) -> None:
         """Note it in memory; many are written to Redis together a moment later."""
@@ -158,13 +169,3 @@ class Survey:
             return
         self.places["failing" if subscriber.progress.failures else "behind"] += 1
         self.owed_since = owed if self.owed_since is None else min(self.owed_since, owed)
-
-
-async def survey(shares: Iterable[Share], feeds: Mapping[ChannelName, Feed]) -> Survey:
-    """Count all subscribers; the event loop serves others between two shares."""
-    found = Survey()
-    for share in shares:
-        for subscriber in list(share.subscribers.values()):
-            found.add(subscriber, feeds.get(subscriber.channel))
-        await asyncio.sleep(0)
-    return found

@@ -16,7 +16,6 @@ from time import time
 from typing import Protocol
 
 from starlette.requests import Request
-from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
@@ -24,10 +23,17 @@ from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord, channel_of_own_topic
 from rsnotify.registry.access import JWT, Access
-from rsnotify.registry.requests import CHANNEL, BaseUrl, check_not_future, parse_query, parse_start
+from rsnotify.registry.requests import (
+    CHANNEL,
+    BaseUrl,
+    check_not_future,
+    form_of,
+    parse_query,
+    parse_start,
+)
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.change import MICROSECONDS, Position
-from rsnotify.resourcesync.forms import DOCUMENT_FORMS, JSON, XML, Form, wanted_form
+from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
 from rsnotify.resourcesync.notification import (
     FROM_HEADER,
@@ -60,7 +66,7 @@ class Publish(Protocol):
     """Publishes what a request carries to a channel, and answers it."""
 
     def __call__(
-        self, request: HttpRequest, channel: ChannelName, *, in_address: bool, status: int
+        self, request: Request, channel: ChannelName, *, in_address: bool, status: int
     ) -> Awaitable[Response]: ...
 
 
@@ -86,7 +92,7 @@ class WebSubEndpoint:
         self._callback_private = callback_private
         self._lease_seconds = lease_seconds
 
-    async def post(self, request: HttpRequest) -> Response:
+    async def post(self, request: Request) -> Response:
         """Subscribe, unsubscribe or publish by WebSub; a publish may have an Idempotency-Key;
         errors are one sentence."""
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -103,7 +109,7 @@ class WebSubEndpoint:
 
     # --- subscribing -----------------------------------------------------------------------------
 
-    async def _ask(self, request: HttpRequest, asked: SubscriptionRequest) -> Response:
+    async def _ask(self, request: Request, asked: SubscriptionRequest) -> Response:
         self._check_address(asked.callback)
         await self._store.ask(await self._accepted(request, asked))
         return PlainTextResponse("The callback will be asked to confirm.\n", 202)
@@ -118,7 +124,7 @@ class WebSubEndpoint:
             advice = "; RSNOTIFY_CALLBACK_PRIVATE=allow lets the hub call it" if is_private else ""
             raise Rejected(f"hub.callback may not be called: {reason}{advice}", status=403)
 
-    async def _accepted(self, request: HttpRequest, asked: SubscriptionRequest) -> PendingRequest:
+    async def _accepted(self, request: Request, asked: SubscriptionRequest) -> PendingRequest:
         """The request to keep."""
         token = ""
         if asked.mode == "unsubscribe" and await self._has_subscribed(request, asked):
@@ -143,7 +149,7 @@ class WebSubEndpoint:
             client_address=self._base_url.client_address(request),
         )
 
-    async def _has_subscribed(self, request: HttpRequest, asked: SubscriptionRequest) -> bool:
+    async def _has_subscribed(self, request: Request, asked: SubscriptionRequest) -> bool:
         """Whether there is one: its callback may end it whatever became of its token."""
         channel = self._channel(request, asked.topic)
         if channel.set_name not in self._journals.sets:
@@ -151,7 +157,7 @@ class WebSubEndpoint:
         share, id_ = share_of(asked.callback), subscription_id(channel, asked.callback)
         return await self._store.at(share, id_) is not None
 
-    async def _known_channel(self, request: HttpRequest, topic: str) -> ChannelName:
+    async def _known_channel(self, request: Request, topic: str) -> ChannelName:
         """The channel with this topic, if the peer may know of it."""
         channel = self._channel(request, topic)
         try:
@@ -161,39 +167,36 @@ class WebSubEndpoint:
             raise Rejected(f"{UNKNOWN_TOPIC} {topic[:200]!r}", status=404) from None
         return channel
 
-    def _channel(self, request: HttpRequest, topic: str) -> ChannelName:
+    def _channel(self, request: Request, topic: str) -> ChannelName:
         """The channel at an address of the hub, or of its Source; of no set if unknown."""
         ours = channel_of(topic, self._bases(request))
         own = ours or channel_of_own_topic(self._journals.sets.values(), topic)
         return own or ChannelName("", "change")
 
-    def _bases(self, request: HttpRequest) -> tuple[str, ...]:
+    def _bases(self, request: Request) -> tuple[str, ...]:
         """The base URLs of the hub: as configured, as in discovery, and as the peer used it."""
         reached = str(request.base_url).rstrip("/")
         return self._journals.base_url, self._base_url.base(request), reached
 
     # --- publishing ------------------------------------------------------------------------------
 
-    async def _publish(self, request: HttpRequest) -> Response:
+    async def _publish(self, request: Request) -> Response:
         """Publish the payload itself, as ResourceSync does: answered with 200, not 201.
 
         Publishers of 2014 know no header for a token: it may stand in the hub's address.
         """
         links = parse_links(", ".join(request.headers.getlist("link")))
-        for rel in ("self", "hub"):
+        for rel, named in (("self", "topic"), ("hub", "hub")):
             if rel not in links:
-                raise Rejected(f'the Link header has no rel="{rel}": it names the {_NAMED[rel]}')
+                raise Rejected(f'the Link header has no rel="{rel}": it names the {named}')
         channel = await self._known_channel(request, links["self"])
         return await self._publish_to(request, channel, in_address=True, status=200)
 
-    async def _ping(self, request: HttpRequest, form: FormFields) -> Response:
+    async def _ping(self, request: Request, form: FormFields) -> Response:
         """WEBSUB 20: there is nothing to fetch: a Source publishes here in the POST itself."""
         for topic in parse_ping(form):
             await self._known_channel(request, topic)
         return Response(status_code=204)
-
-
-_NAMED = {"self": "topic", "hub": "hub"}
 
 
 def _refused(error: Rejected | TryAgain) -> Response:
@@ -262,7 +265,11 @@ class SubscriptionAdmin:
             "lease_seconds_left": max(0, subscription.lease_end - now) // MICROSECONDS,
             "position": str(Position(progress.cursor)),
             "behind_seconds": self._behind_seconds(stored),
-        } | _last_answer(stored)
+            "failures": progress.failures,
+            "last_answer": progress.answer or None,
+            "answered": str(Position(progress.answered_at)) if progress.answered_at else None,
+            "next_attempt": str(Position(progress.next_attempt)) if progress.next_attempt else None,
+        }
 
     async def _behind_changes(self, stored: Stored) -> int | None:
         """None if the journal no longer holds what follows, or the set has been removed."""
@@ -283,16 +290,6 @@ class SubscriptionAdmin:
         return max(0, head - stored.progress.cursor) / MICROSECONDS
 
 
-def _last_answer(stored: Stored) -> dict[str, object]:
-    progress = stored.progress
-    return {
-        "failures": progress.failures,
-        "last_answer": progress.answer or None,
-        "answered": str(Position(progress.answered_at)) if progress.answered_at else None,
-        "next_attempt": str(Position(progress.next_attempt)) if progress.next_attempt else None,
-    }
-
-
 class Topic:
     """Answers GET and HEAD on every channel."""
 
@@ -311,7 +308,7 @@ class Topic:
         record = await self._record_to_read(request, channel)  # it may have become private
         if after is not None:
             check_not_future(after, feed.tail.head, int(time() * MICROSECONDS))
-        form = _form(request)
+        form = form_of(request)
         return Response(
             _body(channel, newest, begins, form),
             media_type=form.media_type,
@@ -329,11 +326,6 @@ class Topic:
         name = channel.set_name
         await self._access.require_reader(request, name, self._journals.sets.get(name))
         return self._journals.record(name)
-
-
-def _form(request: Request) -> Form:
-    accept = ",".join(request.headers.getlist("accept"))
-    return wanted_form(accept, request.query_params.get("format"), DOCUMENT_FORMS)
 
 
 def _body(channel: ChannelName, newest: Notification | None, begins: Position, form: Form) -> bytes:

@@ -24,13 +24,8 @@ from rsnotify.journal.journals import Journals
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import CallbackGone, Deliverer, RightLost
-from rsnotify.websub.state import Call, Clock, Share, Subscriber
-from rsnotify.websub.subscription import (
-    BELIEVED_AFTER_SECONDS,
-    Progress,
-    Subscription,
-    seconds_left,
-)
+from rsnotify.websub.state import BELIEVED_AFTER_SECONDS, Call, Clock, Share, Subscriber
+from rsnotify.websub.subscription import Progress, Subscription, seconds_left
 from rsnotify.websub.subscription_store import Subscriptions
 
 log = logging.getLogger(__name__)

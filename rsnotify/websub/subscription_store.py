@@ -29,7 +29,6 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.websub.rules import LEASE_MAX_SECONDS, authority
 from rsnotify.websub.subscription import (
     SHARES,
-    LivenessTracker,
     Order,
     PendingRequest,
     Progress,
@@ -39,6 +38,7 @@ from rsnotify.websub.subscription import (
 )
 
 CLAIM_SECONDS = 15.0
+FORGOTTEN_SECONDS = 20 * CLAIM_SECONDS  # a process gone for so long is forgotten
 
 
 class Heartbeats:
@@ -49,7 +49,7 @@ class Heartbeats:
         self.number = 0
         self._client = client
         self._clock = clock
-        self._tracker = LivenessTracker(CLAIM_SECONDS)
+        self._seen: dict[str, tuple[int, float]] = {}  # the last number, and when it was new
 
     async def beat(self) -> int:
         """Show that this process is alive; return how many processes are."""
@@ -71,16 +71,22 @@ class Heartbeats:
 
     def look(self, name: str, beat: int) -> None:
         """Take note of a heartbeat of another process, wherever it was seen."""
-        self._tracker.look(name, beat, self._clock())
+        if beat > self._seen.get(name, (-1, 0.0))[0]:
+            self._seen[name] = (beat, self._clock())
 
     def gone(self) -> dict[str, int]:
         """The processes that count as dead, with their last heartbeat."""
-        return self._tracker.gone(self._clock())
+        now = self._clock()
+        seen = self._seen.items()
+        self._seen = {name: last for name, last in seen if now < last[1] + FORGOTTEN_SECONDS}
+        seen = self._seen.items()
+        return {name: beat for name, (beat, since) in seen if now >= since + CLAIM_SECONDS}
 
     def seconds_to_next_end(self) -> float | None:
-        """When the next process counts as dead if it shows no sign of life."""
-        end = self._tracker.next_end(self._clock())
-        return None if end is None else end - self._clock()
+        """When the next process counts as dead if it shows no sign of life; None if none does."""
+        now = self._clock()
+        left = [since + CLAIM_SECONDS - now for _, since in self._seen.values()]
+        return min([seconds for seconds in left if seconds > 0], default=None)
 
 
 _COUNTED = Script("websub/counted.lua")

@@ -120,18 +120,6 @@ async def test_an_owner_that_was_only_frozen_keeps_what_it_has_renewed(client: C
     assert await one.claim([2]) == [False]
 
 
-async def test_the_next_end_is_when_the_first_of_the_others_has_been_silent_for_long_enough(
-    client: Client,
-) -> None:
-    hours = Hours()
-    one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
-    await one.heartbeat()
-    await two.heartbeat()
-    hours.now = 2.0
-    await two.heartbeat()
-    assert two.heartbeats.seconds_to_next_end() == CLAIM_SECONDS - 2
-
-
 async def test_a_claim_of_a_hub_before_this_one_ends_by_its_own_time_limit(client: Client) -> None:
     hours = Hours()
     store = subscriptions(client, clock=hours)

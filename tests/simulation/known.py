@@ -169,13 +169,13 @@ FAULTS = {
     # A subscriber begins where the journal ends when its callback has answered, not when asked.
     "begins_too_late": Fault(
         "late_confirmation",
-        "                head = await self._head(verification.request)\n"
-        "                verified_at = self._clock.now()  # WEBSUB 18: before the request "
+        "                head = await self._head()\n"
+        "                verified_at = self._verifier.clock.now()  # WEBSUB 18: before the request "
         "goes out\n"
-        "                confirms = await self._ask(verification)\n",
-        "                verified_at = self._clock.now()\n"
-        "                confirms = await self._ask(verification)\n"
-        "                head = await self._head(verification.request)\n",
+        "                confirms = await self._ask()\n",
+        "                verified_at = self._verifier.clock.now()\n"
+        "                confirms = await self._ask()\n"
+        "                head = await self._head()\n",
     ),
     # Who reads behind the head is given what came after the set had become private.
     "read_behind_private": Fault(

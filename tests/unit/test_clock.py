@@ -2,29 +2,41 @@
 
 import pytest
 
-from rsnotify.websub.subscription import (
-    BELIEVED_AFTER_SECONDS,
-    FORGOTTEN_AFTER,
-    LEAP_SECONDS,
-    LivenessTracker,
-    SteadyClock,
-)
+from rsnotify.redis_client import connect
+from rsnotify.websub.state import BELIEVED_AFTER_SECONDS, LEAP_SECONDS, Clock
+from rsnotify.websub.subscription_store import CLAIM_SECONDS, FORGOTTEN_SECONDS, Heartbeats
 
 SECOND = 1_000_000
 NOW = 1_800_000_000 * SECOND
 TWO_DAYS = 2 * 86_400.0
 
 
-def clock_after_a_leap(seconds: float) -> SteadyClock:
+class Steady:
+    """The clock of Redis, and our own beside it."""
+
+    def __init__(self) -> None:
+        self._ours = 0.0
+        self._clock = Clock(lambda: self._ours)
+
+    def look(self, theirs: float, ours: float) -> float:
+        self._ours = ours
+        return self._clock.look(round(theirs))
+
+    def at(self, ours: float) -> int:
+        self._ours = ours
+        return self._clock.now()
+
+
+def clock_after_a_leap(seconds: float) -> Steady:
     """It stood at `NOW` a second ago."""
-    clock = SteadyClock()
+    clock = Steady()
     clock.look(NOW, 0)
     clock.look(NOW + round((1 + seconds) * SECOND), 1)
     return clock
 
 
 def test_it_goes_on_by_our_own_clock() -> None:
-    clock = SteadyClock()
+    clock = Steady()
     assert clock.look(NOW, 100) == 0
     assert clock.at(107) == NOW + 7 * SECOND
 
@@ -36,7 +48,7 @@ def test_a_small_step_and_one_back_are_believed_at_once(leap: float) -> None:
 
 @pytest.mark.parametrize("leap", [LEAP_SECONDS + 0.001, TWO_DAYS])
 def test_a_leap_ahead_is_said_once_and_waited_out(leap: float) -> None:
-    clock = SteadyClock()
+    clock = Steady()
     clock.look(NOW, 0)
     theirs = NOW + round(leap * SECOND)
     assert clock.look(theirs, 0) == pytest.approx(leap)
@@ -65,28 +77,44 @@ def test_after_another_leap_the_wait_begins_anew() -> None:
     assert clock.at(late + 2) == NOW + round((late + 2) * SECOND)
 
 
+class Others(Heartbeats):
+    """The heartbeats that one process has seen, with a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(connect("redis://nowhere"), lambda: self.now)
+
+    def seen(self, name: str, beat: int, now: float) -> None:
+        self.now = now
+        self.look(name, beat)
+
+    def gone_at(self, now: float) -> dict[str, int]:
+        self.now = now
+        return self.gone()
+
+
 def test_whoever_shows_no_sign_for_long_enough_is_gone() -> None:
-    watch = LivenessTracker(15)
-    watch.look("one", 7, 100)
-    watch.look("one", 7, 114)  # the same sign again
-    watch.look("other", 1, 114)
-    assert watch.gone(114.999) == {}
-    assert watch.next_end(114.999) == 115
-    assert watch.gone(115) == {"one": 7}
-    assert watch.next_end(115) == 129
+    others = Others()
+    others.seen("one", 7, 100)
+    others.seen("one", 7, 114)  # the same sign again
+    others.seen("other", 1, 114)
+    assert others.gone_at(99.5 + CLAIM_SECONDS) == {}
+    assert others.seconds_to_next_end() == 0.5
+    assert others.gone_at(100 + CLAIM_SECONDS) == {"one": 7}
+    assert others.seconds_to_next_end() == 14
 
 
 def test_an_older_sign_of_life_is_none() -> None:
-    watch = LivenessTracker(15)
-    watch.look("one", 7, 100)
-    watch.look("one", 6, 110)
-    assert watch.gone(115) == {"one": 7}
-    watch.look("one", 8, 115)
-    assert watch.gone(115) == {}
+    others = Others()
+    others.seen("one", 7, 100)
+    others.seen("one", 6, 110)
+    assert others.gone_at(100 + CLAIM_SECONDS) == {"one": 7}
+    others.seen("one", 8, 115)
+    assert others.gone_at(115) == {}
 
 
 def test_whoever_is_gone_for_long_is_not_remembered() -> None:
-    watch = LivenessTracker(15)
-    watch.look("one", 7, 0)
-    assert watch.gone(15 * FORGOTTEN_AFTER - 0.001) == {"one": 7}
-    assert watch.gone(15 * FORGOTTEN_AFTER) == {}
+    others = Others()
+    others.seen("one", 7, 0)
+    assert others.gone_at(FORGOTTEN_SECONDS - 0.001) == {"one": 7}
+    assert others.gone_at(FORGOTTEN_SECONDS) == {}
