@@ -7,7 +7,7 @@ the version announced is stored afterwards, so that what a dying process began i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from time import monotonic, time
@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from rsnotify.documents.discovery import Offers, capabilities_of
+from rsnotify.documents.discovery import Offers
 from rsnotify.documents.documents import (
     Announced,
-    SetCapabilities,
+    Offered,
+    Snapshot,
     capabilities,
     change_list,
     framework_changes,
@@ -26,14 +27,13 @@ from rsnotify.documents.documents import (
     resource_list_archive,
     resource_list_part,
 )
-from rsnotify.documents.snapshots import Snapshot
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claims
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.journal.window import DAY, DocumentSchedule, Window, last_edge
+from rsnotify.journal.window import DocumentSchedule, Window
 from rsnotify.journal.windows import Archived, Windows
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
@@ -48,27 +48,6 @@ from rsnotify.resourcesync.xml_writer import render_document
 FIELD = "documents"
 
 
-class AnnouncedDocuments:
-    """The notes of what was announced, in Redis, for all hub processes."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    async def read(self, set_name: str) -> Announced | None:
-        found = await self._client.hget(_key(set_name), FIELD)
-        return None if found is None else msgspec.json.decode(found, type=Announced)
-
-    async def write(self, set_name: str, created: Position, announced: Announced) -> None:
-        """Write only if the set is the one created then: a removed one must leave no key."""
-        value = msgspec.json.encode(announced)
-        command = ("HSET", FIELD, value)
-        await self._client.if_equals(_key(set_name), int(created), *command, field="created")
-
-
-def _key(set_name: str) -> str:
-    return keys.record(ChannelName(set_name, "framework"))
-
-
 class DescriptionVersion(NamedTuple):
     """The Source Description at a version of the sets."""
 
@@ -81,112 +60,37 @@ class DescriptionVersion(NamedTuple):
         )
 
 
-class AnnouncedDescriptions:
-    """The version that was announced last, in Redis."""
+class AnnouncedNotes:
+    """The notes of what was announced, in Redis, for all hub processes."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._claims = Claims(client)
 
-    async def read(self) -> DescriptionVersion | None:
+    async def documents(self, set_name: str) -> Announced | None:
+        found = await self._client.hget(_key(set_name), FIELD)
+        return None if found is None else msgspec.json.decode(found, type=Announced)
+
+    async def note_documents(self, record: SetRecord, announced: Announced) -> None:
+        """Write only if the set is the one created then: a removed one must leave no key."""
+        created = int(Position.parse(record.created))
+        command = ("HSET", FIELD, msgspec.json.encode(announced))
+        await self._client.if_equals(_key(record.name), created, *command, field="created")
+
+    async def description(self) -> DescriptionVersion | None:
         version, digest = await self._client.hmget(keys.SETS_ANNOUNCED, "version", "digest")
         return None if version is None else DescriptionVersion(int(version), digest.decode())
 
-    async def write(self, described: DescriptionVersion) -> None:
+    async def note_description(self, described: DescriptionVersion) -> None:
         await self._client.hset(keys.SETS_ANNOUNCED, mapping=described._asdict())
 
-    async def claim(self, seconds: float) -> bool:
-        """Whether this process may announce; no other may for so many seconds."""
+    async def claim_description(self, seconds: float) -> bool:
+        """Whether this process may announce it; no other may for so many seconds."""
         return await self._claims.take(f"{keys.SETS_ANNOUNCED}:claim", seconds) is not None
 
 
-Publish = Callable[[str, str, Sequence[Change]], Awaitable[None]]
-
-
-class DocumentAnnouncer:
-    """Announces how the documents of a set differ from what was announced last."""
-
-    def __init__(
-        self,
-        windows: Windows,
-        offers: Offers,
-        announced: AnnouncedDocuments,
-        schedule: DocumentSchedule,
-        base_url: str,
-    ) -> None:
-        self._windows = windows
-        self._offers = offers
-        self._announced = announced
-        self._schedule = schedule
-        self._base_url = base_url
-        self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
-
-    async def begin(self, record: SetRecord) -> None:
-        """Note a new set. The hub offers nothing of it yet: its creation alone is announced."""
-        announced = Announced(0, self._digest_of(capabilities_of(record)), "", record.own_documents)
-        await self._write(record, announced)
-
-    async def announce(self, record: SetRecord, publish: Publish) -> None:
-        announced = await self._announced.read(record.name)
-        now = await self._now(record, 0 if announced is None else announced.number + 1)
-        self._archives[record.name, record.created] = now.archive
-        if announced is None:  # made by a hub that kept no note
-            await self._write(record, now)
-        elif not now.is_same(announced):
-            changes = list(framework_changes(announced, now, self._base_url, record.name))
-            if changes:
-                await publish(record.name, f"documents-{_digest(now)}", changes)
-            await self._write(record, now)
-
-    async def archives_to_announce(self, records: Sequence[SetRecord]) -> list[str]:
-        """The sets whose archive has changed since this process saw it, or cannot be read.
-
-        Time alone moves Change Lists into an archive, so all are asked for, in one round trip."""
-        archives = await self._archives_of(records)
-        return [
-            record.name
-            for record, archive in zip(records, archives, strict=True)
-            if self._archives.get((record.name, record.created)) != archive
-        ]
-
-    def forget_others(self, names: Container[str]) -> None:
-        """Keep no note of sets that are gone."""
-        self._archives = {key: seen for key, seen in self._archives.items() if key[0] in names}
-
-    async def _write(self, record: SetRecord, announced: Announced) -> None:
-        await self._announced.write(record.name, Position.parse(record.created), announced)
-
-    async def _now(self, record: SetRecord, number: int) -> Announced:
-        offer = await self._offers.of(record, self._base_url)
-        (archive,) = await self._archives_of([record])
-        if isinstance(archive, Exception):
-            raise archive
-        return Announced(number, self._digest_of(offer.capabilities), archive, record.own_documents)
-
-    def _digest_of(self, offered: SetCapabilities) -> str:
-        content = render_document(capabilities(self._base_url, offered))
-        return blake2b(content, digest_size=12).hexdigest()
-
-    async def _archives_of(self, records: Sequence[SetRecord]) -> list[str | Exception]:
-        """What the hub's own archive of each set covers, or why that cannot be read."""
-        left = int(time() * MICROSECONDS) - self._schedule.index_days * DAY
-        begin = Position(last_edge(left, self._schedule.period))
-        found = await self._windows.archived([record.name for record in records], begin)
-        return [_covered(*each) for each in zip(records, found, strict=True)]
-
-
-def _covered(record: SetRecord, archived: Archived | Exception | None) -> str | Exception:
-    """Nothing while the hub has no archive to announce."""
-    if record.changelist_archive is not None or archived is None:
-        return ""
-    if isinstance(archived, Exception):
-        return archived
-    oldest, newest = archived
-    return f"{int(oldest.from_)}-{int(newest.until)}"
-
-
-def _digest(announced: Announced) -> str:
-    return blake2b(repr(announced).encode(), digest_size=12).hexdigest()
+def _key(set_name: str) -> str:
+    return keys.record(ChannelName(set_name, "framework"))
 
 
 GATHER_SECONDS = 3.0  # changes of the Source Description within this time are one notification
@@ -200,17 +104,24 @@ class Announcements:
     def __init__(
         self,
         journals: Journals,
-        announced: AnnouncedDescriptions,
-        documents: DocumentAnnouncer,
+        windows: Windows,
+        offers: Offers,
+        notes: AnnouncedNotes,
+        schedule: DocumentSchedule,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._journals = journals
-        self._announced = announced
-        self._documents = documents
+        self._windows = windows
+        self._offers = offers
+        self._notes = notes
+        self._schedule = schedule
         self._clock = clock
+        self._archives: dict[tuple[str, str], str] = {}  # as last seen by this process
         self._described_last = (-1, Position(0)), DescriptionVersion(-1, "")
         self._gather_seconds = GATHER_SECONDS
         self._noticed: float | None = None  # when the description was first seen to be another
+
+    # --- facts about one document --------------------------------------------------------------
 
     async def window_closed(self, set_name: str, window: Window) -> None:
         """Announce a closed list, which now has its end, and the list that begins there."""
@@ -229,34 +140,76 @@ class Announcements:
         path, index = resource_list(set_name), None
         if snapshot.parts > 1:
             path = resource_list_part(set_name, snapshot.name, 1)
-            index = self._journals.base_url + resource_list(set_name)
-        change = Change(
-            self._journals.base_url + path, "created", capability="resourcelist", index=index
-        )
+            index = self._base_url + resource_list(set_name)
+        change = Change(self._base_url + path, "created", capability="resourcelist", index=index)
         await self._publish(set_name, f"snapshot-{snapshot.name}", [change])
         await self.documents_changed(set_name)
 
     async def archive_grew(self, set_name: str, snapshot: Snapshot, *, is_new: bool) -> None:
         """Announce that the Resource List Archive has got what this snapshot replaced."""
-        loc = self._journals.base_url + resource_list_archive(set_name)
+        loc = self._base_url + resource_list_archive(set_name)
         change = Change(loc, "created" if is_new else "updated", capability="resourcelist-archive")
         await self._publish(set_name, f"archive-{snapshot.name}", [change])
 
+    # --- what a set offers ---------------------------------------------------------------------
+
     async def documents_changed(self, set_name: str) -> None:
-        """Announce what the set offers, if that has changed."""
+        """Announce how the set's documents differ from what was announced last."""
         with suppress(NoSuchSet):  # removed meanwhile
-            await self._documents.announce(self._journals.record(set_name), self._publish)
+            await self._announce_documents(self._journals.record(set_name))
+
+    async def _announce_documents(self, record: SetRecord) -> None:
+        announced = await self._notes.documents(record.name)
+        now = await self._now(record, 0 if announced is None else announced.number + 1)
+        self._archives[record.name, record.created] = now.archive
+        if announced is not None:  # else it was made by a hub that kept no note
+            if now.is_same(announced):
+                return
+            changes = list(framework_changes(announced, now, self._base_url, record.name))
+            if changes:
+                await self._publish(
+                    record.name, f"documents-{_digest(repr(now).encode())}", changes
+                )
+        await self._notes.note_documents(record, now)
 
     async def archives_to_announce(self, names: Sequence[str]) -> list[str]:
-        """The sets whose Change List Archive may have grown."""
+        """The sets whose archive has changed since this process saw it, or cannot be read.
+
+        Time alone moves Change Lists into an archive, so all are asked for, in one round trip."""
         sets = self._journals.sets
-        self._documents.forget_others(sets)
-        changed = [name for name in names if name in sets and self._journals.has_changed(name)]
-        return await self._documents.archives_to_announce([sets[name] for name in changed])
+        self._archives = {key: seen for key, seen in self._archives.items() if key[0] in sets}
+        changed = [
+            sets[name] for name in names if name in sets and self._journals.has_changed(name)
+        ]
+        return [
+            record.name
+            for record, archive in zip(changed, await self._archives_of(changed), strict=True)
+            if self._archives.get((record.name, record.created)) != archive
+        ]
+
+    async def _now(self, record: SetRecord, number: int) -> Announced:
+        offered = await self._offers.of(record)
+        (archive,) = await self._archives_of([record])
+        if isinstance(archive, Exception):
+            raise archive
+        return Announced(number, self._digest_of(offered), archive, record.own_documents)
+
+    def _digest_of(self, offered: Offered) -> str:
+        return _digest(render_document(capabilities(self._base_url, offered)))
+
+    async def _archives_of(self, records: Sequence[SetRecord]) -> list[str | Exception]:
+        """What the hub's own archive of each set covers, or why that cannot be read."""
+        begin = self._schedule.index_begin(int(time() * MICROSECONDS))
+        found = await self._windows.archived([record.name for record in records], begin)
+        return [_covered(*each) for each in zip(records, found, strict=True)]
+
+    # --- the sets ------------------------------------------------------------------------------
 
     async def set_made(self, record: SetRecord) -> None:
         await self._set_changed(record, "created")
-        await self._documents.begin(record)
+        # The hub offers nothing of it yet: its creation alone is announced.
+        offered = Announced(0, self._digest_of(Offered(record)), "", record.own_documents)
+        await self._notes.note_documents(record, offered)
 
     async def set_goes(self, record: SetRecord) -> None:
         """Announce a set's deletion before it happens: afterwards it has no channel."""
@@ -264,20 +217,20 @@ class Announcements:
 
     async def _set_changed(self, record: SetRecord, change: str) -> None:
         key = f"set-{change}-{record.name}-{record.edited}"
-        loc = self._journals.base_url + capability_list(record.name)
+        loc = self._base_url + capability_list(record.name)
         await self._publish(record.name, key, [Change(loc, change, capability="capabilitylist")])
 
     async def keep_description_announced(self) -> None:
         """Announce that the Source Description has changed, once it has for some seconds, whichever
         process changed it."""
         described = self._described()
-        if not described.is_news_after(await self._announced.read()):
+        if not described.is_news_after(await self._notes.description()):
             self._noticed = None
             return
         if self._noticed is None:
             self._noticed = self._clock()
         is_due = self._clock() - self._noticed >= self._gather_seconds
-        if is_due and await self._announced.claim(GATHER_SECONDS):
+        if is_due and await self._notes.claim_description(GATHER_SECONDS):
             self._noticed = None
             await self.announce_description()
 
@@ -285,12 +238,12 @@ class Announcements:
         """Announce the Source Description now, on the channel of every set."""
         began, described, names = self._clock(), self._described(), list(self._journals.sets)
         key = f"description-{described.version}-{described.digest}"
-        loc = self._journals.base_url + SOURCE_DESCRIPTION
+        loc = self._base_url + SOURCE_DESCRIPTION
         changes = [Change(loc, "updated", capability="description")]
         for start in range(0, len(names), SETS_AT_ONCE):
             some = names[start : start + SETS_AT_ONCE]
             await asyncio.gather(*(self._publish(name, key, changes) for name in some))
-        await self._announced.write(described)
+        await self._notes.note_description(described)
         taken = self._clock() - began
         self._gather_seconds = max(GATHER_SECONDS, (SHARE - 1) * taken)
 
@@ -308,19 +261,35 @@ class Announcements:
             for record in self._journals.sets.values()
             if not record.private
         )
-        digest = blake2b("\n".join(named).encode(), digest_size=12).hexdigest()
-        return DescriptionVersion(self._journals.known.number, digest)
+        return DescriptionVersion(self._journals.known.number, _digest("\n".join(named).encode()))
 
     def _of_list(self, set_name: str, from_: Position, change: str) -> Change:
-        base = self._journals.base_url
         return Change(
-            base + change_list(set_name, from_),
+            self._base_url + change_list(set_name, from_),
             change,
             capability="changelist",
-            index=base + change_list_index(set_name),
+            index=self._base_url + change_list_index(set_name),
         )
 
     async def _publish(self, set_name: str, key: str, changes: Iterable[Change]) -> None:
         submission = Submission([fragment_of(change) for change in changes], f"hub {key}")
         with suppress(NoSuchSet):  # the set has been removed meanwhile: nobody listens
             await self._journals.publish(ChannelName(set_name, "framework"), submission)
+
+    @property
+    def _base_url(self) -> str:
+        return self._journals.base_url
+
+
+def _digest(content: bytes) -> str:
+    return blake2b(content, digest_size=12).hexdigest()
+
+
+def _covered(record: SetRecord, archived: Archived | Exception | None) -> str | Exception:
+    """Nothing while the hub has no archive to announce."""
+    if record.changelist_archive is not None or archived is None:
+        return ""
+    if isinstance(archived, Exception):
+        return archived
+    oldest, newest = archived
+    return f"{int(oldest.from_)}-{int(newest.until)}"

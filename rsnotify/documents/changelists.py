@@ -46,13 +46,13 @@ from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.window import (
     DAY,
+    DocumentSchedule,
     JournalRecord,
     Span,
     Stretch,
     Window,
     following_from,
     kept_from,
-    last_edge,
     split,
     stretch_after,
 )
@@ -61,7 +61,6 @@ from rsnotify.registry.requests import CHANGE_LIST, DOCUMENT, Query, check_not_f
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import LIST_FORMS, XML
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify.resourcesync.xml_writer import Document
 from rsnotify.single_flight import SingleFlight
 
 PIECE_BYTES = 256 * 1024
@@ -198,17 +197,14 @@ class ChangeListEndpoints:
         windows: Windows,
         stretches: Stretches,
         pages: Pages,
-        *,
-        period: int,
-        index_days: int,
+        schedule: DocumentSchedule,
     ) -> None:
         self._journals = journals
         self._admission = admission
         self._windows = windows
         self._stretches = stretches
         self._pages = pages
-        self._period = period
-        self._index_days = index_days
+        self._schedule = schedule
         self._lists = OpenLists(journals.cache)
         self._kept = KeptDocuments()
         self._warming: SingleFlight[str, None] = SingleFlight("warming")
@@ -225,10 +221,10 @@ class ChangeListEndpoints:
         if _asks_for_page(asked) or (after is not None and self._pages.are_short):
             bounds = bounds_of(await self._windows.span(requested.name))
             path = open_list(requested.name)
-            return await self._pages.respond(request, requested, bounds, path, asked)
+            return await self._pages.respond(requested, bounds, path, asked)
         if after is not None:
-            return await self._stretch(request, requested, after)
-        return await self._open(request, requested, await self._windows.record(requested.name))
+            return await self._stretch(requested, after)
+        return await self._open(requested, await self._windows.record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
         """One Change List.
@@ -241,10 +237,10 @@ class ChangeListEndpoints:
         found = await self._window(requested, from_)
         if _asks_for_page(asked) or parse_start(asked) is not None:
             path, bounds = change_list(requested.name, from_), bounds_within(found)
-            return await self._pages.respond(request, requested, bounds, path, asked)
+            return await self._pages.respond(requested, bounds, path, asked)
         if isinstance(found, Window):
-            return await self._closed(request, requested, found)
-        return await self._open(request, requested, found)
+            return await self._closed(requested, found)
+        return await self._open(requested, found)
 
     async def _window(self, requested: RequestedSet, from_: Position) -> JournalRecord | Window:
         """The closed window that begins here, or the record if the open one does."""
@@ -256,21 +252,16 @@ class ChangeListEndpoints:
             raise await self._missing(requested, from_)
         return window
 
-    async def _open(
-        self, request: Request, requested: RequestedSet, record: JournalRecord
-    ) -> Response:
+    async def _open(self, requested: RequestedSet, record: JournalRecord) -> Response:
         tag = f"{int(record.window_from):x}-{int(max(record.head, record.window_from)):x}"
         head = change_list_head(requested.base, requested.name, record.window_from, None)
 
-        async def make(in_gzip: bool) -> Parts | ByteStream:
-            return await self._opened(requested, record, head, in_gzip=in_gzip)
-
-        return await document_response(
-            request, requested.info(tag, record.changed, head=head), make
-        )
+        info = requested.info(tag, record.changed, head=head)
+        make = partial(self._opened, requested, record, head)
+        return await document_response(requested.request, info, make)
 
     async def _opened(
-        self, requested: RequestedSet, record: JournalRecord, head: ListHead, *, in_gzip: bool
+        self, requested: RequestedSet, record: JournalRecord, head: ListHead, in_gzip: bool
     ) -> Parts | ByteStream:
         until = max(record.head, record.window_from)
         kept = self._known(requested.name, record, until)
@@ -317,32 +308,24 @@ class ChangeListEndpoints:
         self._warming.task(set_name, lambda: self._grow_to(set_name, kept, until))
 
     async def _grow_to(self, set_name: str, kept: OpenList, until: Position) -> None:
-        async def read(cursor: Position, until: Position) -> tuple[bytes, Position]:
-            return await self._stretches.read(set_name, cursor, until)
-
-        await kept.grow_to(until, read)
+        await kept.grow_to(until, partial(self._stretches.read, set_name))
         self._lists.used(set_name, kept)
 
-    async def _closed(self, request: Request, requested: RequestedSet, window: Window) -> Response:
+    async def _closed(self, requested: RequestedSet, window: Window) -> Response:
         tag = f"{int(window.from_):x}-{int(window.until):x}-{int(window.closed):x}-closed"
         head = change_list_head(requested.base, requested.name, window.from_, window.until)
-
-        async def make(in_gzip: bool) -> Parts | ByteStream:
-            if in_gzip and requested.form is XML:
-                packed = await self._stretches.packed(requested.name, window)
-                return packed.gzipped(*head.frame(XML))
-            entries = self._stretches.entries(
-                requested.name, window.from_, window.until, request.scope
-            )
-            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
-
+        entries = self._entries_of(requested, window.from_, window.until)
+        packed = partial(self._stretches.packed, requested.name, window)
         is_fixed = window.is_fixed_at(int(time() * MICROSECONDS))
-        info = requested.info(tag, window.closed, is_fixed=is_fixed, head=head)
-        return await document_response(request, info, make)
+        return await requested.list(head, tag, window.closed, entries, packed, is_fixed=is_fixed)
 
-    async def _stretch(
-        self, request: Request, requested: RequestedSet, cursor: Position
-    ) -> Response:
+    def _entries_of(
+        self, requested: RequestedSet, from_: Position, until: Position
+    ) -> Callable[[], ByteStream]:
+        scope = requested.request.scope
+        return partial(self._stretches.entries, requested.name, from_, until, scope)
+
+    async def _stretch(self, requested: RequestedSet, cursor: Position) -> Response:
         span = await self._windows.span(requested.name, after=cursor)
         record, now = span.record, int(time() * MICROSECONDS)
         check_not_future(cursor, record.last, now)
@@ -352,17 +335,11 @@ class ChangeListEndpoints:
             raise gone(requested)
         stretch = stretch_after(min(max(cursor, record.created), record.last), span)
         end = record.head if stretch.until is None else stretch.until
-        pages = Neighbours(next=_following(request, requested, stretch.until))
+        pages = Neighbours(next=_following(requested, stretch.until))
         head = change_list_head(requested.base, requested.name, *stretch, pages)
         tag = f"{int(stretch.from_):x}-{int(end):x}-{_closing_of(stretch, span)}"
-
-        async def make(in_gzip: bool) -> ByteStream:
-            entries = self._stretches.entries(requested.name, stretch.from_, end, request.scope)
-            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
-
-        return await document_response(
-            request, requested.info(tag, record.changed, head=head), make
-        )
+        entries = self._entries_of(requested, stretch.from_, end)
+        return await requested.list(head, tag, record.changed, entries)
 
     # --- lists of lists ------------------------------------------------------------------------
 
@@ -375,15 +352,16 @@ class ChangeListEndpoints:
         archived = span.oldest is not None and span.oldest.until <= begin
         _, windows = split(span.windows, begin)
         open_from = span.record.window_from
-
-        def describe() -> Document:
-            return change_list_index_document(
-                requested.base, requested.name, windows, open_from, has_archive=archived
-            )
-
         tag = f"{int(kept_from(span)):x}-{int(begin):x}-{int(open_from):x}-index"
-        info = requested.info(tag, max(begun, span.record.changed))
-        return await self._kept.respond(request, info, describe)
+        describe = partial(
+            change_list_index_document,
+            requested.base,
+            requested.name,
+            windows,
+            open_from,
+            has_archive=archived,
+        )
+        return await requested.document(self._kept, tag, max(begun, span.record.changed), describe)
 
     async def archive(self, request: Request) -> Response:
         """The Change List Archive."""
@@ -393,19 +371,14 @@ class ChangeListEndpoints:
         windows, _ = split((await self._windows.span(requested.name)).windows, begin)
         if not windows:
             raise Rejected("there is no archive yet: no Change List has left the index", status=404)
-
-        def describe() -> Document:
-            return change_list_archive_document(requested.base, requested.name, windows)
-
         tag = f"{int(windows[0].from_):x}-{int(windows[-1].until):x}-archive"
-        info = requested.info(tag, max(begun, windows[-1].closed))
-        return await self._kept.respond(request, info, describe)
+        describe = partial(change_list_archive_document, requested.base, requested.name, windows)
+        return await requested.document(self._kept, tag, max(begun, windows[-1].closed), describe)
 
     def _index_begin(self) -> tuple[Position, Position]:
         """The lists that end before this position have left the index; and since when."""
-        days = self._index_days * DAY
-        begin = last_edge(int(time() * MICROSECONDS) - days, self._period)
-        return begin, Position(begin + days)
+        begin = self._schedule.index_begin(int(time() * MICROSECONDS))
+        return begin, Position(begin + self._schedule.index_days * DAY)
 
     async def _missing(self, requested: RequestedSet, from_: Position) -> Rejected:
         span = await self._windows.span(requested.name)
@@ -437,7 +410,7 @@ def _beginning(text: str) -> Position:
         raise Rejected(f"no Change List begins at {text!r}: {error}", status=404) from None
 
 
-def _following(request: Request, requested: RequestedSet, until: Position | None) -> str | None:
+def _following(requested: RequestedSet, until: Position | None) -> str | None:
     if until is None:
         return None
-    return with_query(open_list(requested.name), {"from": until, **kept_query(request)})
+    return with_query(open_list(requested.name), {"from": until, **kept_query(requested.request)})

@@ -10,17 +10,18 @@ may be done twice. What one round could not do, the next one does. A set that fa
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from time import monotonic
 
 from rsnotify.documents.announcements import Announcements
-from rsnotify.documents.snapshots import Snapshot, Snapshots, take_snapshot
+from rsnotify.documents.documents import Snapshot
+from rsnotify.documents.snapshots import Snapshots, take_snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import (
     DAY,
-    ClockHistory,
     DocumentSchedule,
     JournalRecord,
     Window,
@@ -262,10 +263,8 @@ class Upkeep:
 
     async def keep_due_windows(self) -> None:
         """Close what is due, pack what is closed, announce what has changed."""
-        await self._windows_due.round(await self._windows.now(), self._keep_windows_of)
-
-    async def _keep_windows_of(self, names: Sequence[str]) -> Again:
-        return await self._each_set(self._keep_windows, names)
+        look = partial(self._each_set, self._keep_windows)
+        await self._windows_due.round(await self._windows.now(), look)
 
     async def _keep_windows(self, name: str, record: JournalRecord, now: Position) -> float | None:
         period = self._schedule.period
@@ -299,22 +298,17 @@ class Upkeep:
         await self._old.round(self._journals.sets, self._delete_old_of)
 
     async def _delete_old_of(self, names: Sequence[str]) -> None:
-        history = await self._windows.clock_history()
+        ago, schedule = (await self._windows.clock_history()).ago, self._schedule
 
         async def delete(name: str, record: JournalRecord, _: Position) -> None:
-            await self._delete_old(name, record, history)
+            await self._trim(name, record.first, ago(STREAM_DAYS * DAY))
+            await self._windows.trim_framework(name, ago(schedule.index_days * DAY))
+            # The stream is trimmed window by window: what it still has is not yet deleted.
+            await self._forget(name, min(record.first, ago(schedule.retention_days * DAY)))
+            archived_from = ago(schedule.archived_days * DAY)
+            await self._snapshots.let_go(name, schedule.archived_lists, archived_from)
 
         await self._each_set(delete, names)
-
-    async def _delete_old(self, name: str, record: JournalRecord, history: ClockHistory) -> None:
-        schedule = self._schedule
-        await self._trim(name, record.first, history.ago(STREAM_DAYS * DAY))
-        await self._windows.trim_framework(name, history.ago(schedule.index_days * DAY))
-        # The stream is trimmed window by window: what it still has is not yet deleted.
-        old = history.ago(schedule.retention_days * DAY)
-        await self._forget(name, min(record.first, old))
-        days = schedule.archived_days * DAY
-        await self._snapshots.let_go(name, schedule.archived_lists, history.ago(days))
 
     async def announce_archives(self) -> None:
         """Announce the archives of the next sets: time alone moves Change Lists into them."""
@@ -393,14 +387,10 @@ class Upkeep:
         snapshot = await take_snapshot(self._snapshots, self._windows, name, keep_old=keep_old)
         if snapshot is not None:
             await self.announcements.snapshot_taken(name, snapshot)
-            await self._announce_archive(name, snapshot)
+            if archived := await self._snapshots.archived(name):  # it has what was replaced
+                is_new = len(archived) == 1
+                await self.announcements.archive_grew(name, snapshot, is_new=is_new)
         return snapshot
-
-    async def _announce_archive(self, name: str, snapshot: Snapshot) -> None:
-        """The archive has what the new snapshot has replaced."""
-        archived = await self._snapshots.archived(name)
-        if archived:
-            await self.announcements.archive_grew(name, snapshot, is_new=len(archived) == 1)
 
 
 def _seconds(microseconds: int | None) -> float | None:

@@ -4,7 +4,6 @@ Private sets are not in documents about all sets. A capability is listed as soon
 exists. Where the Source has a document of its own, it is listed instead of the hub's.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -15,32 +14,23 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.documents.documents import (
-    SetCapabilities,
+    Offered,
     capabilities,
     resource_list,
     robots,
     socket_capabilities,
     source_description,
 )
-from rsnotify.documents.responses import (
-    DocumentInfo,
-    Parts,
-    SetAdmission,
-    document_response,
-    form_of,
-    gzipped,
-    rendered_response,
-)
-from rsnotify.documents.snapshots import Snapshot, Snapshots
+from rsnotify.documents.responses import DocumentInfo, KeptDocuments, SetAdmission
+from rsnotify.documents.snapshots import Snapshots
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window
 from rsnotify.journal.windows import Windows
-from rsnotify.registry.requests import BaseUrl
+from rsnotify.registry.requests import BaseUrl, form_of
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import XML, Form
 from rsnotify.resourcesync.json_writer import json_frame, render_entries_json
-from rsnotify.resourcesync.notification import KINDS, Kind
 from rsnotify.resourcesync.xml_writer import (
     Document,
     Md,
@@ -53,13 +43,6 @@ from rsnotify.resourcesync.xml_writer import (
 from rsnotify.single_flight import Costly, SingleFlight, kept_seconds, let_others_go_on, slices
 
 
-class Offer(NamedTuple):
-    """What a set offers, and since when it has been this."""
-
-    capabilities: SetCapabilities
-    changed: Position
-
-
 class Offers:
     """Finds out what sets offer."""
 
@@ -68,17 +51,17 @@ class Offers:
         self._snapshots = snapshots
         self._index_days = index_days
 
-    async def of(self, record: SetRecord, base: str) -> Offer:
+    async def of(self, record: SetRecord) -> Offered:
         snapshot = await self._snapshots.newest(record.name)
-        oldest = await self._windows.oldest(record.name)
-        archived_at = self._archived_at(oldest)
-        offered = capabilities_of(record, snapshot, base)._replace(
-            has_archive=archived_at is not None,
-            has_resource_list_archive=await self._snapshots.has_archive(record.name),
-        )
+        archived_at = self._archived_at(await self._windows.oldest(record.name))
         taken = 0 if snapshot is None else snapshot.completed
-        edited = Position.parse(record.edited)
-        return Offer(offered, Position(max(edited, taken, archived_at or 0)))
+        return Offered(
+            record,
+            has_resource_list=snapshot is not None,
+            has_resource_list_archive=await self._snapshots.has_archive(record.name),
+            has_change_list_archive=archived_at is not None,
+            changed=Position(max(Position.parse(record.edited), taken, archived_at or 0)),
+        )
 
     def _archived_at(self, oldest: Window | None) -> int | None:
         """Since when the set has an archive; None if it has none."""
@@ -88,36 +71,8 @@ class Offers:
         return left if left <= time() * MICROSECONDS else None
 
 
-def capabilities_of(
-    record: SetRecord,
-    snapshot: Snapshot | None = None,
-    base: str = "",
-) -> SetCapabilities:
-    ours = None if snapshot is None else base + resource_list(record.name)
-    return SetCapabilities(
-        set_name=record.name,
-        describedby=record.describedby,
-        resourcelist=record.resourcelist or ours,
-        resourcedump=record.resourcedump,
-        changelist=record.changelist,
-        changedump=record.changedump,
-        resourcelist_archive=record.resourcelist_archive,
-        resourcedump_archive=record.resourcedump_archive,
-        changelist_archive=record.changelist_archive,
-        changedump_archive=record.changedump_archive,
-        sockets_first=record.sockets_first,
-        topics=_named({kind: record.own_topic(kind) for kind in KINDS}),
-        channels=_named({kind: record.own_channel(kind) for kind in KINDS}),
-        channel_hub=record.channel_hub,
-    )
-
-
-def _named(addresses: dict[Kind, str | None]) -> dict[Kind, str]:
-    return {kind: address for kind, address in addresses.items() if address is not None}
-
-
 BASE = "\ue000"  # in the place of the base URL: no address has this character
-DOCUMENTS_KEPT = 8
+KEPT_BYTES = 64 * 1024 * 1024  # of Source Descriptions, or the newest of them
 
 
 class Template(NamedTuple):
@@ -132,16 +87,20 @@ class Template(NamedTuple):
     def tag(self, base: str) -> str:
         return blake2b(self.digest + base.encode(), digest_size=12).hexdigest()
 
+    def write(self, base: str) -> bytes:
+        """The document for this base URL."""
+        written = escape(base) if self.form is XML else base
+        return self.content.replace(BASE.encode(), written.encode())
 
-class KeptDescription:
-    """Renders Source Descriptions, and keeps those that were asked for lately."""
+
+class Descriptions:
+    """Renders Source Descriptions."""
 
     def __init__(self, journals: Journals, describedby: str | None) -> None:
         self._journals = journals
         self._describedby = describedby
         self._rendering = SingleFlight[tuple[int, str], Template]("Source Description")
         self._templates: dict[str, Template] = {}  # by form
-        self._documents: OrderedDict[tuple[str, str, bool], bytes] = OrderedDict()
 
     async def template(self, form: Form) -> Template:
         """The description of the sets as they are known now."""
@@ -151,26 +110,12 @@ class KeptDescription:
         key = revision, form.name
         return await self._rendering.result(key, lambda: self._render(form))
 
-    async def at(self, template: Template, base: str, in_gzip: bool) -> Parts:
-        """The document for this base URL."""
-        key = template.tag(base), template.form.name, in_gzip
-        document = self._documents.pop(key, None)
-        if document is None:
-            written = escape(base) if template.form is XML else base
-            document = template.content.replace(BASE.encode(), written.encode())
-            document = await gzipped(document) if in_gzip else document
-        self._documents[key] = document
-        if len(self._documents) > DOCUMENTS_KEPT:
-            self._documents.popitem(last=False)
-        return [document]
-
     async def _render(self, form: Form) -> Template:
         revision, changed = self._journals.known.revision, self._journals.known.changed
         frame = source_description(BASE, (), self._describedby)
         parts = []
         for some in slices(public_sets(self._journals)):
-            sets = [capabilities_of(record) for record in some]
-            entries = source_description(BASE, sets, None).entries
+            entries = source_description(BASE, some, None).entries
             is_xml = form is XML
             parts.append(
                 render_entries(frame.root, entries) if is_xml else render_entries_json(entries)
@@ -213,15 +158,18 @@ class Discovery:
         self._base_url = base_url
         self._offers = offers
         self._snapshots = snapshots
-        self._description = KeptDescription(journals, describedby)
+        self._descriptions = Descriptions(journals, describedby)
+        self._kept_descriptions = KeptDocuments(KEPT_BYTES)
+        self._kept = KeptDocuments(0)  # the newest: each is written for its tag, kept or not
         self._robots = Costly[str]("robots.txt")
 
     async def description(self, request: Request) -> Response:
         """The Source Description."""
         base, form = self._base_url.base(request), form_of(request)
-        template = await self._description.template(form)
+        template = await self._descriptions.template(form)
         info = DocumentInfo(template.tag(base), template.changed, form=form)
-        return await document_response(request, info, partial(self._description.at, template, base))
+        write = partial(template.write, base)
+        return await self._kept_descriptions.respond(request, info, write)
 
     async def capabilities(self, request: Request) -> Response:
         """The Capability List."""
@@ -243,19 +191,18 @@ class Discovery:
         found: list[str] = []
         for some in slices(public_sets(self._journals)):
             newest = await self._snapshots.newest_of([record.name for record in some])
-            lists = (capabilities_of(each, newest.get(each.name)).resourcelist for each in some)
-            found += filter(None, lists)
+            found += [
+                record.resourcelist or resource_list(record.name)
+                for record in some
+                if record.resourcelist or newest.get(record.name)
+            ]
         return robots(base, found)
 
     async def _capability_list(
-        self, request: Request, describe: Callable[[str, SetCapabilities], Document]
+        self, request: Request, describe: Callable[[str, Offered], Document]
     ) -> Response:
         requested = await self._admission.admit(request)
-        offer = await self._offers.of(requested.record, requested.base)
-        document = describe(requested.base, offer.capabilities)
-        info = requested.info(_digest(document), offer.changed)
-        return await rendered_response(request, info, lambda: document)
-
-
-def _digest(document: Document) -> str:
-    return blake2b(render_document(document), digest_size=12).hexdigest()
+        offered = await self._offers.of(requested.record)
+        document = describe(requested.base, offered)
+        tag = blake2b(render_document(document), digest_size=12).hexdigest()
+        return await requested.document(self._kept, tag, offered.changed, lambda: document)

@@ -4,11 +4,12 @@ Paths get their base URL when a document is rendered. For Change Lists and Resou
 comes before the entries is here: there may be 50,000 entries.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Change, Link, Position, render_datetime
 from rsnotify.resourcesync.forms import JSON, XML, Form
@@ -29,37 +30,49 @@ from rsnotify.resourcesync.notification import (
     shorten,
     spell_out,
 )
-from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
+from rsnotify.resourcesync.tables import ARCHIVES, FRAMEWORK_CHANGES, LISTS
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, close_root, open_root
 
 
-class SetCapabilities(NamedTuple):
-    """What a set has besides the hub's own channels and Change Lists."""
+class Offered(NamedTuple):
+    """What a set offers: what its Source has chosen, and what the hub has made of it."""
 
-    set_name: str
-    describedby: str | None = None
-    resourcelist: str | None = None
-    resourcedump: str | None = None
-    changelist: str | None = None  # the Source's own
-    changedump: str | None = None
-    resourcelist_archive: str | None = None
-    resourcedump_archive: str | None = None
-    changelist_archive: str | None = None  # the Source's own
-    changedump_archive: str | None = None
-    has_archive: bool = False
-    topics: Mapping[Kind, str] = {}  # what the Source calls the hub's channels
-    channels: Mapping[Kind, str] = {}  # of the Source, instead of the hub's
-    channel_hub: str | None = None
+    record: SetRecord
+    has_resource_list: bool = False
     has_resource_list_archive: bool = False
-    sockets_first: bool = False
+    has_change_list_archive: bool = False
+    changed: Position = Position(0)  # since when it has been this
 
 
-class SnapshotTimes(NamedTuple):
-    """The moment of a snapshot: all changes up to `at` are in it."""
+class Snapshot(NamedTuple):
+    """What is known of a snapshot: all changes up to `at` are in it; its parts are numbered from
+    1."""
 
+    name: str
     at: Position
     completed: Position
+    parts: int
+    resources: int
+
+    @property
+    def begun(self) -> Position:
+        """When it was begun, by the clock of Redis; snapshots are named after that."""
+        return Position(int(self.name))
+
+    @classmethod
+    def from_fields(cls, fields: dict[bytes, bytes]) -> Self | None:
+        if not fields:
+            return None
+        at, completed, parts, resources = (int(fields[name.encode()]) for name in cls._fields[1:])
+        name = fields[b"name"].decode()
+        return cls(name, Position(at), Position(completed), parts, resources)
+
+    def to_fields(self) -> dict[str, str | int]:
+        return {
+            name: int(value) if isinstance(value, int) else value
+            for name, value in self._asdict().items()
+        }
 
 
 # Where each document is ------------------------------------------------------------------------
@@ -103,25 +116,23 @@ def change_list_archive(set_name: str) -> str:
 # Discovery -------------------------------------------------------------------------------------
 
 
-def source_description(
-    base: str, sets: Iterable[SetCapabilities], describedby: str | None
-) -> Document:
+def source_description(base: str, sets: Iterable[SetRecord], describedby: str | None) -> Document:
     return Document(
         root="urlset",
         md=Md(capability="description"),
         links=tuple(_described(describedby)),
-        entries=tuple(_of_set(base, offered) for offered in sets),
+        entries=tuple(_of_set(base, record) for record in sets),
     )
 
 
-def _of_set(base: str, offered: SetCapabilities) -> Entry:
+def _of_set(base: str, record: SetRecord) -> Entry:
     """A set, by the Capability List that is named first; if it is not
     the usual one, that is its alternate."""
-    loc = base + capability_list(offered.set_name)
-    links = tuple(_described(offered.describedby))
-    if offered.sockets_first:
+    loc = base + capability_list(record.name)
+    links = tuple(_described(record.describedby))
+    if record.sockets_first:
         links = (Link(rel="alternate", href=loc, type=XML.media_type), *links)
-        loc = base + socket_capability_list(offered.set_name)
+        loc = base + socket_capability_list(record.name)
     return Entry(loc=loc, md=Md(capability="capabilitylist"), links=links)
 
 
@@ -130,71 +141,68 @@ def _described(href: str | None) -> Iterator[Link]:
         yield Link(rel="describedby", href=href)
 
 
-def capabilities(base: str, offered: SetCapabilities) -> Document:
+def capabilities(base: str, offered: Offered) -> Document:
     """The set's Capability List: WebSub topics, their WebSocket addresses as alternates."""
-    twin = base + socket_capability_list(offered.set_name)
-    channels = (_channel(base, offered, kind) for kind in KINDS)
-    return _capability_list(base, offered, twin, channels)
+    return _capability_list(base, offered, socket_capability_list, _channel)
 
 
-def socket_capabilities(base: str, offered: SetCapabilities) -> Document:
+def socket_capabilities(base: str, offered: Offered) -> Document:
     """The Capability List in version 0.8, where the URL of a channel is its WebSocket."""
-    twin = base + capability_list(offered.set_name)
-    channels = (_socket_channel(base, offered, kind) for kind in KINDS)
-    return _capability_list(base, offered, twin, channels)
+    return _capability_list(base, offered, capability_list, _socket_channel)
 
 
 def _capability_list(
-    base: str, offered: SetCapabilities, twin: str, channels: Iterable[Entry]
+    base: str,
+    offered: Offered,
+    twin: Callable[[str], str],
+    channel: Callable[[str, SetRecord, Kind], Entry],
 ) -> Document:
+    record = offered.record
     up = Link(rel="up", href=base + SOURCE_DESCRIPTION)
-    alternate = Link(rel="alternate", href=twin, type=XML.media_type)
+    alternate = Link(rel="alternate", href=base + twin(record.name), type=XML.media_type)
+    channels = (channel(base, record, kind) for kind in KINDS)
     return Document(
         root="urlset",
         md=Md(capability="capabilitylist"),
-        links=(up, alternate, *_described(offered.describedby)),
+        links=(up, alternate, *_described(record.describedby)),
         entries=(*_documents(base, offered), *channels),
     )
 
 
-def _documents(base: str, offered: SetCapabilities) -> Iterator[Entry]:
-    archive = base + change_list_archive(offered.set_name) if offered.has_archive else None
-    past_lists = (
-        base + resource_list_archive(offered.set_name)
-        if offered.has_resource_list_archive
-        else None
+def _documents(base: str, offered: Offered) -> Iterator[Entry]:
+    """The Source's own documents; where it has none, the hub's."""
+    record = offered.record
+    hubs = (
+        ("resourcelist", resource_list, offered.has_resource_list),
+        ("changelist", change_list_index, True),
+        ("resourcelist-archive", resource_list_archive, offered.has_resource_list_archive),
+        ("changelist-archive", change_list_archive, offered.has_change_list_archive),
     )
     found = {
-        "resourcelist": offered.resourcelist,
-        "resourcedump": offered.resourcedump,
-        "changelist": offered.changelist or base + change_list_index(offered.set_name),
-        "changedump": offered.changedump,
-        "resourcelist-archive": offered.resourcelist_archive or past_lists,
-        "resourcedump-archive": offered.resourcedump_archive,
-        "changelist-archive": offered.changelist_archive or archive,
-        "changedump-archive": offered.changedump_archive,
+        capability: base + path(record.name) for capability, path, is_there in hubs if is_there
     }
-    for capability, loc in found.items():
-        if loc is not None:
-            yield Entry(loc=loc, md=Md(capability=capability))
+    found |= record.own_documents
+    for capability in (*LISTS, *ARCHIVES):
+        if capability in found:
+            yield Entry(loc=found[capability], md=Md(capability=capability))
 
 
-def _channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
+def _channel(base: str, record: SetRecord, kind: Kind) -> Entry:
     """The address of the Source's own channel, else of the hub's, as the Source calls it."""
-    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind)
+    channel, own = ChannelName(record.name, kind), record.own_channel(kind)
     md = Md(capability=channel.capability)
     if own is not None:
-        hub = offered.channel_hub if own.startswith("http") else None
+        hub = record.channel_hub if own.startswith("http") else None
         return Entry(loc=own, md=md, links=() if hub is None else (Link(rel="hub", href=hub),))
     links = (
         Link(rel="hub", href=f"{base}/hub"),
         Link(rel="alternate", href=socket_address(base, channel)),
     )
-    return Entry(loc=offered.topics.get(kind) or base + channel.path, md=md, links=links)
+    return Entry(loc=record.own_topic(kind) or base + channel.path, md=md, links=links)
 
 
-def _socket_channel(base: str, offered: SetCapabilities, kind: Kind) -> Entry:
-    channel, own = ChannelName(offered.set_name, kind), offered.channels.get(kind, "")
+def _socket_channel(base: str, record: SetRecord, kind: Kind) -> Entry:
+    channel, own = ChannelName(record.name, kind), record.own_channel(kind) or ""
     loc = own if own.startswith("ws") else socket_address(base, channel)
     return Entry(loc=loc, md=Md(capability=channel.capability))
 
@@ -254,29 +262,28 @@ def _of_windows(base: str, set_name: str, windows: Iterable[Window]) -> Iterator
 # Resource Lists --------------------------------------------------------------------------------
 
 
-def resource_list_index_document(
-    base: str, set_name: str, times: SnapshotTimes, parts: Iterable[str]
-) -> Document:
+def resource_list_index_document(base: str, set_name: str, snapshot: Snapshot) -> Document:
     """The Resource List Index of a snapshot too large for one list."""
-    md = Md(at=str(times.at), completed=str(times.completed))
+    md = Md(at=str(snapshot.at), completed=str(snapshot.completed))
     return Document(
         root="sitemapindex",
-        md=snapshot_md(times),
+        md=snapshot_md(snapshot),
         links=(up_link(base, set_name),),
-        entries=tuple(Entry(loc=base + part, md=md) for part in parts),
+        entries=tuple(
+            Entry(loc=base + resource_list_part(set_name, snapshot.name, number), md=md)
+            for number in range(1, snapshot.parts + 1)
+        ),
     )
 
 
-def resource_list_archive_document(
-    base: str, set_name: str, past: Iterable[tuple[str, SnapshotTimes]]
-) -> Document:
-    """The Resource List Archive: lists that were replaced, by the names of their snapshots."""
+def resource_list_archive_document(base: str, set_name: str, past: Iterable[Snapshot]) -> Document:
+    """The Resource List Archive: lists that were replaced."""
     entries = (
         Entry(
-            loc=base + past_resource_list(set_name, name),
-            md=Md(at=str(times.at), completed=str(times.completed)),
+            loc=base + past_resource_list(set_name, snapshot.name),
+            md=Md(at=str(snapshot.at), completed=str(snapshot.completed)),
         )
-        for name, times in past
+        for snapshot in past
     )
     return Document(
         root="urlset",
@@ -286,8 +293,8 @@ def resource_list_archive_document(
     )
 
 
-def snapshot_md(times: SnapshotTimes) -> Md:
-    return Md(capability="resourcelist", at=str(times.at), completed=str(times.completed))
+def snapshot_md(snapshot: Snapshot) -> Md:
+    return Md(capability="resourcelist", at=str(snapshot.at), completed=str(snapshot.completed))
 
 
 def up_link(base: str, set_name: str) -> Link:
@@ -347,14 +354,14 @@ def change_list_head(
 def resource_list_head(
     base: str,
     set_name: str,
-    times: SnapshotTimes,
+    snapshot: Snapshot,
     pages: Neighbours = Neighbours(),  # noqa: B008
     *,
     is_part: bool,
 ) -> ListHead:
     index = Link(rel="index", href=base + resource_list(set_name))
     links = (up_link(base, set_name), *([index] if is_part else []), *_to(base, pages))
-    return ListHead(snapshot_md(times), links, "resources")
+    return ListHead(snapshot_md(snapshot), links, "resources")
 
 
 def _to(base: str, pages: Neighbours) -> Sequence[Link]:

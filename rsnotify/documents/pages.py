@@ -8,6 +8,7 @@ reads slowly, or not at all, one piece of them is in memory and not the page.
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from time import time
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -17,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from rsnotify.documents.documents import Neighbours, change_list_head
-from rsnotify.documents.responses import ByteStream, RequestedSet, document_response, stream_list
+from rsnotify.documents.responses import ByteStream, RequestedSet
 from rsnotify.documents.stretches import NOBODY, READ_CHANGES, ReadTurns
 from rsnotify.errors import Rejected, Trimmed, TryAgain
 from rsnotify.journal.reading import History
@@ -112,24 +113,18 @@ class Pages:
         self._reads = ReadTurns()
 
     async def respond(
-        self, request: Request, requested: RequestedSet, bounds: PageBounds, path: str, asked: Query
+        self, requested: RequestedSet, bounds: PageBounds, path: str, asked: Query
     ) -> Response:
         async with self._made.turn():
             page = await self._page(requested, bounds, asked)
-        pages = neighbours(path, page, kept_query(request))
+        pages = neighbours(path, page, kept_query(requested.request))
         head = change_list_head(requested.base, requested.name, page.from_, page.until, pages)
         end = bounds.end if page.until is None else page.until
         tag = f"{int(page.from_):x}-{int(end):x}-{page.size:x}"
         tag += f"-{page.until is None:d}{page.has_before:d}{page.has_after:d}"
         tag += "" if bounds.is_open else f"-{int(bounds.changed):x}"  # when the list was closed
-
-        async def make(in_gzip: bool) -> ByteStream:
-            entries = self._entries(requested.name, page, request.scope)
-            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
-
-        return await document_response(
-            request, requested.info(tag, bounds.changed, head=head), make
-        )
+        entries = partial(self._entries, requested.name, page, requested.request.scope)
+        return await requested.list(head, tag, bounds.changed, entries)
 
     async def _page(self, requested: RequestedSet, bounds: PageBounds, asked: Query) -> ListPage:
         after, until = parse_start(asked), single(asked, "until")

@@ -6,15 +6,15 @@ fetches its parts.
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.documents.documents import (
     Neighbours,
-    SnapshotTimes,
+    Snapshot,
     resource_list,
     resource_list_archive_document,
     resource_list_head,
@@ -24,20 +24,16 @@ from rsnotify.documents.documents import (
 from rsnotify.documents.pages import kept_query, with_query
 from rsnotify.documents.responses import (
     ByteStream,
-    Parts,
+    KeptDocuments,
     RequestedSet,
     SetAdmission,
-    document_response,
     query_of,
-    rendered_response,
-    stream_list,
 )
-from rsnotify.documents.snapshots import PART_RESOURCES, Snapshot, Snapshots
+from rsnotify.documents.snapshots import PART_RESOURCES, Snapshots
 from rsnotify.errors import Rejected
 from rsnotify.journal.gzip_parts import PackedEntries, count_entries, some_entries
 from rsnotify.registry.requests import DOCUMENT, RESOURCE_LIST, Query, whole_number
-from rsnotify.resourcesync.forms import LIST_FORMS, NDJSON, XML
-from rsnotify.resourcesync.xml_writer import Document
+from rsnotify.resourcesync.forms import LIST_FORMS, NDJSON
 
 _PART = re.compile(r"(\d{1,20})(?:-(\d{1,5}))?").fullmatch
 
@@ -49,6 +45,7 @@ class ResourceListEndpoints:
         self._admission = admission
         self._snapshots = snapshots
         self._page_size = page_size
+        self._kept = KeptDocuments()
 
     async def newest(self, request: Request) -> Response:
         """The Resource List, or the index of its parts."""
@@ -57,7 +54,7 @@ class ResourceListEndpoints:
         snapshot = await self._snapshots.newest(requested.name)
         if snapshot is None:
             raise Rejected(f"no snapshot of {requested.name!r} has been taken yet", status=404)
-        return await self._whole(request, requested, snapshot, asked)
+        return await self._whole(requested, snapshot, asked)
 
     async def archive(self, request: Request) -> Response:
         """The Resource List Archive: the snapshots that were replaced and are kept."""
@@ -66,27 +63,23 @@ class ResourceListEndpoints:
         past = await self._snapshots.archived(requested.name)
         if not past:
             raise Rejected(f"no Resource List of {requested.name!r} is archived yet", status=404)
-        found = [(snapshot.name, _times(snapshot)) for snapshot in past]
-        document = resource_list_archive_document(requested.base, requested.name, found)
-        info = requested.info(f"{past[0].name}-{past[-1].name}-{len(past)}", past[-1].completed)
-        return await rendered_response(request, info, lambda: document)
+        tag = f"{past[0].name}-{past[-1].name}-{len(past)}"
+        describe = partial(resource_list_archive_document, requested.base, requested.name, past)
+        return await requested.document(self._kept, tag, past[-1].completed, describe)
 
     async def _whole(
-        self,
-        request: Request,
-        requested: RequestedSet,
-        snapshot: Snapshot,
-        asked: Query,
-        *,
-        is_past: bool = False,
+        self, requested: RequestedSet, snapshot: Snapshot, asked: Query, *, is_past: bool = False
     ) -> Response:
         """A snapshot as one list, as the index of its parts, or its first page."""
         if "limit" in asked or "offset" in asked:
-            return await self._page(request, requested, snapshot, 1, asked, is_fixed=is_past)
+            return await self._page(requested, snapshot, 1, asked, is_fixed=is_past)
         if snapshot.parts == 1 or requested.form is NDJSON:
-            return await self._list(request, requested, snapshot, is_fixed=is_past)
-        info = requested.info(f"{snapshot.name}-index", snapshot.completed, is_fixed=is_past)
-        return await rendered_response(request, info, lambda: _index(requested, snapshot))
+            return await self._list(requested, snapshot, is_fixed=is_past)
+        describe = partial(resource_list_index_document, requested.base, requested.name, snapshot)
+        tag = f"{snapshot.name}-index"
+        return await requested.document(
+            self._kept, tag, snapshot.completed, describe, is_fixed=is_past
+        )
 
     async def part(self, request: Request) -> Response:
         """A part of a Resource List, or one of the archive."""
@@ -103,14 +96,13 @@ class ResourceListEndpoints:
         if newest is None or newest.name != name:
             await self._snapshots.keep_walkable(requested.name, snapshot)
         if found[2] is None:
-            return await self._whole(request, requested, snapshot, asked, is_past=True)
+            return await self._whole(requested, snapshot, asked, is_past=True)
         if "limit" in asked or "offset" in asked:
-            return await self._page(request, requested, snapshot, number, asked, is_fixed=True)
-        return await self._list(request, requested, snapshot, number, is_fixed=True)
+            return await self._page(requested, snapshot, number, asked, is_fixed=True)
+        return await self._list(requested, snapshot, number, is_fixed=True)
 
     async def _list(
         self,
-        request: Request,
         requested: RequestedSet,
         snapshot: Snapshot,
         number: int | None = None,
@@ -119,19 +111,16 @@ class ResourceListEndpoints:
     ) -> Response:
         """One part, or all of them as one list."""
         is_part = number is not None
-        head = resource_list_head(requested.base, requested.name, _times(snapshot), is_part=is_part)
-
-        async def make(in_gzip: bool) -> Parts | ByteStream:
-            if in_gzip and requested.form is XML:
-                packed = await self._part(requested, snapshot, number or 1)
-                return packed.gzipped(*head.frame(XML))
-            numbers = range(1, snapshot.parts + 1) if number is None else [number]
-            entries = self._entries(requested, snapshot, numbers)
-            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
-
-        tag = f"{snapshot.name}-{number or 1}"
-        info = requested.info(tag, snapshot.completed, is_fixed=is_fixed, head=head)
-        return await document_response(request, info, make)
+        head = resource_list_head(requested.base, requested.name, snapshot, is_part=is_part)
+        numbers = range(1, snapshot.parts + 1) if number is None else [number]
+        return await requested.list(
+            head,
+            f"{snapshot.name}-{number or 1}",
+            snapshot.completed,
+            partial(self._entries, requested, snapshot, numbers),
+            partial(self._part, requested, snapshot, number or 1),
+            is_fixed=is_fixed,
+        )
 
     async def _entries(
         self, requested: RequestedSet, snapshot: Snapshot, numbers: Iterable[int]
@@ -152,7 +141,6 @@ class ResourceListEndpoints:
 
     async def _page(
         self,
-        request: Request,
         requested: RequestedSet,
         snapshot: Snapshot,
         number: int,
@@ -167,32 +155,45 @@ class ResourceListEndpoints:
         count = await asyncio.to_thread(count_entries, packed)
         if offset >= max(1, count):
             raise Rejected(f"this part has {count} resources; offset is {offset}", status=404)
-        turn = _Turn(requested.name, snapshot, number, offset, limit, kept_query(request))
-        earlier = await self._count_before(requested, snapshot, number, offset)
         head = resource_list_head(
             requested.base,
             requested.name,
-            _times(snapshot),
-            Neighbours(turn.before(earlier), turn.after(count)),
+            snapshot,
+            await self._neighbours(
+                requested, snapshot, number, range(offset, offset + limit), count
+            ),
             is_part=snapshot.parts > 1,
         )
-
-        async def make(in_gzip: bool) -> ByteStream:
-            entries = _in_thread(some_entries(packed, offset, limit))
-            return await stream_list(head, requested.form, entries, in_gzip=in_gzip)
-
         tag = f"{snapshot.name}-{number}-{offset}-{limit}"
-        info = requested.info(tag, snapshot.completed, is_fixed=is_fixed, head=head)
-        return await document_response(request, info, make)
 
-    async def _count_before(
-        self, requested: RequestedSet, snapshot: Snapshot, number: int, offset: int
-    ) -> int:
-        """How many resources the part before has, if the page before is in it."""
-        if offset > 0 or number == 1:
-            return 0
-        before = await self._part(requested, snapshot, number - 1)
-        return await asyncio.to_thread(count_entries, before)
+        def entries() -> ByteStream:
+            return _in_thread(some_entries(packed, offset, limit))
+
+        return await requested.list(head, tag, snapshot.completed, entries, is_fixed=is_fixed)
+
+    async def _neighbours(
+        self, requested: RequestedSet, snapshot: Snapshot, number: int, page: range, count: int
+    ) -> Neighbours:
+        """The pages before and after this one of a part that has so many resources."""
+        asked, limit = kept_query(requested.request), len(page)
+
+        def at(number: int, offset: int, limit: int) -> str:
+            path = resource_list_part(requested.name, snapshot.name, number)
+            return with_query(path, {**asked, "limit": limit, "offset": offset})
+
+        before = after = None
+        if page.start > 0:
+            at_most = min(limit, page.start)
+            before = at(number, page.start - at_most, at_most)
+        elif number > 1:
+            packed = await self._part(requested, snapshot, number - 1)
+            last = await asyncio.to_thread(count_entries, packed) - 1
+            before = at(number - 1, last // limit * limit, limit)
+        if page.stop < count:
+            after = at(number, page.stop, limit)
+        elif number < snapshot.parts:
+            after = at(number + 1, 0, limit)
+        return Neighbours(before, after)
 
     async def _missing(self, requested: RequestedSet, name: str) -> Rejected:
         """The refusal: 410 for a snapshot that was replaced, 404 for one that never was."""
@@ -203,51 +204,6 @@ class ResourceListEndpoints:
         headers = {"link": f'<{index}>; rel="index"'}
         detail = f"this snapshot has been replaced, see {index}"
         return Rejected(detail, status=410, headers=headers)
-
-
-class _Turn(NamedTuple):
-    """The links from a page to its neighbours."""
-
-    set_name: str
-    snapshot: Snapshot
-    number: int
-    offset: int
-    limit: int
-    asked: Mapping[str, str]
-
-    def before(self, count: int) -> str | None:
-        """`count`: how many resources the part before has."""
-        if self.offset > 0:
-            limit = min(self.limit, self.offset)
-            return self._at(self.number, self.offset - limit, limit)
-        if self.number == 1:
-            return None
-        return self._at(self.number - 1, (count - 1) // self.limit * self.limit, self.limit)
-
-    def after(self, count: int) -> str | None:
-        """`count`: how many resources this part has."""
-        offset = self.offset + self.limit
-        if offset < count:
-            return self._at(self.number, offset, self.limit)
-        if self.number < self.snapshot.parts:
-            return self._at(self.number + 1, 0, self.limit)
-        return None
-
-    def _at(self, number: int, offset: int, limit: int) -> str:
-        path = resource_list_part(self.set_name, self.snapshot.name, number)
-        return with_query(path, {**self.asked, "limit": limit, "offset": offset})
-
-
-def _index(requested: RequestedSet, snapshot: Snapshot) -> Document:
-    parts = (
-        resource_list_part(requested.name, snapshot.name, number)
-        for number in range(1, snapshot.parts + 1)
-    )
-    return resource_list_index_document(requested.base, requested.name, _times(snapshot), parts)
-
-
-def _times(snapshot: Snapshot) -> SnapshotTimes:
-    return SnapshotTimes(snapshot.at, snapshot.completed)
 
 
 async def _in_thread(pieces: Iterator[bytes]) -> ByteStream:

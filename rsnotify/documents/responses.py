@@ -23,12 +23,13 @@ from starlette.types import Receive, Scope, Send
 
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
+from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.registry.access import Access
-from rsnotify.registry.requests import BaseUrl, Query, parse_query
+from rsnotify.registry.requests import BaseUrl, Query, form_of, parse_query
 from rsnotify.resourcesync.change import MICROSECONDS
-from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accepts_gzip, wanted_form
+from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accepts_gzip
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.resourcesync.xml_writer import Document, render_document
@@ -73,27 +74,17 @@ async def document_response(request: Request, info: DocumentInfo, make: MakeDocu
     in_gzip = accepts_gzip(request.headers.get("accept-encoding"))
     headers = _headers(info, in_gzip=in_gzip)
     if request.method == "HEAD":
-        return _HeadResponse(headers=headers, media_type=info.form.media_type)
+        head = Response(headers=headers, media_type=info.form.media_type)
+        del head.headers["content-length"]  # the document would have to be made for that
+        return head
     made = await make(in_gzip)
     if isinstance(made, Sequence):
         return _PartsResponse(made, headers, info.form.media_type)
     return _StreamedResponse(made, headers=headers, media_type=info.form.media_type)
 
 
-async def rendered_response(
-    request: Request, info: DocumentInfo, describe: Callable[[], Document]
-) -> Response:
-    """The response for a small document that is rendered in one step."""
-
-    async def make(in_gzip: bool) -> Parts:
-        document = render(describe(), info.form)
-        return [await gzipped(document) if in_gzip else document]
-
-    return await document_response(request, info, make)
-
-
 class KeptDocuments:
-    """Responses for documents of many entries: what was rendered is kept until others need its
+    """Responses for documents that are rendered in one step: they are kept until others need their
     room. A tag stands for one content for ever."""
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
@@ -102,23 +93,17 @@ class KeptDocuments:
         self.size = 0  # bytes of these
 
     async def respond(
-        self, request: Request, info: DocumentInfo, describe: Callable[[], Document]
+        self, request: Request, info: DocumentInfo, write: Callable[[], bytes]
     ) -> Response:
         async def make(in_gzip: bool) -> Parts:
-            return [await self._document(info, describe, in_gzip=in_gzip)]
+            key = (info.link, info.tag, info.form.name, in_gzip)
+            document = self._kept.get(key)
+            if document is None:
+                document = await gzipped(write()) if in_gzip else write()
+            self._keep(key, document)
+            return [document]
 
         return await document_response(request, info, make)
-
-    async def _document(
-        self, info: DocumentInfo, describe: Callable[[], Document], *, in_gzip: bool
-    ) -> bytes:
-        key = (info.link, info.tag, info.form.name, in_gzip)
-        found = self._kept.get(key)
-        if found is None:
-            document = render(describe(), info.form)
-            found = await gzipped(document) if in_gzip else document
-        self._keep(key, found)
-        return found
 
     def _keep(self, key: tuple[str, str, str, bool], document: bytes) -> None:
         self.size += len(document) - len(self._kept.pop(key, b""))
@@ -132,10 +117,6 @@ async def gzipped(document: bytes) -> bytes:
     if len(document) > THREAD_BYTES:
         return await asyncio.to_thread(isal_zlib.compress, document, wbits=GZIP)
     return isal_zlib.compress(document, wbits=GZIP)
-
-
-def render(document: Document, form: Form) -> bytes:
-    return render_document(document) if form is XML else render_json(document)
 
 
 def is_unchanged(headers: Headers, info: DocumentInfo) -> bool:
@@ -230,14 +211,6 @@ class _StreamedResponse(StreamingResponse):
             log.warning("a response is broken off: %s", error.detail)
 
 
-class _HeadResponse(Response):
-    """An answer to HEAD. It has no content-length: the document would have to be made for that."""
-
-    def init_headers(self, headers: dict[str, str] | None = None) -> None:  # type: ignore[override]
-        super().init_headers(headers)
-        del self.headers["content-length"]
-
-
 def _headers(info: DocumentInfo, *, in_gzip: bool = False) -> dict[str, str]:
     scope = "private" if info.is_private else "public"
     vary = "accept, accept-encoding"
@@ -284,8 +257,10 @@ def _microseconds(date: str) -> float:
 
 
 class RequestedSet(NamedTuple):
-    """A set that the peer may read, in which form, and the base URL for links in the answer."""
+    """A request for a document of a set that the peer may read; its form, and the base URL for
+    links in the answer."""
 
+    request: Request
     name: str
     record: SetRecord
     base: str
@@ -301,6 +276,40 @@ class RequestedSet(NamedTuple):
         link = self.base + capability_list(self.name)
         return DocumentInfo(tag, modified, is_fixed, self.record.private, link, self.form, head)
 
+    async def document(
+        self,
+        kept: KeptDocuments,
+        tag: str,
+        modified: int,
+        describe: Callable[[], Document],
+        *,
+        is_fixed: bool = False,
+    ) -> Response:
+        """A document that is rendered in one step, and kept."""
+        render = render_document if self.form is XML else render_json
+        info = self.info(tag, modified, is_fixed=is_fixed)
+        return await kept.respond(self.request, info, lambda: render(describe()))
+
+    async def list(
+        self,
+        head: ListHead,
+        tag: str,
+        modified: int,
+        entries: Callable[[], ByteStream],
+        packed: Callable[[], Awaitable[PackedEntries]] | None = None,
+        *,
+        is_fixed: bool = False,
+    ) -> Response:
+        """A list of these entries; if they are packed, they need not be compressed again."""
+
+        async def make(in_gzip: bool) -> Parts | ByteStream:
+            if packed is not None and in_gzip and self.form is XML:
+                return (await packed()).gzipped(*head.frame(XML))
+            return await stream_list(head, self.form, entries(), in_gzip=in_gzip)
+
+        info = self.info(tag, modified, is_fixed=is_fixed, head=head)
+        return await document_response(self.request, info, make)
+
 
 class SetAdmission:
     """Admits requests to sets."""
@@ -315,14 +324,9 @@ class SetAdmission:
         await self._access.require_reader(request, name, self._journals.sets.get(name))
         record = self._journals.record(name)
         base, form = self._base_url.base(request), form_of(request, forms)
-        return RequestedSet(name, record, base, form, self._journals.record)
+        return RequestedSet(request, name, record, base, form, self._journals.record)
 
 
 def query_of(request: Request, known: Sequence[str]) -> Query:
     """The query of the address; a parameter that is not known here is refused."""
     return parse_query(request.scope["query_string"], known)
-
-
-def form_of(request: Request, forms: Sequence[Form] = DOCUMENT_FORMS) -> Form:
-    accept = ",".join(request.headers.getlist("accept"))
-    return wanted_form(accept, request.query_params.get("format"), forms)

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from rsnotify.documents.documents import StoredResource, render_resources
+from rsnotify.documents.documents import Snapshot, StoredResource, render_resources
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claim, Claims
@@ -27,35 +27,6 @@ CLAIM_SECONDS = 25  # with the next round, it is taken over within 30 s
 JOURNEY_RESOURCES = 2_000  # to be read from Redis at once, about
 SCANNED_RESOURCES = 1_000  # of one shard: publishers wait for Redis, then for the hub
 WALK_SECONDS = 3600  # how long a replaced part stays after it was asked for last
-
-
-class Snapshot(NamedTuple):
-    """What is known of a snapshot; its parts are numbered from 1."""
-
-    name: str
-    at: Position
-    completed: Position
-    parts: int
-    resources: int
-
-    @property
-    def begun(self) -> Position:
-        """When it was begun, by the clock of Redis; snapshots are named after that."""
-        return Position(int(self.name))
-
-    @classmethod
-    def from_fields(cls, fields: dict[bytes, bytes]) -> Self | None:
-        if not fields:
-            return None
-        at, completed, parts, resources = (int(fields[name.encode()]) for name in cls._fields[1:])
-        name = fields[b"name"].decode()
-        return cls(name, Position(at), Position(completed), parts, resources)
-
-    def to_fields(self) -> dict[str, str | int]:
-        return {
-            name: int(value) if isinstance(value, int) else value
-            for name, value in self._asdict().items()
-        }
 
 
 class Beginning(NamedTuple):
@@ -236,91 +207,44 @@ SLICE_RESOURCES = 500  # two milliseconds of the event loop
 SLICE_BYTES = 256 * 1024
 
 
-class Parts:
-    """Fills one part after the other, and returns the full ones."""
-
-    def __init__(self) -> None:
-        self.resources = 0
-        self._in_part = 0
-        self._packer = Packer()
-
-    def full_before(self, entries: bytes, count: int) -> PackedEntries | None:
-        """The full part, if these entries do not fit into it."""
-        fits = self._in_part + count <= PART_RESOURCES
-        if fits and self._packer.length + len(entries) <= PART_BYTES:
-            return None
-        return self.finish()
-
-    def add(self, entries: bytes, count: int) -> None:
-        self.resources += count
-        self._in_part += count
-        self._packer.add(entries)
-
-    def finish(self) -> PackedEntries:
-        packed = self._packer.packed()
-        self._in_part, self._packer = 0, Packer()
-        return packed
-
-
-class SnapshotRun:
-    """Takes one snapshot."""
-
-    def __init__(
-        self,
-        snapshots: Snapshots,
-        windows: Windows,
-        set_name: str,
-        claim: Claim,
-        *,
-        keep_old: bool,
-    ) -> None:
-        self._snapshots = snapshots
-        self._windows = windows
-        self._set_name = set_name
-        self._claim = claim
-        self._keep_old = keep_old
-        self._name = ""
-        self._number = 0
-
-    async def run(self) -> Snapshot | None:
-        """The finished snapshot; None if the claim was lost on the way."""
-        at, created, begun = await self._snapshots.begin(self._set_name, self._claim)
-        self._name = str(int(begun))
-        resources = await self._write_parts()
-        completed = max(at, await self._windows.now())
-        snapshot = Snapshot(self._name, at, completed, self._number, resources)
-        published = await self._snapshots.publish(
-            self._set_name, created, self._claim, snapshot, keep_old=self._keep_old
-        )
-        return snapshot if published else None
-
-    async def _write_parts(self) -> int:
-        parts = Parts()
-        async for some in self._snapshots.resources(self._set_name, self._claim):
-            for resources in _slices(some):
-                began = monotonic()
-                entries = render_resources(resources)
-                full = parts.full_before(entries, len(resources))
-                if full is not None:
-                    await self._write(full)
-                parts.add(entries, len(resources))
-                await asyncio.sleep(monotonic() - began)  # leave as much time to everything else
-        await self._write(parts.finish())
-        return parts.resources
-
-    async def _write(self, packed: PackedEntries) -> None:
-        self._number += 1
-        await self._snapshots.write_part(self._set_name, self._name, self._number, packed)
-
-
 async def take_snapshot(
     snapshots: Snapshots, windows: Windows, set_name: str, *, keep_old: bool = False
 ) -> Snapshot | None:
-    """Take a snapshot now; None if another hub process does. The one before it may be kept."""
+    """Take a snapshot now; the one before it may be kept.
+
+    None if another hub process takes one, or has taken the claim on the way.
+    """
     async with snapshots.claim(set_name) as claim:
         if claim is None:
             return None
-        return await SnapshotRun(snapshots, windows, set_name, claim, keep_old=keep_old).run()
+        at, created, begun = await snapshots.begin(set_name, claim)
+        name, parts, resources = str(int(begun)), 0, 0
+        async for packed, count in _parts(snapshots.resources(set_name, claim)):
+            parts, resources = parts + 1, resources + count
+            await snapshots.write_part(set_name, name, parts, packed)
+        completed = max(at, await windows.now())
+        taken = Snapshot(name, at, completed, parts, resources)
+        is_newest = await snapshots.publish(set_name, created, claim, taken, keep_old=keep_old)
+        return taken if is_newest else None
+
+
+async def _parts(
+    found: AsyncIterator[list[StoredResource]],
+) -> AsyncIterator[tuple[PackedEntries, int]]:
+    """Each part, and how many resources it has; at least one part."""
+    packer, count = Packer(), 0
+    async for some in found:
+        for resources in _slices(some):
+            began = monotonic()
+            entries = render_resources(resources)
+            fits = count + len(resources) <= PART_RESOURCES
+            if not fits or packer.length + len(entries) > PART_BYTES:
+                yield packer.packed(), count
+                packer, count = Packer(), 0
+            packer.add(entries)
+            count += len(resources)
+            await asyncio.sleep(monotonic() - began)  # leave as much time to everything else
+    yield packer.packed(), count
 
 
 def _slices(some: list[StoredResource]) -> Iterator[list[StoredResource]]:

@@ -74,6 +74,10 @@ class DocumentSchedule(NamedTuple):
     archived_lists: int = 0  # how many replaced Resource Lists are kept
     archived_days: int = 30  # and for how long
 
+    def index_begin(self, now: int) -> Position:
+        """The closed Change Lists that end before this position have left the index."""
+        return last_edge(now - self.index_days * DAY, self.period)
+
     def wants_snapshot(
         self, record: JournalRecord, at: Position, taken: Position, now: Position
     ) -> bool:

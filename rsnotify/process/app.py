@@ -15,7 +15,6 @@ from rsnotify.documents.responses import SetAdmission
 from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import Application, Route, Routes, WebSocketRoute
 from rsnotify.journal.reading import History
-from rsnotify.journal.window import HOUR
 from rsnotify.openapi.document import Description
 from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration
@@ -198,8 +197,7 @@ def _pull_routes(parts: Composition) -> Routes:
         stores.windows,
         parts.stretches,
         Pages(History(stores.journal, stores.windows), settings.page_size),
-        period=settings.changelist_hours * HOUR,
-        index_days=settings.changelist_days,
+        parts.schedule,
     )
     resource_lists = ResourceListEndpoints(
         admission, stores.snapshots, page_size=settings.page_size

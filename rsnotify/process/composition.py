@@ -17,12 +17,7 @@ from urllib.parse import quote
 
 from rsnotify.channels.admission import Channels, ReaderLimits
 from rsnotify.channels.reader import Keepalive
-from rsnotify.documents.announcements import (
-    AnnouncedDescriptions,
-    AnnouncedDocuments,
-    Announcements,
-    DocumentAnnouncer,
-)
+from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
@@ -171,7 +166,7 @@ class Composition:
         return Stretches(self.stores.journal, self.stores.windows, cold_pulls=pulls)
 
     @cached_property
-    def _schedule(self) -> DocumentSchedule:
+    def schedule(self) -> DocumentSchedule:
         settings = self.settings
         return DocumentSchedule(
             period=settings.changelist_hours * HOUR,
@@ -208,21 +203,17 @@ class Composition:
 
     @cached_property
     def upkeep(self) -> Upkeep:
-        documents = DocumentAnnouncer(
-            self.stores.windows,
-            self.offers,
-            self.stores.announced_documents,
-            self._schedule,
-            self.journals.base_url,
+        stores = self.stores
+        announcements = Announcements(
+            self.journals, stores.windows, self.offers, stores.announced, self.schedule
         )
-        announcements = Announcements(self.journals, self.stores.announced, documents)
         return Upkeep(
             self.journals,
             self.stores.windows,
             self.stores.snapshots,
             announcements,
             self.stretches.store_packed,
-            self._schedule,
+            self.schedule,
         )
 
     @cached_property
@@ -310,8 +301,7 @@ class Stores:
         self.windows = Windows(self._client)
         self.snapshots = Snapshots(self._client)
         self.loads = Loads(self._client)
-        self.announced_documents = AnnouncedDocuments(self._client)
-        self.announced = AnnouncedDescriptions(self._client)
+        self.announced = AnnouncedNotes(self._client)
         self.subscriptions = Subscriptions(
             self._client,
             pending_per_host=settings.pending_per_host,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.documents.announcements import AnnouncedDocuments
+from rsnotify.documents.announcements import AnnouncedNotes
 from rsnotify.documents.chores import AGAIN_SECONDS, MOST, SOME, STEP_SECONDS, DueSets, InTurn
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
@@ -249,7 +249,7 @@ async def test_an_archive_that_cannot_be_told_holds_up_no_other(client: Client) 
             await pulling.hub.publish(CHANGES._replace(set_name=name), submission("a"))
         await client.hset(keys.record(FRAMEWORK), "documents", "no JSON")
         await pulling.upkeep.announce_archives()
-        assert await AnnouncedDocuments(client).read("b") is not None
+        assert await AnnouncedNotes(client).documents("b") is not None
 
 
 async def test_to_see_that_no_archive_has_grown_is_one_journey(client: Client) -> None:

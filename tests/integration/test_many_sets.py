@@ -7,13 +7,7 @@ from functools import partial
 
 import pytest
 
-from rsnotify.documents.announcements import (
-    GATHER_SECONDS,
-    AnnouncedDescriptions,
-    AnnouncedDocuments,
-    Announcements,
-    DocumentAnnouncer,
-)
+from rsnotify.documents.announcements import GATHER_SECONDS, AnnouncedNotes, Announcements
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, TryAgain
@@ -209,15 +203,8 @@ class Teller:
         self.look_seconds = 0.0  # pass with each look at the clock
         windows = Windows(client)
         schedule = DocumentSchedule(HOUR, 30, 365, 60)
-        documents = DocumentAnnouncer(
-            windows,
-            Offers(windows, Snapshots(client), 30),
-            AnnouncedDocuments(client),
-            schedule,
-            "u:",
-        )
-        announced = AnnouncedDescriptions(client)
-        self._say = Announcements(self.hub, announced, documents, clock=self._clock)
+        offers, notes = Offers(windows, Snapshots(client), 30), AnnouncedNotes(client)
+        self._say = Announcements(self.hub, windows, offers, notes, schedule, clock=self._clock)
 
     def _clock(self) -> float:
         self.now += self.look_seconds

@@ -15,8 +15,8 @@ from rsnotify import single_flight
 from rsnotify.documents import changelists, resourcelists, stretches
 from rsnotify.documents import discovery as description
 from rsnotify.documents import snapshots as snapshot
-from rsnotify.documents.documents import change_list
-from rsnotify.documents.snapshots import Snapshot, Snapshots
+from rsnotify.documents.documents import Snapshot, change_list
+from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claim
@@ -551,9 +551,9 @@ async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
     await grow_old(pulling, 40)
     paths = (INDEX, RESOURCES, f"/{SET}/changelist-archive.xml")
     tags = [(await pulling.get(path)).headers["etag"] for path in paths]
-    monkeypatch.setattr(changelists, "change_list_index_document", None)
-    monkeypatch.setattr(changelists, "change_list_archive_document", None)
-    monkeypatch.setattr(resourcelists, "resource_list_index_document", None)
+    monkeypatch.setattr(changelists, "change_list_index_document", pytest.fail)
+    monkeypatch.setattr(changelists, "change_list_archive_document", pytest.fail)
+    monkeypatch.setattr(resourcelists, "resource_list_index_document", pytest.fail)
     for path, tag in zip(paths, tags, strict=True):
         assert (await pulling.get(path, if_none_match=tag)).status == 304
         assert (await pulling.get(path, method="HEAD")).status == 200

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.documents import snapshots as snapshot
-from rsnotify.documents.snapshots import Snapshot
+from rsnotify.documents.documents import Snapshot
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from tests.support.pulling import BASE, FRAMEWORK, SET, Pulling, names

@@ -210,9 +210,9 @@ FAULTS = {
     # A Resource List says that it holds what came while it was made.
     "listed_too_early": Fault(
         "polled_resources",
-        "        resources = await self._write_parts()\n",
-        "        resources = await self._write_parts()\n"
-        "        at, *_ = await self._snapshots.begin(self._set_name)\n",
+        "        completed = max(at, await windows.now())\n",
+        "        at, *_ = await snapshots.begin(set_name, claim)\n"
+        "        completed = max(at, await windows.now())\n",
     ),
     # A Resource List stands where the clock does, not behind the newest change that is known.
     "listed_by_the_clock": Fault(

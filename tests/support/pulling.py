@@ -8,12 +8,7 @@ from lxml import etree
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
-from rsnotify.documents.announcements import (
-    AnnouncedDescriptions,
-    AnnouncedDocuments,
-    Announcements,
-    DocumentAnnouncer,
-)
+from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Discovery, Offers
@@ -97,9 +92,9 @@ class Pulling:
         self.app = self._app(BaseUrl(public_url), page_size)
 
     def _upkeep(self) -> Upkeep:
-        told = AnnouncedDocuments(self.client)
-        documents = DocumentAnnouncer(self.windows, self.offers, told, self.schedule, BASE)
-        announcements = Announcements(self.hub, AnnouncedDescriptions(self.client), documents)
+        announcements = Announcements(
+            self.hub, self.windows, self.offers, AnnouncedNotes(self.client), self.schedule
+        )
         return Upkeep(
             self.hub,
             self.windows,
@@ -120,8 +115,7 @@ class Pulling:
             self.windows,
             self.stretches,
             Pages(History(self.journal, self.windows), page_size),
-            period=self.schedule.period,
-            index_days=self.schedule.index_days,
+            self.schedule,
         )
         resource_lists = ResourceListEndpoints(admission, self.snapshots, page_size=page_size)
         return build_app(pull_routes(discovery, change_lists, resource_lists))

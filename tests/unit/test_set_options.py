@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.documents.documents import SetCapabilities, source_description
+from rsnotify.documents.documents import source_description
 from rsnotify.errors import Rejected
 from rsnotify.journal.set_options import (
     SetOptions,
@@ -52,7 +52,10 @@ def test_options_that_fit_together_are_taken(options: dict[str, str]) -> None:
 
 
 def test_a_set_is_found_by_the_capability_list_that_it_names_first() -> None:
-    sets = [SetCapabilities("a"), SetCapabilities("b", sockets_first=True)]
+    sets = [
+        SetRecord(name="a", created="", edited=""),
+        SetRecord(name="b", created="", edited="", sockets_first=True),
+    ]
     entries = source_description("http://h", sets, None).entries
     assert [(entry.loc, [link.href for link in entry.links]) for entry in entries] == [
         ("http://h/a/capabilitylist.xml", []),

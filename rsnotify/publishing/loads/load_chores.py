@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rsnotify.documents.chores import ROUND_SECONDS
-from rsnotify.documents.snapshots import Snapshot
+from rsnotify.documents.documents import Snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.coordination import Claim
 from rsnotify.journal.journals import Journals
