@@ -5,7 +5,6 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from aiohttp import WSMsgType, web
@@ -55,7 +54,7 @@ async def read(
 # Discovery --------------------------------------------------------------------------------------
 
 
-async def test_a_source_is_found_from_any_of_its_addresses(source: Source) -> None:
+async def test_a_source_is_found_from_any_of_its_addresses(source):
     description = rendered(
         "description",
         [Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))],
@@ -74,7 +73,7 @@ async def test_a_source_is_found_from_any_of_its_addresses(source: Source) -> No
         assert (await discover(session, source.url + "/no/page")).url == source.url + CAPABILITIES
 
 
-async def test_a_document_that_is_not_there_leads_to_no_other_set(source: Source) -> None:
+async def test_a_document_that_is_not_there_leads_to_no_other_set(source):
     source.answer("/page", headers={"Link": '</gone.xml.gz>; rel="resourcesync"'})
     source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
     async with Web() as session:
@@ -85,9 +84,7 @@ async def test_a_document_that_is_not_there_leads_to_no_other_set(source: Source
 
 @pytest.mark.parametrize("path", ["/mine/list.xml", "/mine/LIST.XML", "/mine/list.xml.gz/?a=b"])
 @pytest.mark.parametrize("status", [200, 302, 404])
-async def test_what_comes_instead_of_a_document_leads_to_no_other_set(
-    source: Source, path: str, status: int
-) -> None:
+async def test_what_comes_instead_of_a_document_leads_to_no_other_set(source, path, status):
     source.answer(path.partition("?")[0], status=status, headers={"Location": "/login"})
     source.answer("/login", "<html>log in</html>", content_type="text/html")
     source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
@@ -97,16 +94,14 @@ async def test_what_comes_instead_of_a_document_leads_to_no_other_set(
             await discover(session, source.url + path)
 
 
-async def test_what_comes_instead_of_a_document_may_link_to_its_set(source: Source) -> None:
+async def test_what_comes_instead_of_a_document_may_link_to_its_set(source):
     source.answer("/a.xml", "<a/>", headers={"Link": f'<{CAPABILITIES}>; rel="resourcesync"'})
     async with Web() as session:
         found = await discover(session, source.loc("a.xml"))
     assert found.url == source.url + CAPABILITIES
 
 
-async def test_a_page_that_is_gone_leads_to_its_sites_set_and_that_is_said(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_page_that_is_gone_leads_to_its_sites_set_and_that_is_said(source, caplog):
     source.documents["/robots.txt"] = f"Sitemap: {source.loc('resourcelist.xml')}".encode()
     taken = source.url + CAPABILITIES
     async with Web() as session:
@@ -118,9 +113,7 @@ async def test_a_page_that_is_gone_leads_to_its_sites_set_and_that_is_said(
     assert caplog.messages == [said]
 
 
-async def test_a_page_that_another_program_calls_gone_in_json_leads_to_its_sites_set(
-    source: Source,
-) -> None:
+async def test_a_page_that_another_program_calls_gone_in_json_leads_to_its_sites_set(source):
     async def gone(_: web.Request) -> web.Response:
         return web.json_response({"detail": "Not Found"}, status=404)
 
@@ -143,15 +136,13 @@ async def test_a_page_that_another_program_calls_gone_in_json_leads_to_its_sites
         ("dataset", "there is no set 'dataset' that can be read without a token"),
     ],
 )
-async def test_a_set_that_a_hub_has_not_leads_to_no_other(
-    hub: RunningHub, path: str, said: str
-) -> None:
+async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub, path, said):
     async with Web() as session:
         with pytest.raises(Rejected, match=f"/{path}: {said}$"):
             await discover(session, f"{hub.url}/{path}")
 
 
-async def test_a_set_is_found_where_its_documents_are(hub: RunningHub) -> None:
+async def test_a_set_is_found_where_its_documents_are(hub):
     await hub.ask("PUT", "/api/sets/dataset2", json={})
     async with Web() as session:
         for path in ("dataset2", "dataset2/"):
@@ -159,7 +150,7 @@ async def test_a_set_is_found_where_its_documents_are(hub: RunningHub) -> None:
             assert found.url == f"{hub.url}/dataset2/capabilitylist.xml"
 
 
-async def test_a_set_is_found_by_another_name_of_its_hub(tmp_path: Path, source: Source) -> None:
+async def test_a_set_is_found_by_another_name_of_its_hub(tmp_path, source):
     """One that the documents do not say, and one that redirects."""
 
     async def moved(request: web.Request) -> web.Response:
@@ -175,7 +166,7 @@ async def test_a_set_is_found_by_another_name_of_its_hub(tmp_path: Path, source:
             assert (found.changelist or "").startswith(public_url)
 
 
-async def test_a_set_that_its_hub_does_not_tell_of_is_found(source: Source) -> None:
+async def test_a_set_that_its_hub_does_not_tell_of_is_found(source):
     """As in a description of so many sets that it is not read to its end."""
 
     async def problem(_: web.Request) -> web.Response:
@@ -187,7 +178,7 @@ async def test_a_set_that_its_hub_does_not_tell_of_is_found(source: Source) -> N
         assert (await discover(session, source.loc("a"))).url == source.loc("a/capabilitylist.xml")
 
 
-async def test_a_private_set_is_found_with_a_token_and_refused_without(hub: RunningHub) -> None:
+async def test_a_private_set_is_found_with_a_token_and_refused_without(hub):
     await hub.ask("PUT", "/api/sets/secret", json={"private": True})
     for url in (f"{hub.url}/secret", hub.channel("secret")):
         async with Web(TOKEN, hub.url) as session:
@@ -200,14 +191,14 @@ async def test_a_private_set_is_found_with_a_token_and_refused_without(hub: Runn
                 await discover(session, url)
 
 
-async def test_a_channel_of_a_set_that_a_hub_has_not_says_so(hub: RunningHub) -> None:
+async def test_a_channel_of_a_set_that_a_hub_has_not_says_so(hub):
     url = hub.channel("other")
     async with Web() as session:
         with pytest.raises(Rejected, match=f"{url}: there is no set 'other'"):
             await discover(session, url)
 
 
-async def test_what_is_wrong_with_a_token_that_was_sent_is_said(hub: RunningHub) -> None:
+async def test_what_is_wrong_with_a_token_that_was_sent_is_said(hub):
     await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
     for path in ("dataset1", "dataset1/capabilitylist.xml"):
         async with Web("wrong", hub.url) as session:
@@ -216,9 +207,7 @@ async def test_what_is_wrong_with_a_token_that_was_sent_is_said(hub: RunningHub)
 
 
 @pytest.mark.parametrize("path", ["/gone", "/gone.xml", "/page.xml", "/away", "/damaged.xml", "/x"])
-async def test_no_token_of_an_address_is_said(
-    source: Source, caplog: pytest.LogCaptureFixture, attempts: list[int], path: str
-) -> None:
+async def test_no_token_of_an_address_is_said(source, caplog, attempts, path):
     source.answer("/away", status=503)
     source.documents |= {"/page.xml": b"<a/>", "/x": rendered("resourcelist", [])}
     source.documents["/damaged.xml"] = rendered("changelist", []) + b"<"
@@ -235,7 +224,7 @@ async def test_no_token_of_an_address_is_said(
     assert "secret" not in " ".join(said)
 
 
-async def test_a_source_of_several_sets_names_them(source: Source) -> None:
+async def test_a_source_of_several_sets_names_them(source):
     entries = [Entry(source.loc(f"{name}.xml")) for name in ("one", "two")]
     source.documents["/.well-known/resourcesync"] = rendered("description", entries)
     async with Web() as session:
@@ -247,19 +236,19 @@ async def test_a_source_of_several_sets_names_them(source: Source) -> None:
     ("url", "words"),
     [("ftp://a/", "give one that begins with"), ("example.com", "give one that begins with")],
 )
-async def test_what_is_no_address_says_so(url: str, words: str) -> None:
+async def test_what_is_no_address_says_so(url, words):
     async with Web() as session:
         with pytest.raises(Rejected, match=words):
             await discover(session, url)
 
 
-async def test_an_address_that_leads_nowhere_says_so(source: Source) -> None:
+async def test_an_address_that_leads_nowhere_says_so(source):
     async with Web() as session:
         with pytest.raises(Rejected, match="look whether it is right"):
             await discover(session, source.url + "/nothing")
 
 
-async def test_links_that_go_in_a_circle_end(source: Source) -> None:
+async def test_links_that_go_in_a_circle_end(source):
     async def round_and_round(request: web.Request) -> web.Response:
         other = "/two" if request.path == "/one" else "/one"
         return web.Response(headers={"Link": f'<{other}>; rel="resourcesync"'})
@@ -270,7 +259,7 @@ async def test_links_that_go_in_a_circle_end(source: Source) -> None:
             await discover(session, source.url + "/one")
 
 
-def test_links_are_read_from_headers_pages_and_robots() -> None:
+def test_links_are_read_from_headers_pages_and_robots():
     assert linked('<a>; rel=self, <b>; rel="x resourcesync"', "resourcesync") == "b"
     assert linked('<a>; rel="self"', "resourcesync") is None
     assert linked_in_html("<link href=a rel='ResourceSync'>") == "a"
@@ -281,7 +270,7 @@ def test_links_are_read_from_headers_pages_and_robots() -> None:
     ]
 
 
-def test_a_large_robots_txt_is_read_in_linear_time_whatever_stands_there() -> None:
+def test_a_large_robots_txt_is_read_in_linear_time_whatever_stands_there():
     """In quadratic time this would take an hour."""
     assert sitemaps_of("\n" * 500_000 + "x\nSitemap: http://a/") == ["http://a/"]
 
@@ -295,7 +284,7 @@ CHANNELS = {
 
 
 @pytest.mark.parametrize("version", CHANNELS)
-async def test_channels_of_every_version_are_understood(source: Source, version: str) -> None:
+async def test_channels_of_every_version_are_understood(source, version):
     entry, expected = CHANNELS[version]
     entry = structs.replace(entry, md=Md(capability="change-notification"))
     source.documents["/list.xml"] = rendered("capabilitylist", [entry])
@@ -304,7 +293,7 @@ async def test_channels_of_every_version_are_understood(source: Source, version:
     assert (found.socket, found.topic) == expected
 
 
-async def test_documents_of_0_9_are_understood(source: Source) -> None:
+async def test_documents_of_0_9_are_understood(source):
     """`from` on a Resource List, the relation `resourcesync` where `up` is today, no datetimes."""
     links = (Link("resourcesync", source.url + CAPABILITIES),)
     entry = Entry(source.loc("a.txt"), "2013-01-02T11:00:00Z", md=Md(change="updated"))
@@ -318,7 +307,7 @@ async def test_documents_of_0_9_are_understood(source: Source) -> None:
 # Change Lists -----------------------------------------------------------------------------------
 
 
-async def test_a_source_with_change_lists_only_is_polled_politely(source: Source) -> None:
+async def test_a_source_with_change_lists_only_is_polled_politely(source):
     cursor = str(source.at)
     source.change("a.txt", b"second")
     reading = asyncio.create_task(read(source.url + CAPABILITIES, 2, after=cursor))
@@ -328,9 +317,7 @@ async def test_a_source_with_change_lists_only_is_polled_politely(source: Source
     assert await reading == [("updated", "a.txt"), ("deleted", "a.txt")]
 
 
-async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(source, caplog):
     good = Md(change="updated", datetime=str(source.at))
     wrong = [
         Entry(source.loc("b"), md=Md(change="changed", datetime=str(source.at))),
@@ -359,7 +346,7 @@ async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(
     ]
 
 
-async def test_whoever_begins_now_gets_nothing_of_before(source: Source) -> None:
+async def test_whoever_begins_now_gets_nothing_of_before(source):
     source.change("a.txt", b"second")
     reading = asyncio.create_task(read(source.url + CAPABILITIES, 1))
     while source.asked["/changelist.xml"] < 4:
@@ -368,9 +355,7 @@ async def test_whoever_begins_now_gets_nothing_of_before(source: Source) -> None
     assert await reading == [("updated", "b.txt")]
 
 
-async def test_a_cursor_is_stored_after_a_change_was_dealt_with_and_never_before(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_a_cursor_is_stored_after_a_change_was_dealt_with_and_never_before(source, tmp_path):
     cursor = tmp_path / "cursor"
     cursor.write_text(str(source.at))
     changes = [source.change(f"{number}", b"content") for number in range(3)]
@@ -391,9 +376,7 @@ async def test_a_cursor_is_stored_after_a_change_was_dealt_with_and_never_before
     assert [name for _, name in again][-2:] == ["1", "2"]
 
 
-async def test_a_cursor_that_is_later_than_all_changes_stays_there(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_a_cursor_that_is_later_than_all_changes_stays_there(source, tmp_path):
     source.change("a.txt", b"second")
     cursor, later = tmp_path / "cursor", str(Position(source.now + 1_000_000))
     reading = asyncio.create_task(read(source.url + CAPABILITIES, 1, cursor, after=later))
@@ -405,9 +388,7 @@ async def test_a_cursor_that_is_later_than_all_changes_stays_there(
     assert await reading == [("updated", "b.txt")]
 
 
-async def test_a_poll_that_succeeds_ends_the_trouble_of_the_one_before(
-    source: Source, attempts: list[int]
-) -> None:
+async def test_a_poll_that_succeeds_ends_the_trouble_of_the_one_before(source, attempts):
     reading = asyncio.create_task(read(source.url + CAPABILITIES, 1, after=str(source.at)))
     for _ in range(3):
         polls = source.asked["/changelist.xml"]
@@ -429,7 +410,7 @@ def once_unavailable(source: Source) -> Handler:
     return answer
 
 
-async def test_closed_lists_are_read_by_their_index_before_the_open_one(source: Source) -> None:
+async def test_closed_lists_are_read_by_their_index_before_the_open_one(source):
     changes = [source.change(f"{number}", b"content") for number in range(3)]
     times = [change.datetime or "" for change in changes]
     parts = {
@@ -462,7 +443,7 @@ def offer_lists(
     )
 
 
-async def test_whoever_begins_before_the_first_list_gets_all_that_it_lists(source: Source) -> None:
+async def test_whoever_begins_before_the_first_list_gets_all_that_it_lists(source):
     offer_lists(source, {})
     reading = asyncio.create_task(read(source.url + CAPABILITIES, 2))
     while source.asked["/changelist.xml"] < 2:
@@ -472,9 +453,7 @@ async def test_whoever_begins_before_the_first_list_gets_all_that_it_lists(sourc
     assert await reading == [("updated", "0"), ("updated", "1")]
 
 
-async def test_whoever_begins_at_an_open_list_without_changes_begins_behind_the_closed_one(
-    source: Source,
-) -> None:
+async def test_whoever_begins_at_an_open_list_without_changes_begins_behind_the_closed_one(source):
     old = source.change("old", b"content")
     closed = (str(source.at), old.datetime, [old])
     offer_lists(source, {"closed": closed, "open": (None, None, [])})
@@ -486,7 +465,7 @@ async def test_whoever_begins_at_an_open_list_without_changes_begins_behind_the_
     assert await reading == [("updated", "new")]
 
 
-async def test_a_list_that_is_closed_after_its_index_was_read_is_found(source: Source) -> None:
+async def test_a_list_that_is_closed_after_its_index_was_read_is_found(source):
     """The open list has the same address as before."""
     changes = [source.change(f"{number}", b"content") for number in range(3)]
     begin, *times = [str(source.at), *(change.datetime or "" for change in changes)]
@@ -504,7 +483,7 @@ async def test_a_list_that_is_closed_after_its_index_was_read_is_found(source: S
     assert [name for _, name in found] == ["0", "1", "2"]
 
 
-async def test_of_lists_that_are_no_longer_named_nothing_is_kept(source: Source) -> None:
+async def test_of_lists_that_are_no_longer_named_nothing_is_kept(source):
     times = [str(Position(source.at + each)) for each in range(10)]
     async with Web() as session:
         lists = ChangeLists(session, source.loc("changelist.xml"))
@@ -516,7 +495,7 @@ async def test_of_lists_that_are_no_longer_named_nothing_is_kept(source: Source)
         assert len(lists.read) == 1
 
 
-async def test_a_cursor_that_is_too_old_for_all_lists_is_told(source: Source) -> None:
+async def test_a_cursor_that_is_too_old_for_all_lists_is_told(source):
     with pytest.raises(HistoryGone, match="copy the Resource List again"):
         await read(source.url + CAPABILITIES, 1, after="2020-01-01T00:00:00Z")
 
@@ -547,7 +526,7 @@ def notification(from_: str, change: Change) -> str:
     return rendered("change-notification", [_entry(change)], **md).decode()
 
 
-async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source: Source) -> None:
+async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source):
     """It has no intervals, no `from` and does not say where it begins."""
     sockets: list[web.WebSocketResponse] = []
 
@@ -574,7 +553,7 @@ async def test_a_channel_of_0_8_is_bridged_by_the_change_list(source: Source) ->
     assert [name for _, name in found] == ["before", "live", "while away"]
 
 
-async def test_a_cursor_from_before_the_set_was_made_is_its_beginning(source: Source) -> None:
+async def test_a_cursor_from_before_the_set_was_made_is_its_beginning(source):
     """The hub says where it begins, later than it was asked."""
     asked: list[str] = []
 
@@ -591,7 +570,7 @@ async def test_a_cursor_from_before_the_set_was_made_is_its_beginning(source: So
     assert asked == ["1970-01-01T00:00:00.000000Z"]
 
 
-async def test_what_a_channel_no_longer_has_is_read_from_the_change_list(source: Source) -> None:
+async def test_what_a_channel_no_longer_has_is_read_from_the_change_list(source):
     asked: list[str] = []
     missed = source.change("missed", b"1")
 
@@ -636,8 +615,8 @@ def offer_channel(source: Source, *, too_old: int) -> str:
 
 
 async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(
-    source: Source, attempts: list[int]
-) -> None:
+    source, attempts
+):
     """The Change List tells nothing new, as a cache does that is not up to date."""
     link = Link("alternate", offer_channel(source, too_old=4))
     address = offer(source, Entry(source.loc("channel"), links=(link,)))
@@ -646,9 +625,7 @@ async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_long
     assert attempts == [1, 2, 3]
 
 
-async def test_a_source_that_cannot_be_asked_for_its_lists_is_asked_again(
-    source: Source, attempts: list[int]
-) -> None:
+async def test_a_source_that_cannot_be_asked_for_its_lists_is_asked_again(source, attempts):
     """Its channel is known by its ws address alone, and is too old at that moment."""
     address = offer_channel(source, too_old=1)
     followed, asked = source.handlers["/channel"], 0
@@ -669,9 +646,7 @@ async def test_a_source_that_cannot_be_asked_for_its_lists_is_asked_again(
     assert attempts == [0]
 
 
-async def test_the_line_that_a_channel_does_not_answer_names_its_server(
-    source: Source, attempts: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_line_that_a_channel_does_not_answer_names_its_server(source, attempts, caplog):
     """It is not the address that was given."""
     entry = Entry("ws://u:secret@127.0.0.1:9/channel", md=Md(capability="change-notification"))
     source.documents["/list.xml"] = rendered("capabilitylist", [entry])
@@ -684,9 +659,7 @@ async def test_the_line_that_a_channel_does_not_answer_names_its_server(
     assert caplog.messages[0] == said
 
 
-async def test_the_line_that_a_channel_is_followed_names_its_address(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_line_that_a_channel_is_followed_names_its_address(source, caplog):
     caplog.set_level("INFO")
     address = offer_channel(source, too_old=0)
     entry = Entry(f"{address}?access_token=x", md=Md(capability="change-notification"))
@@ -695,7 +668,7 @@ async def test_the_line_that_a_channel_is_followed_names_its_address(
     assert caplog.messages[0] == f"following {address}"
 
 
-async def test_a_framework_channel_is_followed_by_its_http_address(source: Source) -> None:
+async def test_a_framework_channel_is_followed_by_its_http_address(source):
     async def channel(request: web.Request) -> web.Response:
         change = Change(source.loc("changelist.xml"), "updated", datetime=str(source.at))
         text = rendered("framework-notification", [_entry(change)], **md)
@@ -718,8 +691,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_soon")
 @pytest.mark.parametrize("answers_pings", [True, False])
 async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
-    source: Source, answers_pings: bool
-) -> None:
+    source, answers_pings
+):
     pings: list[int] = []
     connections = 0
 
@@ -747,9 +720,7 @@ async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
 
 
 @pytest.mark.usefixtures("_soon")
-async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it_begins(
-    source: Source,
-) -> None:
+async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it_begins(source):
     """What changed meanwhile stands in its Change List."""
 
     async def channel(request: web.Request) -> web.WebSocketResponse:
@@ -774,9 +745,7 @@ async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it
             assert [change.loc for change in (await reading).changes] == [source.loc("meanwhile")]
 
 
-async def test_a_hub_is_followed_from_any_address_while_it_is_killed(
-    hub: RunningHub, tmp_path: Path
-) -> None:
+async def test_a_hub_is_followed_from_any_address_while_it_is_killed(hub, tmp_path):
     """WebSocket, event stream, site and set; each from its own cursor, to the very end."""
     first = await hub.publish("http://example.com/first")
     topic = hub.channel().replace("ws", "http", 1)
@@ -806,7 +775,7 @@ async def test_a_hub_is_followed_from_any_address_while_it_is_killed(
     assert (await asyncio.to_thread(in_a_thread))[-4:] == ["one", "two", "three", "four"]
 
 
-async def test_where_it_began_is_kept_before_anything_came(hub: RunningHub, tmp_path: Path) -> None:
+async def test_where_it_began_is_kept_before_anything_came(hub, tmp_path):
     first = await hub.publish("http://example.com/first")
     cursor = tmp_path / "cursor"
     reading = asyncio.create_task(read(hub.url, 1, cursor))
@@ -819,6 +788,6 @@ async def test_where_it_began_is_kept_before_anything_came(hub: RunningHub, tmp_
     assert await read(hub.url, 1, cursor) == [("updated", "second")]
 
 
-async def test_a_set_that_is_none_is_refused_at_once(hub: RunningHub) -> None:
+async def test_a_set_that_is_none_is_refused_at_once(hub):
     with pytest.raises(Rejected, match="there is no set 'none'"):
         await read(hub.channel("none"), 1)

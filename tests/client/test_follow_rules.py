@@ -5,7 +5,7 @@ import shlex
 import sqlite3
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
 from pathlib import Path
@@ -44,60 +44,60 @@ def locs(found: Received | None) -> list[str]:
     return [change.loc[-1] for change in found.changes] if found else []
 
 
-def test_notifications_that_join_are_handed_on_whole() -> None:
+def test_notifications_that_join_are_handed_on_whole():
     timeline = Timeline(T[1])
     assert locs(timeline.joined(received(1, 2, 3))) == ["0", "1"]
     assert locs(timeline.joined(received(3, 4))) == ["0"]
     assert timeline.cursor == T[4]
 
 
-def test_a_gap_is_seen_one_microsecond_after_the_cursor_and_not_at_it() -> None:
+def test_a_gap_is_seen_one_microsecond_after_the_cursor_and_not_at_it():
     with pytest.raises(NotJoined):
         Timeline(T[1]).joined(received(2, 3))
     assert locs(Timeline(T[1]).joined(received(1, 3))) == ["0"]
 
 
-def test_a_peer_that_begins_after_the_cursor_had_nothing_before() -> None:
+def test_a_peer_that_begins_after_the_cursor_had_nothing_before():
     timeline = Timeline(T[0])
     timeline.begin(T[1])
     assert timeline.cursor == T[1]
     assert locs(timeline.joined(received(1, 2))) == ["0"]
 
 
-def test_a_peer_that_begins_before_the_cursor_does_not_move_it_back() -> None:
+def test_a_peer_that_begins_before_the_cursor_does_not_move_it_back():
     timeline = Timeline(T[1])
     timeline.begin(T[0])
     assert timeline.cursor == T[1]
 
 
-def test_what_was_handed_on_is_not_handed_on_again() -> None:
+def test_what_was_handed_on_is_not_handed_on_again():
     timeline = Timeline(T[0])
     timeline.new_in(received(0, 1, 2, 3))
     assert timeline.joined(received(0, 1, 2, 3)) is None
     assert locs(timeline.joined(received(0, 1, 2, 3, 4))) == ["3"]
 
 
-def test_several_changes_of_one_time_are_told_apart() -> None:
+def test_several_changes_of_one_time_are_told_apart():
     timeline = Timeline(T[0])
     timeline.new_in(received(0, 1, 1))
     assert locs(timeline.new_in(received(0, 1, 1, 1))) == ["2"]
 
 
-def test_a_change_of_which_the_list_says_more_than_the_channel_is_the_same() -> None:
+def test_a_change_of_which_the_list_says_more_than_the_channel_is_the_same():
     timeline = Timeline(T[0])
     timeline.new_in(received(0, 1))
     more = Change("http://example.com/0", "updated", hash="md5:x", length=1)
     assert timeline.new_in(Received(b"", T[0], T[1], (more,), (T[1],))) is None
 
 
-def test_two_versions_of_one_time_are_told_apart_by_their_digests() -> None:
+def test_two_versions_of_one_time_are_told_apart_by_their_digests():
     timeline = Timeline(T[0])
     versions = [Change("http://example.com/0", "updated", hash=f"md5:{n}") for n in (1, 2)]
     for version in versions:
         assert timeline.new_in(Received(b"", T[0], T[1], (version,), (T[1],))) is not None
 
 
-def test_changes_that_come_after_a_clock_stepped_back_are_told_apart_by_their_times() -> None:
+def test_changes_that_come_after_a_clock_stepped_back_are_told_apart_by_their_times():
     """They stand at the cursor, for positions never run backwards; none has a digest."""
     timeline = Timeline(T[0])
     told = [Change("http://example.com/0", "updated", datetime=str(T[each])) for each in (9, 1, 2)]
@@ -109,14 +109,14 @@ def test_changes_that_come_after_a_clock_stepped_back_are_told_apart_by_their_ti
     assert found == told
 
 
-def test_a_time_that_only_the_list_says_makes_no_other_change() -> None:
+def test_a_time_that_only_the_list_says_makes_no_other_change():
     timeline = Timeline(T[0])
     timeline.new_in(received(0, 1))
     more = Change("http://example.com/0", "updated", datetime=str(T[1]))
     assert timeline.new_in(Received(b"", T[0], T[1], (more,), (T[1],))) is None
 
 
-def test_a_list_that_says_two_times_makes_no_other_change_than_a_channel_that_says_one() -> None:
+def test_a_list_that_says_two_times_makes_no_other_change_than_a_channel_that_says_one():
     timeline = Timeline(T[0])
     told = Change("http://example.com/0", "updated", lastmod=str(T[0]))
     listed = Change("http://example.com/0", "updated", lastmod=str(T[0]), datetime=str(T[1]))
@@ -124,38 +124,38 @@ def test_a_list_that_says_two_times_makes_no_other_change_than_a_channel_that_sa
     assert timeline.new_in(Received(b"", T[0], T[1], (listed,), (T[1],))) is None
 
 
-def test_a_stretch_without_changes_is_handed_on_only_if_the_cursor_moves() -> None:
+def test_a_stretch_without_changes_is_handed_on_only_if_the_cursor_moves():
     timeline = Timeline(T[2])
     assert timeline.new_in(received(0, until=1)) is None
     assert timeline.new_in(received(0, until=2)) is None
     assert timeline.new_in(received(2, until=3)) is not None
 
 
-def test_a_channel_that_says_no_intervals_has_no_gaps() -> None:
+def test_a_channel_that_says_no_intervals_has_no_gaps():
     assert locs(Timeline(T[0]).joined(received(5, 6, joins=False))) == ["0"]
 
 
-def test_lists_that_end_before_the_cursor_are_not_read() -> None:
+def test_lists_that_end_before_the_cursor_are_not_read():
     refs = [ListRef("a", T[0], T[2]), ListRef("b", T[2], T[4]), ListRef("c", T[4], None)]
     assert [ref.loc for ref in lists_after(refs, T[2])] == ["a", "b", "c"]
     assert [ref.loc for ref in lists_after(refs, T[3])] == ["b", "c"]
     assert [ref.loc for ref in lists_after(refs, None)] == ["a", "b", "c"]
 
 
-def test_lists_that_begin_after_the_cursor_are_a_gap() -> None:
+def test_lists_that_begin_after_the_cursor_are_a_gap():
     refs = [ListRef("b", T[2], T[4]), ListRef("c", T[4], None)]
     assert lists_after(refs, T[2])
     with pytest.raises(HistoryGone, match="copy the Resource List again"):
         lists_after(refs, T[1])
 
 
-def test_a_list_that_is_missing_in_the_middle_is_a_gap() -> None:
+def test_a_list_that_is_missing_in_the_middle_is_a_gap():
     refs = [ListRef("a", T[0], T[2]), ListRef("c", T[3], None)]
     with pytest.raises(HistoryGone):
         lists_after(refs, T[1])
 
 
-def test_the_cursor_stays_before_what_is_not_dealt_with() -> None:
+def test_the_cursor_stays_before_what_is_not_dealt_with():
     ledger = Ledger()
     one, two, three = (ledger.expect(T[each], is_last=True) for each in (1, 2, 3))
     assert ledger.done(two) is None
@@ -163,14 +163,14 @@ def test_the_cursor_stays_before_what_is_not_dealt_with() -> None:
     assert ledger.done(three) == T[3]
 
 
-def test_the_cursor_moves_to_a_time_only_when_all_changes_of_that_time_are_dealt_with() -> None:
+def test_the_cursor_moves_to_a_time_only_when_all_changes_of_that_time_are_dealt_with():
     ledger = Ledger()
     one, two = ledger.expect(T[1], is_last=False), ledger.expect(T[1], is_last=True)
     assert ledger.done(one) is None
     assert ledger.done(two) == T[1]
 
 
-def test_a_change_that_is_said_to_be_dealt_with_twice_counts_once() -> None:
+def test_a_change_that_is_said_to_be_dealt_with_twice_counts_once():
     saved: list[str] = []
     keeper = Keeper(store_of((lambda: None, saved.append)))
     first, second = keeper.changes(received(0, 1, 2))
@@ -183,7 +183,7 @@ def test_a_change_that_is_said_to_be_dealt_with_twice_counts_once() -> None:
     assert saved == [str(T[2])]
 
 
-def test_changes_are_dealt_with_in_many_threads_and_the_cursor_is_the_last(tmp_path: Path) -> None:
+def test_changes_are_dealt_with_in_many_threads_and_the_cursor_is_the_last(tmp_path):
     store = FileCursor(tmp_path / "cursor")
     until = [Position(T[0] + each) for each in range(500)]
     changes = tuple(Change(f"http://example.com/{each}", "updated") for each in until)
@@ -193,7 +193,7 @@ def test_changes_are_dealt_with_in_many_threads_and_the_cursor_is_the_last(tmp_p
     assert store.load() == until[-1]
 
 
-def test_an_older_cursor_is_never_stored_after_a_newer_one() -> None:
+def test_an_older_cursor_is_never_stored_after_a_newer_one():
     saved: list[str] = []
     is_saving, newer = threading.Event(), threading.Event()
 
@@ -212,7 +212,7 @@ def test_an_older_cursor_is_never_stored_after_a_newer_one() -> None:
     assert saved == [str(T[1]), str(T[2])]
 
 
-def test_while_a_cursor_is_stored_more_changes_are_handed_out() -> None:
+def test_while_a_cursor_is_stored_more_changes_are_handed_out():
     is_saving, goes_on = threading.Event(), threading.Event()
 
     def save(_: str) -> None:
@@ -230,7 +230,7 @@ def test_while_a_cursor_is_stored_more_changes_are_handed_out() -> None:
         goes_on.set()
 
 
-def test_a_store_may_deal_with_changes_itself() -> None:
+def test_a_store_may_deal_with_changes_itself():
     """What it stores at that moment is older than what it has dealt with."""
     saved: list[str] = []
 
@@ -245,7 +245,7 @@ def test_a_store_may_deal_with_changes_itself() -> None:
     assert saved == [str(T[1]), str(T[2])]
 
 
-def test_of_many_changes_after_one_that_is_never_dealt_with_little_is_kept() -> None:
+def test_of_many_changes_after_one_that_is_never_dealt_with_little_is_kept():
     ledger = Ledger()
     ledger.expect(T[0], is_last=True)
     tracemalloc.start()
@@ -257,7 +257,7 @@ def test_of_many_changes_after_one_that_is_never_dealt_with_little_is_kept() -> 
 
 
 @pytest.mark.parametrize("name", ["cursor", "cursor.sqlite"])
-def test_a_cursor_is_kept_in_a_file_or_in_sqlite(tmp_path, name: str) -> None:
+def test_a_cursor_is_kept_in_a_file_or_in_sqlite(tmp_path, name):
     for store in (store_of(tmp_path / name), store_of(str(tmp_path / name))):
         assert store is not None
         before = store.load()
@@ -267,7 +267,7 @@ def test_a_cursor_is_kept_in_a_file_or_in_sqlite(tmp_path, name: str) -> None:
             store.close()
 
 
-def test_a_database_of_cursors_is_closed_with_its_store(tmp_path: Path) -> None:
+def test_a_database_of_cursors_is_closed_with_its_store(tmp_path):
     path = tmp_path / "cursors.db"
     store = SqliteCursor(path)
     store.save(T[1])
@@ -276,7 +276,7 @@ def test_a_database_of_cursors_is_closed_with_its_store(tmp_path: Path) -> None:
     assert not is_open(path)
 
 
-def test_what_is_no_database_is_refused_and_not_left_open(tmp_path: Path) -> None:
+def test_what_is_no_database_is_refused_and_not_left_open(tmp_path):
     path = tmp_path / "cursors.db"
     path.write_bytes(b"no database" * 1_000)
     with pytest.raises(InvalidSettings, match="not a database"):
@@ -297,9 +297,7 @@ HERE, ELSEWHERE = "http://a.example/x.xml", "http://b.example/x.xml"
     ("name", "mend"),
     [("cursor", "remove its second line"), ("cursor.db", "'DELETE FROM cursor_source'")],
 )
-def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(
-    tmp_path: Path, name: str, mend: str
-) -> None:
+def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(tmp_path, name, mend):
     path = tmp_path / name
     assert first_cursor(store_of(path), T[1], HERE) == T[1]
     kept(path, HERE).save(T[2])
@@ -313,9 +311,7 @@ def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("name", ["cursor", "cursor.db"])
-def test_a_cursor_of_another_set_is_refused_though_only_the_query_names_it(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_cursor_of_another_set_is_refused_though_only_the_query_names_it(tmp_path, name):
     path = tmp_path / name
     kept(path, f"{HERE}?set=1").save(T[1])
     kept(path, f"{HERE}?access_token=secret&set=1&from={T[1]}")
@@ -323,9 +319,7 @@ def test_a_cursor_of_another_set_is_refused_though_only_the_query_names_it(
         kept(path, f"{HERE}?set=2")
 
 
-def test_the_mend_of_a_database_says_that_it_is_for_all_cursors_and_can_be_pasted(
-    tmp_path: Path,
-) -> None:
+def test_the_mend_of_a_database_says_that_it_is_for_all_cursors_and_can_be_pasted(tmp_path):
     path = tmp_path / "a user's.db"
     kept(path, HERE).save(T[1])
     with pytest.raises(InvalidSettings) as raised:
@@ -339,9 +333,7 @@ def test_the_mend_of_a_database_says_that_it_is_for_all_cursors_and_can_be_paste
 
 
 @pytest.mark.parametrize("name", ["cursor", "cursor.db"])
-def test_a_cursor_that_says_no_address_is_taken_and_marked_when_it_moves(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_cursor_that_says_no_address_is_taken_and_marked_when_it_moves(tmp_path, name):
     path = tmp_path / name
     old = store_of(path)
     assert old is not None
@@ -360,7 +352,7 @@ def kept(path: Path, url: str) -> CursorStore:
     return store
 
 
-def test_a_database_of_before_addresses_were_kept_is_taken(tmp_path: Path) -> None:
+def test_a_database_of_before_addresses_were_kept_is_taken(tmp_path):
     with closing(sqlite3.connect(tmp_path / "cursor.db")) as database:
         database.execute("CREATE TABLE cursor (name PRIMARY KEY, position)")
         database.execute("INSERT INTO cursor VALUES ('cursor', ?)", (str(T[1]),))
@@ -368,7 +360,7 @@ def test_a_database_of_before_addresses_were_kept_is_taken(tmp_path: Path) -> No
     assert first_cursor(store_of(tmp_path / "cursor.db"), None, HERE) == T[1]
 
 
-def test_a_database_of_an_application_keeps_its_own_tables(tmp_path: Path) -> None:
+def test_a_database_of_an_application_keeps_its_own_tables(tmp_path):
     path = tmp_path / "app.db"
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE source (id INTEGER, title TEXT)")
@@ -382,12 +374,12 @@ def test_a_database_of_an_application_keeps_its_own_tables(tmp_path: Path) -> No
         assert database.execute("SELECT * FROM source").fetchall() == [(1, "theirs")]
 
 
-def test_two_functions_keep_a_cursor_for_every_address() -> None:
+def test_two_functions_keep_a_cursor_for_every_address():
     for url in (HERE, ELSEWHERE):
         assert first_cursor(store_of((lambda: str(T[1]), str)), None, url) == T[1]
 
 
-def test_a_store_of_the_callers_own_may_refuse_another_address_too(tmp_path: Path) -> None:
+def test_a_store_of_the_callers_own_may_refuse_another_address_too(tmp_path):
     class Own:
         """The place, and the address, in a file whatever its name."""
 
@@ -408,9 +400,7 @@ def test_a_store_of_the_callers_own_may_refuse_another_address_too(tmp_path: Pat
         lambda path: follow_sets_sync("http://b.example", ["x.xml"], cursor=path),
     ],
 )
-def test_who_follows_is_told_before_anything_is_asked(
-    tmp_path: Path, changes: Callable[[Path], Iterator[FollowedChange]]
-) -> None:
+def test_who_follows_is_told_before_anything_is_asked(tmp_path, changes):
     path = tmp_path / "cursor.db"
     for name in ("cursor", "x.xml"):
         store = SqliteCursor(path, name)
@@ -424,7 +414,7 @@ def followed(number: int) -> list[FollowedChange]:
     return [FollowedChange(str(number), "updated")]
 
 
-async def test_what_is_handed_on_ends_with_what_is_followed() -> None:
+async def test_what_is_handed_on_ends_with_what_is_followed():
     async def numbers() -> AsyncIterator[int]:
         yield 1
         yield 2
@@ -434,7 +424,7 @@ async def test_what_is_handed_on_ends_with_what_is_followed() -> None:
 
 
 @pytest.mark.parametrize("read_before", [0, 1])
-async def test_who_follows_is_cancelled_with_the_task_that_reads(read_before: int) -> None:
+async def test_who_follows_is_cancelled_with_the_task_that_reads(read_before):
     """As by a program that cancels all its tasks but the one that does it."""
 
     async def numbers() -> AsyncIterator[int]:
@@ -453,7 +443,7 @@ async def test_who_follows_is_cancelled_with_the_task_that_reads(read_before: in
             await following
 
 
-def test_a_cursor_is_kept_by_two_functions() -> None:
+def test_a_cursor_is_kept_by_two_functions():
     kept: list[str] = []
     store = store_of((lambda: kept[-1] if kept else None, kept.append))
     assert store is not None
@@ -462,13 +452,13 @@ def test_a_cursor_is_kept_by_two_functions() -> None:
     assert (kept, store.load()) == ([str(T[1])], T[1])
 
 
-def test_a_cursor_file_in_a_directory_that_is_not_there_is_bad_use(tmp_path) -> None:
+def test_a_cursor_file_in_a_directory_that_is_not_there_is_bad_use(tmp_path):
     assert FileCursor(tmp_path / "cursor").load() is None
     with pytest.raises(InvalidSettings, match=r"none is not there: make it first"):
         FileCursor(tmp_path / "none" / "cursor").load()
 
 
-def test_a_cursor_file_that_holds_something_else_is_bad_use(tmp_path) -> None:
+def test_a_cursor_file_that_holds_something_else_is_bad_use(tmp_path):
     (tmp_path / "cursor").write_text("yesterday")
     with pytest.raises(InvalidSettings, match=rf"^cursor {tmp_path}/cursor: .* full datetime"):
         FileCursor(tmp_path / "cursor").load()
@@ -483,16 +473,16 @@ def test_a_cursor_file_that_holds_something_else_is_bad_use(tmp_path) -> None:
         ("2013-05-06T07:08:09+01:00", "2013-05-06T06:08:09.000000Z"),
     ],
 )
-def test_a_time_of_any_granularity_is_a_position(text: str, full: str) -> None:
+def test_a_time_of_any_granularity_is_a_position(text, full):
     assert str(position_of(text)) == full
 
 
 @pytest.mark.parametrize("text", ["", "noon", "2013-13", None])
-def test_what_is_no_time_is_no_position(text: str | None) -> None:
+def test_what_is_no_time_is_no_position(text):
     assert position_of(text) is None
 
 
-def test_a_change_without_a_time_has_that_of_the_one_before_it() -> None:
+def test_a_change_without_a_time_has_that_of_the_one_before_it():
     updated = Md(change="updated")
     entries = [
         Entry("a", md=Md(change="updated", datetime="2013-01-03T11:00:00Z")),
@@ -507,9 +497,7 @@ def test_a_change_without_a_time_has_that_of_the_one_before_it() -> None:
 NOTIFICATION = f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}">{{}}</urlset>'
 
 
-def test_what_of_a_notification_cannot_be_read_is_skipped_and_named(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_of_a_notification_cannot_be_read_is_skipped_and_named(caplog):
     mds = ('change="changed"', 'change="updated"', 'change="updated" datetime="tomorrow"')
     entries = "".join(f"<url><loc>http://a/{md[8]}</loc><rs:md {md}/></url>" for md in mds)
     text = (
@@ -522,30 +510,30 @@ def test_what_of_a_notification_cannot_be_read_is_skipped_and_named(
     assert caplog.messages == [said]
 
 
-def test_a_notification_of_0_8_has_its_changes_times_only() -> None:
+def test_a_notification_of_0_8_has_its_changes_times_only():
     time = "<lastmod>2013-01-01T00:00:00Z</lastmod>"
     entry = f'<url><loc>http://a/</loc>{time}<rs:md change="updated"/></url>'
     found = read_notification(NOTIFICATION.format(entry))
     assert (found.joins, str(found.until)) == (False, "2013-01-01T00:00:00.000000Z")
 
 
-def test_a_notification_without_any_time_cannot_be_read() -> None:
+def test_a_notification_without_any_time_cannot_be_read():
     entry = '<url><loc>http://a/</loc><rs:md change="updated"/></url>'
     with pytest.raises(Rejected, match="neither an interval"):
         read_notification(NOTIFICATION.format(entry))
 
 
-def test_what_came_from_a_list_can_be_printed_as_one() -> None:
+def test_what_came_from_a_list_can_be_printed_as_one():
     found = Received(b"", T[0], T[1], (Change("http://a/", "updated", str(T[1])),), (T[1],))
     assert b"<loc>http://a/</loc>" in rendered(found)
 
 
-def test_a_channel_is_resumed_with_from_beside_its_own_query() -> None:
+def test_a_channel_is_resumed_with_from_beside_its_own_query():
     assert resumed("ws://a/b?x=1&from=2", T[0]) == f"ws://a/b?x=1&from={T[0]}"
     assert resumed("ws://a/b", None) == "ws://a/b"
 
 
-def test_events_are_put_together_from_their_lines() -> None:
+def test_events_are_put_together_from_their_lines():
     events = Events()
     found = [events.line(line) for line in ("id: 1", "data: a", "data:b", "", ": comment", "")]
     assert found == [None, None, None, "a\nb", None, None]

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -68,7 +68,7 @@ def never(_: Posted) -> Answer:
     raise ConnectionAbortedError
 
 
-async def test_an_async_publisher_begins_with_what_a_killed_process_left(tmp_path: Path) -> None:
+async def test_an_async_publisher_begins_with_what_a_killed_process_left(tmp_path):
     path = tmp_path / "outbox"
     left = Publisher("http://127.0.0.1:9", outbox=path)
     left.updated("a", "http://a/1")
@@ -80,7 +80,7 @@ async def test_an_async_publisher_begins_with_what_a_killed_process_left(tmp_pat
     assert [request.locs for request in posted] == [["http://a/1"]]
 
 
-def test_a_publisher_begins_with_what_a_killed_process_left(tmp_path: Path) -> None:
+def test_a_publisher_begins_with_what_a_killed_process_left(tmp_path):
     path = tmp_path / "outbox"
     left = Publisher("http://127.0.0.1:9", outbox=path)
     left.updated("a", "http://a/1")
@@ -89,9 +89,7 @@ def test_a_publisher_begins_with_what_a_killed_process_left(tmp_path: Path) -> N
         eventually(lambda: posted)
 
 
-def test_what_a_late_answer_opens_again_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_late_answer_opens_again_is_closed(tmp_path, monkeypatch):
     connect, opened, may_answer = sqlite3.connect, [], threading.Event()
 
     def kept(*words: Any, **options: Any) -> sqlite3.Connection:
@@ -117,9 +115,7 @@ def test_what_a_late_answer_opens_again_is_closed(
             connection.total_changes  # noqa: B018 - it is asked
 
 
-def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_try(
-    tmp_path: Path,
-) -> None:
+def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_try(tmp_path):
     path = str(tmp_path / "outbox")
     with scripted_hub(never) as (url, posted):
         process = python("-c", PUBLISH + "publisher.flush()", url, path, "1", "2")
@@ -135,9 +131,7 @@ def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_
     assert [loc for request in later for loc in request.locs] == ["1", "2", "3"]
 
 
-def test_processes_that_share_an_outbox_publish_each_change_once_and_each_in_its_order(
-    tmp_path: Path,
-) -> None:
+def test_processes_that_share_an_outbox_publish_each_change_once_and_each_in_its_order(tmp_path):
     path = str(tmp_path / "outbox")
     with scripted_hub(accept) as (url, posted):
         flushed = PUBLISH + "publisher.flush()"
@@ -152,7 +146,7 @@ def test_processes_that_share_an_outbox_publish_each_change_once_and_each_in_its
         assert [loc for loc in published if loc.startswith(f"{who}-")] == each
 
 
-def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path):
     path = tmp_path / "outbox"
     program = (
         "import resource, signal, sys\n"
@@ -177,9 +171,7 @@ def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path: Path) -
         assert outbox.waiting() == int(count)
 
 
-def test_a_file_that_stays_locked_is_an_error_in_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_stays_locked_is_an_error_in_words(tmp_path, monkeypatch):
     monkeypatch.setattr(outboxfile, "LOCKED_SECONDS", 0.1)
     outbox = OutboxFile(tmp_path / "outbox")
     outbox.put(A, b"{}")
@@ -192,9 +184,7 @@ def test_a_file_that_stays_locked_is_an_error_in_words(
     outbox.close()
 
 
-def test_ctrl_c_in_a_call_leaves_the_file_free_for_others_and_for_the_next_call(
-    tmp_path: Path,
-) -> None:
+def test_ctrl_c_in_a_call_leaves_the_file_free_for_others_and_for_the_next_call(tmp_path):
     class Interrupted(bytes):
         def decode(self, *_: str) -> str:
             raise KeyboardInterrupt
@@ -217,9 +207,7 @@ def test_ctrl_c_in_a_call_leaves_the_file_free_for_others_and_for_the_next_call(
         (lambda path: _write(path, "no database " * 99), "give another path"),
     ],
 )
-def test_a_path_that_is_no_outbox_is_an_error_in_words(
-    tmp_path: Path, make: Callable[[Path], None], message: str
-) -> None:
+def test_a_path_that_is_no_outbox_is_an_error_in_words(tmp_path, make, message):
     path = tmp_path / "folder" / "outbox"
     make(path)
     with pytest.raises(OutboxError, match=message):
@@ -231,7 +219,7 @@ def _write(path: Path, content: str) -> None:
     path.write_text(content)
 
 
-def test_a_file_that_was_large_while_the_hub_was_away_becomes_small_again(tmp_path: Path) -> None:
+def test_a_file_that_was_large_while_the_hub_was_away_becomes_small_again(tmp_path):
     outbox = OutboxFile(tmp_path / "outbox")
     for number in range(1_000):
         outbox.put(A, b"%d" % number * 500)
@@ -246,7 +234,7 @@ def test_a_file_that_was_large_while_the_hub_was_away_becomes_small_again(tmp_pa
 # In the application's own database -------------------------------------------------------------
 
 
-def test_a_change_exists_exactly_if_its_transaction_was_committed(database: Path) -> None:
+def test_a_change_exists_exactly_if_its_transaction_was_committed(database):
     with closing(sqlite3.connect(database)) as connection:
         Outbox().created(connection, "a", "kept")
         connection.commit()
@@ -261,7 +249,7 @@ def test_a_change_exists_exactly_if_its_transaction_was_committed(database: Path
     assert [request.locs for request in posted] == [["kept"]]
 
 
-def test_a_row_that_appears_late_with_a_lower_id_is_published_too(database: Path) -> None:
+def test_a_row_that_appears_late_with_a_lower_id_is_published_too(database):
     with (
         scripted_hub(accept) as (url, posted),
         closing(sqlite3.connect(database, isolation_level=None)) as connection,
@@ -275,7 +263,7 @@ def test_a_row_that_appears_late_with_a_lower_id_is_published_too(database: Path
     assert [request.locs for request in posted] == [["5"], ["3"]]
 
 
-def test_two_relays_at_once_take_the_same_batch_under_the_same_key(database: Path) -> None:
+def test_two_relays_at_once_take_the_same_batch_under_the_same_key(database):
     one, other = SqliteTable(database), SqliteTable(database)
     with closing(sqlite3.connect(database)) as connection:
         Outbox().created(connection, "a", "1")
@@ -290,7 +278,7 @@ def test_two_relays_at_once_take_the_same_batch_under_the_same_key(database: Pat
     other.close()
 
 
-def test_a_batch_is_whole_even_if_late_rows_come_before_it(database: Path) -> None:
+def test_a_batch_is_whole_even_if_late_rows_come_before_it(database):
     table = SqliteTable(database)
     insert = "INSERT INTO rsnotify_outbox (id, set_name, body) VALUES (?, 'a', '{}')"
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
@@ -313,9 +301,7 @@ class OtherRelay(sqlite3.Cursor):
 
 
 @pytest.mark.parametrize("before", ["SELECT id, body, batch_key", "SELECT id, body FROM"])
-def test_what_another_relay_removes_while_it_is_taken_is_passed_over(
-    database: Path, before: str
-) -> None:
+def test_what_another_relay_removes_while_it_is_taken_is_passed_over(database, before):
     class Connection(sqlite3.Connection):
         def cursor(self, *_: object) -> sqlite3.Cursor:
             cursor = OtherRelay(self)
@@ -332,7 +318,7 @@ def test_what_another_relay_removes_while_it_is_taken_is_passed_over(
     table.close()
 
 
-def test_one_relay_of_several_works(database: Path) -> None:
+def test_one_relay_of_several_works(database):
     program = (
         "import sys\nfrom rsnotify_client.outboxfile import SqliteTable\n"
         "print(SqliteTable(sys.argv[1]).lead(), flush=True)\nsys.stdin.read()\n"
@@ -349,7 +335,7 @@ def test_one_relay_of_several_works(database: Path) -> None:
     table.close()
 
 
-def test_a_connection_may_be_of_a_class_made_from_its_drivers(database: Path) -> None:
+def test_a_connection_may_be_of_a_class_made_from_its_drivers(database):
     class Connection(sqlite3.Connection):
         pass
 
@@ -363,9 +349,7 @@ def test_a_connection_may_be_of_a_class_made_from_its_drivers(database: Path) ->
     table.close()
 
 
-def test_relays_with_a_class_made_from_their_driver_s_ask_which_of_them_leads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_relays_with_a_class_made_from_their_driver_s_ask_which_of_them_leads(monkeypatch):
     class OfDriver(sqlite3.Connection):
         __module__ = "driver.connections"
 
@@ -380,19 +364,19 @@ def test_relays_with_a_class_made_from_their_driver_s_ask_which_of_them_leads(
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mysql", "sqlite"])
-def test_every_database_has_its_statements(kind: str) -> None:
+def test_every_database_has_its_statements(kind):
     assert Outbox.sql(kind).startswith("CREATE TABLE IF NOT EXISTS rsnotify_outbox (")
     assert (
         "set_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" in Outbox.sql(kind)
     ) is (kind == "mysql")
 
 
-def test_a_database_that_is_not_known_is_refused_with_those_that_are() -> None:
+def test_a_database_that_is_not_known_is_refused_with_those_that_are():
     with pytest.raises(InvalidSettings, match="postgresql://, postgres://, mysql://"):
         table_of("oracle://host/name")
 
 
-def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(InvalidSettings, match=r"pip install '.\[postgresql\]'"):
         table_of("postgresql://host/name")
@@ -407,8 +391,8 @@ def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.Mo
     ],
 )
 def test_a_database_is_not_waited_for_longer_than_its_url_or_we_say(
-    monkeypatch: pytest.MonkeyPatch, url: str, driver: str, expected: dict[str, int]
-) -> None:
+    monkeypatch, url, driver, expected
+):
     told: list[dict[str, object]] = []
 
     def connect(*_: str, **options: object) -> None:
@@ -429,9 +413,7 @@ def relay_command(*words: str, token: str = "") -> subprocess.Popen[str]:
     return python("-m", "rsnotify", "relay", *words, RSNOTIFY_TOKEN=token)
 
 
-def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
-    tmp_path: Path,
-) -> None:
+def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(tmp_path):
     path = tmp_path / "app.db"
     with scripted_hub(lambda _: ACCEPTED) as (url, posted):
         words = ("--database", f"sqlite:///{path}", "--create-table", "--url", url)
@@ -448,7 +430,7 @@ def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(
     assert posted[0].locs == ["1"]
 
 
-def test_the_command_ends_at_once_without_a_token_though_no_hub_answers(database: Path) -> None:
+def test_the_command_ends_at_once_without_a_token_though_no_hub_answers(database):
     words = ("--database", f"sqlite:///{database}", "--url", "http://127.0.0.1:9")
     relay = relay_command(*words, "--data", str(database.parent))
     out, errors = relay.communicate(timeout=200)
@@ -465,9 +447,7 @@ def write_changes(database: Path, *sets: str) -> None:
 FORBIDDEN = problem(403, "the token has no right to publish 'a'")
 
 
-def test_the_command_ends_at_once_if_its_token_may_publish_nothing_of_what_waits(
-    database: Path,
-) -> None:
+def test_the_command_ends_at_once_if_its_token_may_publish_nothing_of_what_waits(database):
     write_changes(database, "a")
     with scripted_hub(lambda _: FORBIDDEN) as (url, _):
         relay = relay_command("--database", f"sqlite:///{database}", "--url", url, token="read")
@@ -476,9 +456,7 @@ def test_the_command_ends_at_once_if_its_token_may_publish_nothing_of_what_waits
     assert "no right to publish 'a' (it is the one in RSNOTIFY_TOKEN)" in " ".join(errors.split())
 
 
-def test_a_relay_names_the_sets_that_it_may_not_publish_and_serves_the_others(
-    database: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_relay_names_the_sets_that_it_may_not_publish_and_serves_the_others(database, caplog):
     write_changes(database, "a", "b")
 
     def answer(request: Posted) -> Answer:
@@ -494,7 +472,7 @@ def test_a_relay_names_the_sets_that_it_may_not_publish_and_serves_the_others(
         assert table.waiting() == 2
 
 
-def test_a_set_that_is_not_there_yet_holds_no_relay_up(database: Path) -> None:
+def test_a_set_that_is_not_there_yet_holds_no_relay_up(database):
     write_changes(database, "later")
     unknown = problem(404, "there is no set 'later'")
     with (
@@ -511,9 +489,7 @@ def test_a_set_that_is_not_there_yet_holds_no_relay_up(database: Path) -> None:
         (Path.touch, "no such table: rsnotify_outbox; create it with: "),
     ],
 )
-def test_the_command_says_how_to_create_what_is_missing(
-    tmp_path: Path, make: Callable[[Path], None], message: str
-) -> None:
+def test_the_command_says_how_to_create_what_is_missing(tmp_path, make, message):
     path = tmp_path / "my app.db"
     make(path)
     with (
@@ -529,7 +505,7 @@ def test_the_command_says_how_to_create_what_is_missing(
         assert table.waiting() == 0
 
 
-def test_a_relay_makes_nothing_beside_a_database_that_is_not_there(tmp_path: Path) -> None:
+def test_a_relay_makes_nothing_beside_a_database_that_is_not_there(tmp_path):
     with closing(SqliteTable(tmp_path / "app.db")) as table:
         for use in (table.lead, table.ends):
             with pytest.raises(OutboxError, match="there is no such file"):
@@ -542,9 +518,7 @@ def outbox_command(path: Path, *words: str, answer: str = "") -> Result:
     return CliRunner().invoke(cli.app, words, input=answer, env={"COLUMNS": "120"})
 
 
-def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publisher(
-    tmp_path: Path,
-) -> None:
+def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publisher(tmp_path):
     path = tmp_path / "my outbox"
     unknown = problem(404, "there is no set 'typo'")
     with (
@@ -572,12 +546,12 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
     assert posted[-1].locs == ["1"]
 
 
-def test_a_set_of_which_nothing_waits_is_told(database: Path) -> None:
+def test_a_set_of_which_nothing_waits_is_told(database):
     nothing = outbox_command(database, "--drop", "a")
     assert str(nothing.exception) == f"no change of the set 'a' waits in sqlite:///{database}"
 
 
-def test_an_empty_outbox_is_said_to_be_empty(database: Path) -> None:
+def test_an_empty_outbox_is_said_to_be_empty(database):
     assert outbox_command(database).stdout == "nothing waits\n"
     assert outbox_command(database, "--json").stdout == "[]\n"
 
@@ -589,9 +563,7 @@ def test_an_empty_outbox_is_said_to_be_empty(database: Path) -> None:
         "postgresql://app@db/x?password=hunter2&sslmode=require",
     ],
 )
-def test_a_set_of_which_nothing_waits_is_told_without_the_password(
-    database: Path, url: str
-) -> None:
+def test_a_set_of_which_nothing_waits_is_told_without_the_password(database, url):
     with closing(SqliteTable(database)) as table, pytest.raises(InvalidSettings) as refused:
         drop_set(table, url, "a", must_ask=True)
     told = "no change of the set 'a' waits in postgresql://app@db/x?sslmode=require"
@@ -599,7 +571,7 @@ def test_a_set_of_which_nothing_waits_is_told_without_the_password(
 
 
 @pytest.mark.parametrize("url", ["oracle://app:hunter2@db/x", "mysql://app:hunter2/3@db/x"])
-def test_a_database_that_is_refused_is_told_without_its_password(url: str) -> None:
+def test_a_database_that_is_refused_is_told_without_its_password(url):
     with pytest.raises(InvalidSettings) as refused:
         table_of(url)
     assert "hunter2" not in str(refused.value)
@@ -613,8 +585,8 @@ def test_a_database_that_is_refused_is_told_without_its_password(url: str) -> No
     ],
 )
 def test_who_looks_into_an_outbox_that_is_not_there_is_not_told_to_create_it(
-    tmp_path: Path, make: Callable[[Path], None], problem: str
-) -> None:
+    tmp_path, make, problem
+):
     path = tmp_path / "mistyped.db"
     make(path)
     missing = outbox_command(path)

@@ -79,7 +79,7 @@ def held_hub() -> Iterator[tuple[str, list[Posted], threading.Event]]:
         yield url, posted, gate
 
 
-def test_what_comes_while_the_hub_is_answering_goes_together_in_order() -> None:
+def test_what_comes_while_the_hub_is_answering_goes_together_in_order():
     with held_hub() as (url, posted, gate), Publisher(url) as publisher:
         publisher.created("a", "first")
         eventually(lambda: posted)
@@ -90,7 +90,7 @@ def test_what_comes_while_the_hub_is_answering_goes_together_in_order() -> None:
     assert [request.locs for request in posted] == [["first"], [str(n) for n in range(50)]]
 
 
-def test_a_repeated_request_has_the_same_key_and_the_same_changes() -> None:
+def test_a_repeated_request_has_the_same_key_and_the_same_changes():
     with scripted_hub(in_turn(BUSY, BUSY)) as (url, posted), Publisher(url) as publisher:
         publisher.created("a", "1")
         eventually(lambda: len(posted) > 1)
@@ -101,7 +101,7 @@ def test_a_repeated_request_has_the_same_key_and_the_same_changes() -> None:
     assert posted[3].key != posted[0].key
 
 
-def test_an_answer_that_was_lost_is_asked_for_under_the_same_key() -> None:
+def test_an_answer_that_was_lost_is_asked_for_under_the_same_key():
     def lost(request: Posted) -> Answer:
         if len(posted) == 1:
             raise ConnectionAbortedError
@@ -113,7 +113,7 @@ def test_an_answer_that_was_lost_is_asked_for_under_the_same_key() -> None:
     assert posted[0] == posted[1]
 
 
-def test_a_refused_change_is_told_and_does_not_block_those_behind_it() -> None:
+def test_a_refused_change_is_told_and_does_not_block_those_behind_it():
     refused: list[RefusedChange] = []
 
     def one_is_bad(request: Posted) -> Answer:
@@ -141,9 +141,7 @@ def no_bad(request: Posted) -> Answer:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
-def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher(
-    error: type[BaseException],
-) -> None:
+def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher(error):
     def report(refused: RefusedChange) -> None:
         publisher.updated("log", f"refused: {refused.reason}")
         raise error("the callback's own fault")
@@ -154,7 +152,7 @@ def test_a_callback_that_fails_or_publishes_does_not_stop_the_publisher(
     assert posted[-1].set_name == "log"
 
 
-def test_a_callback_that_flushes_is_told_that_it_cannot(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_flushes_is_told_that_it_cannot(caplog):
     with (
         scripted_hub(in_turn(problem(400, "", (0, "bad")))) as (url, _),
         Publisher(url, on_refused=lambda _: publisher.flush()) as publisher,
@@ -164,7 +162,7 @@ def test_a_callback_that_flushes_is_told_that_it_cannot(caplog: pytest.LogCaptur
         eventually(lambda: "on_refused cannot flush" in caplog.text)
 
 
-def test_a_proxy_with_a_smaller_limit_gets_smaller_batches() -> None:
+def test_a_proxy_with_a_smaller_limit_gets_smaller_batches():
     def at_most_two(request: Posted) -> Answer:
         return Answer(413, b"<html>") if len(request.locs) > 2 else ACCEPTED
 
@@ -176,7 +174,7 @@ def test_a_proxy_with_a_smaller_limit_gets_smaller_batches() -> None:
     assert published == [str(number) for number in range(20)]
 
 
-def test_trouble_with_one_set_does_not_hold_up_another() -> None:
+def test_trouble_with_one_set_does_not_hold_up_another():
     mended = threading.Event()
 
     def no_set_a(request: Posted) -> Answer:
@@ -195,9 +193,7 @@ def test_trouble_with_one_set_does_not_hold_up_another() -> None:
 
 
 @pytest.mark.parametrize(("asked", "is_told"), [(0.9, False), (1.0, True)])
-def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it(
-    asked: float, is_told: bool
-) -> None:
+def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it(asked, is_told):
     troubles, channel, refusal = Troubles(), ChannelName("a", "change"), Rejected("no such set")
     troubles.forgive(1.0)
     troubles.postpone(channel, refusal, 1.1, 1.0, asked=asked)
@@ -215,9 +211,7 @@ def test_a_refusal_of_what_was_asked_before_a_flush_does_not_end_it(
         (Answer(301, b"", (("Location", "/"),)), "answered 301 Moved Permanently"),
     ],
 )
-def test_what_only_an_operator_can_mend_is_said_at_once_and_nothing_is_lost(
-    answer: Answer, message: str
-) -> None:
+def test_what_only_an_operator_can_mend_is_said_at_once_and_nothing_is_lost(answer, message):
     given = [answer]
     with scripted_hub(lambda _: given[-1]) as (url, posted), Publisher(url) as publisher:
         publisher.updated("a", "1")
@@ -241,9 +235,7 @@ NO_RIGHT = "the token has no right to publish to 'a'"
         ("old", problem(403, NO_RIGHT), NO_RIGHT),
     ],
 )
-def test_a_token_that_is_refused_is_told_with_its_hub_and_the_mend(
-    token: str, answer: Answer, said: str
-) -> None:
+def test_a_token_that_is_refused_is_told_with_its_hub_and_the_mend(token, answer, said):
     with (
         scripted_hub(lambda _: answer) as (url, _),
         Publisher(url, token) as publisher,
@@ -254,7 +246,7 @@ def test_a_token_that_is_refused_is_told_with_its_hub_and_the_mend(
     assert refused.value.detail == f"{url}: {said}; {mend}"
 
 
-def test_an_address_with_a_path_too_many_is_told_without_it() -> None:
+def test_an_address_with_a_path_too_many_is_told_without_it():
     nothing = problem(404, "there is nothing at /api/api/sets/a/changes")
     with (
         scripted_hub(lambda _: nothing) as (url, _),
@@ -284,7 +276,7 @@ def away() -> Iterator[Away]:
             publisher.close(0)
 
 
-def test_a_flush_that_takes_too_long_says_what_is_in_the_way(away: Away) -> None:
+def test_a_flush_that_takes_too_long_says_what_is_in_the_way(away):
     publisher = away()
     publisher.updated("a", "1")
     eventually(lambda: publisher.counters.retries)
@@ -292,7 +284,7 @@ def test_a_flush_that_takes_too_long_says_what_is_in_the_way(away: Away) -> None
         publisher.flush(0.1)
 
 
-def test_what_was_in_the_way_is_known_while_the_hub_is_tried_again() -> None:
+def test_what_was_in_the_way_is_known_while_the_hub_is_tried_again():
     troubles, channel = Troubles(), ChannelName("a", "change")
     assert troubles.words() == "the hub has not answered yet"
     troubles.postpone(channel, TryAgain("refused"), now=1.0, chance=1.0)
@@ -302,15 +294,13 @@ def test_what_was_in_the_way_is_known_while_the_hub_is_tried_again() -> None:
     assert troubles.words() == "the hub has not answered yet"
 
 
-def test_a_publisher_whose_hub_does_not_answer_says_where_it_looks_for_it(
-    away: Away, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_publisher_whose_hub_does_not_answer_says_where_it_looks_for_it(away, caplog):
     away().updated("a", "1")
     eventually(lambda: caplog.messages)
     assert caplog.messages[0].startswith("the hub http://127.0.0.1:9 does not answer (")
 
 
-def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
+def test_an_end_that_would_lose_changes_is_an_error(away):
     publisher = away()
     publisher.updated("a", "1")
     with pytest.raises(TimeoutError, match="is lost when the process ends"):
@@ -325,9 +315,7 @@ def test_an_end_that_would_lose_changes_is_an_error(away: Away) -> None:
         (Answer(404, b"<html>"), NotAHub),
     ],
 )
-def test_an_end_that_is_refused_says_by_whom_and_what_becomes_of_the_changes(
-    answer: Answer, kind: type[Rejected]
-) -> None:
+def test_an_end_that_is_refused_says_by_whom_and_what_becomes_of_the_changes(answer, kind):
     with scripted_hub(lambda _: answer) as (url, _):
         publisher = Publisher(url)
         publisher.updated("a", "1")
@@ -340,7 +328,7 @@ def test_an_end_that_is_refused_says_by_whom_and_what_becomes_of_the_changes(
     assert refused.value.detail == str(refused.value) == f"{before}; {publisher_module.LOST}"
 
 
-def test_an_end_that_is_tried_again_says_once_what_becomes_of_the_changes() -> None:
+def test_an_end_that_is_tried_again_says_once_what_becomes_of_the_changes():
     with scripted_hub(lambda _: problem(404, "there is no set 'a'")) as (url, _):
         publisher = Publisher(url)
         publisher.updated("a", "1")
@@ -350,7 +338,7 @@ def test_an_end_that_is_tried_again_says_once_what_becomes_of_the_changes() -> N
     assert str(refused.value).count(publisher_module.LOST) == 1
 
 
-def test_an_outbox_that_cannot_be_opened_is_not_said_to_hold_changes(tmp_path: Path) -> None:
+def test_an_outbox_that_cannot_be_opened_is_not_said_to_hold_changes(tmp_path):
     program = (
         "import sys; from rsnotify_client import OutboxError, Publisher\n"
         "publisher = Publisher('http://127.0.0.1:9', outbox=sys.argv[1])\n"
@@ -362,15 +350,13 @@ def test_an_outbox_that_cannot_be_opened_is_not_said_to_hold_changes(tmp_path: P
     assert "its directory must exist; what was written to the outbox stays there" in line
 
 
-def test_an_outbox_that_cannot_be_read_at_the_end_hides_no_other_error(tmp_path: Path) -> None:
+def test_an_outbox_that_cannot_be_read_at_the_end_hides_no_other_error(tmp_path):
     outbox = tmp_path / "missing" / "outbox"
     with pytest.raises(KeyError), Publisher("http://127.0.0.1:9", outbox=outbox):
         raise KeyError
 
 
-def test_a_change_that_comes_after_the_last_flush_is_refused_not_lost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_change_that_comes_after_the_last_flush_is_refused_not_lost(monkeypatch):
     def stop(*seconds: float) -> None:
         with pytest.raises(RuntimeError, match="the publisher is closed"):
             publisher.updated("a", "2")
@@ -383,9 +369,7 @@ def test_a_change_that_comes_after_the_last_flush_is_refused_not_lost(
     assert [request.locs for request in posted] == [["1"]]
 
 
-def test_what_a_callback_publishes_after_the_last_flush_is_published(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_callback_publishes_after_the_last_flush_is_published(monkeypatch):
     is_flushed = threading.Event()
 
     def flush(seconds: float) -> None:
@@ -403,7 +387,7 @@ def test_what_a_callback_publishes_after_the_last_flush_is_published(
     assert [request.set_name for request in posted] == ["a", "log"]
 
 
-def test_a_caller_that_waits_for_room_is_refused_when_the_publisher_closes(away: Away) -> None:
+def test_a_caller_that_waits_for_room_is_refused_when_the_publisher_closes(away):
     publisher = away(queue_size=1)
     publisher.updated("a", "1")
 
@@ -420,9 +404,7 @@ def test_a_caller_that_waits_for_room_is_refused_when_the_publisher_closes(away:
     assert publisher.counters.waiting == 1
 
 
-def test_a_flush_of_another_thread_ends_with_the_publisher(
-    away: Away, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flush_of_another_thread_ends_with_the_publisher(away, monkeypatch):
     publisher, looked, said = away(), [], []
     original = publisher._store.ends
 
@@ -447,9 +429,7 @@ def test_a_flush_of_another_thread_ends_with_the_publisher(
     assert [text.rpartition(": ")[2] for text in said] == ["it was closed meanwhile"]
 
 
-def test_an_end_waits_no_longer_than_it_was_told_for_a_hub_that_is_silent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_end_waits_no_longer_than_it_was_told_for_a_hub_that_is_silent(monkeypatch):
     monkeypatch.setattr(sender, "EXIT_SECONDS", 600)
     is_closed = threading.Event()
 
@@ -472,7 +452,7 @@ def test_an_end_waits_no_longer_than_it_was_told_for_a_hub_that_is_silent(
         closing.join()
 
 
-def test_an_end_may_take_for_ever() -> None:
+def test_an_end_may_take_for_ever():
     with scripted_hub(accept) as (url, posted):
         publisher = Publisher(url)
         publisher.updated("a", "1")
@@ -485,7 +465,7 @@ def connections() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if "process_request_thread" in each.name}
 
 
-def test_after_the_end_connections_are_kept_again() -> None:
+def test_after_the_end_connections_are_kept_again():
     with scripted_hub(accept) as (url, posted):
         before, publisher = connections(), Publisher(url)
         publisher.close()
@@ -497,7 +477,7 @@ def test_after_the_end_connections_are_kept_again() -> None:
     assert len(posted) == 2
 
 
-def test_a_request_that_an_end_does_not_wait_for_keeps_no_connection() -> None:
+def test_a_request_that_an_end_does_not_wait_for_keeps_no_connection():
     with held_hub() as (url, posted, gate):
         before, publisher = connections(), Publisher(url)
         publishing = threading.Thread(target=publisher.publish, args=("a", []))
@@ -509,7 +489,7 @@ def test_a_request_that_an_end_does_not_wait_for_keeps_no_connection() -> None:
         eventually(lambda: not connections() - before)
 
 
-def test_a_process_that_ends_does_not_wait_twice() -> None:
+def test_a_process_that_ends_does_not_wait_twice():
     program = (
         "from rsnotify_client import Publisher, sender\n"
         "sender.EXIT_SECONDS = 0.1\n"
@@ -535,16 +515,14 @@ ENDING = (
 
 @pytest.mark.parametrize("when", ["early", "late"])
 @pytest.mark.parametrize("before", [[], ["0"]])
-def test_what_a_handler_publishes_as_the_process_ends_is_published(
-    when: str, before: list[str]
-) -> None:
+def test_what_a_handler_publishes_as_the_process_ends_is_published(when, before):
     program = ENDING + "".join(f"publisher.updated('a', {each!r})\n" for each in before)
     with scripted_hub(accept) as (url, posted):
         _, errors = python("-c", program, url, when).communicate(timeout=30)
     assert [loc for request in posted for loc in request.locs] == [*before, "1", "2", "3"], errors
 
 
-def test_what_a_handler_publishes_at_the_very_end_in_vain_is_said_and_not_waited_for() -> None:
+def test_what_a_handler_publishes_at_the_very_end_in_vain_is_said_and_not_waited_for():
     program = ENDING.replace("publisher =", "sender.EXIT_SECONDS = 0.1\npublisher =")
     out, errors = python("-c", program, "http://127.0.0.1:9", "late").communicate(timeout=30)
     assert out == "full\n"  # nobody makes room
@@ -553,7 +531,7 @@ def test_what_a_handler_publishes_at_the_very_end_in_vain_is_said_and_not_waited
     assert errors.count("the changes are lost") == 2
 
 
-def test_what_comes_when_no_thread_runs_any_more_is_said_to_be_lost() -> None:
+def test_what_comes_when_no_thread_runs_any_more_is_said_to_be_lost():
     program = (
         "from rsnotify_client import Publisher\n"
         "class Last:\n"
@@ -570,13 +548,13 @@ def test_what_comes_when_no_thread_runs_any_more_is_said_to_be_lost() -> None:
     assert f"the process ends: {lost}; the changes are lost\n" in errors
 
 
-def test_a_publisher_that_was_not_used_is_not_kept() -> None:
+def test_a_publisher_that_was_not_used_is_not_kept():
     kept = weakref.ref(Publisher("http://127.0.0.1:9"))
     gc.collect()
     assert kept() is None
 
 
-def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
+def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry():
     closes = Answer(201, {"accepted": 1, "from": "a", "until": "b"}, closes=True)
     with scripted_hub(in_turn(closes)) as (url, _), Publisher(url) as publisher:
         publisher.updated("a", "1")
@@ -589,7 +567,7 @@ def test_a_connection_that_the_hub_closed_meanwhile_costs_no_retry() -> None:
 LAST = Answer(201, {"accepted": 1, "from": "a", "until": "b"}, (("Connection", "close"),))
 
 
-def test_an_answer_that_ends_its_connection_costs_no_retry() -> None:
+def test_an_answer_that_ends_its_connection_costs_no_retry():
     with scripted_hub(in_turn(LAST)) as (url, posted), Publisher(url) as publisher:
         for loc in ("1", "2"):
             publisher.updated("a", loc)
@@ -607,7 +585,7 @@ def test_an_answer_that_ends_its_connection_costs_no_retry() -> None:
     ],
     ids=["a chunk", "a part", "the head alone"],
 )
-def test_an_answer_that_breaks_off_is_asked_for_again_on_a_new_connection(broken: Answer) -> None:
+def test_an_answer_that_breaks_off_is_asked_for_again_on_a_new_connection(broken):
     answers = iter((broken, ACCEPTED))
     with scripted_hub(lambda _: next(answers)) as (url, posted), Publisher(url) as publisher:
         publisher.updated("a", "1")
@@ -617,7 +595,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again_on_a_new_connection(broken
     gc.collect()  # a socket that was left open is an error now
 
 
-def test_ten_thousand_changes_wait_in_memory_unless_told_otherwise(away: Away) -> None:
+def test_ten_thousand_changes_wait_in_memory_unless_told_otherwise(away):
     publisher = away(when_full="raise")
     for number in range(10_000):
         publisher.updated("a", str(number))
@@ -625,7 +603,7 @@ def test_ten_thousand_changes_wait_in_memory_unless_told_otherwise(away: Away) -
         publisher.updated("a", "one more")
 
 
-def test_a_time_may_be_a_datetime_with_its_zone(away: Away) -> None:
+def test_a_time_may_be_a_datetime_with_its_zone(away):
     publisher = away()
     publisher.updated("a", "1", lastmod=datetime(2026, 11, 20, 21, 34, tzinfo=UTC))
     with pytest.raises(ValueError, match="has no time zone"):
@@ -633,16 +611,14 @@ def test_a_time_may_be_a_datetime_with_its_zone(away: Away) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://hub", "http://", "hub"])
-def test_an_address_that_is_none_is_refused_with_one_that_is(url: str) -> None:
+def test_an_address_that_is_none_is_refused_with_one_that_is(url):
     with pytest.raises(
         ValueError, match=r"an address such as http://127\.0\.0\.1:8080|write http://"
     ):
         Publisher(url)
 
 
-def test_a_publisher_that_is_switched_off_takes_every_call_and_does_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_publisher_that_is_switched_off_takes_every_call_and_does_nothing(tmp_path):
     outbox, before = tmp_path / "outbox", set(threading.enumerate())
     with Publisher("", outbox=outbox, when_full="raise", enabled=False) as publisher:
         publisher.start()
@@ -655,14 +631,14 @@ def test_a_publisher_that_is_switched_off_takes_every_call_and_does_nothing(
     assert not outbox.exists()
 
 
-async def test_an_async_publisher_can_be_switched_off() -> None:
+async def test_an_async_publisher_can_be_switched_off():
     async with AsyncPublisher("", enabled=False) as publisher:
         await publisher.updated("a", "1")
         await publisher.flush(10)
         assert (await publisher.publish("a", [Change("1", "updated")])).accepted == 0
 
 
-async def test_a_mock_in_the_place_of_send_is_told_each_change() -> None:
+async def test_a_mock_in_the_place_of_send_is_told_each_change():
     publisher = AsyncPublisher("", enabled=False)
     with patch.object(AsyncPublisher, "send") as send:
         for call in (publisher.created, publisher.updated, publisher.deleted):
@@ -675,7 +651,7 @@ async def test_a_mock_in_the_place_of_send_is_told_each_change() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["http://example.com/a", "A", "a b", "", "hub", "a" * 65])
-def test_a_name_that_no_set_can_have_is_refused_at_the_call(away: Away, wrong: str) -> None:
+def test_a_name_that_no_set_can_have_is_refused_at_the_call(away, wrong):
     publisher, connection = away(), sqlite3.connect(":memory:")
     calls: tuple[Callable[[], Any], ...] = (
         lambda: publisher.updated(wrong, "a"),
@@ -689,7 +665,7 @@ def test_a_name_that_no_set_can_have_is_refused_at_the_call(away: Away, wrong: s
     connection.close()
 
 
-def test_a_token_with_a_line_break_is_refused_and_not_shown() -> None:
+def test_a_token_with_a_line_break_is_refused_and_not_shown():
     with pytest.raises(ValueError, match=r"^the token cannot be sent: it has a line break"):
         Publisher("http://127.0.0.1:8080", "secret\n")
 
@@ -700,7 +676,7 @@ def test_a_token_with_a_line_break_is_refused_and_not_shown() -> None:
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 
-def test_no_thread_runs_before_the_first_change() -> None:
+def test_no_thread_runs_before_the_first_change():
     program = (
         "import sys, threading, rsnotify_client\n"
         "publisher = rsnotify_client.Publisher('http://127.0.0.1:9')\n"
@@ -726,15 +702,15 @@ def published_around_a_fork(outbox: Path | None = None) -> list[list[str]]:
     return [request.locs for request in posted]
 
 
-def test_a_forked_process_publishes_its_own_changes_and_not_those_of_its_parent() -> None:
+def test_a_forked_process_publishes_its_own_changes_and_not_those_of_its_parent():
     assert sorted(published_around_a_fork()) == [["child"], ["parent"]]
 
 
-def test_a_process_that_forks_amid_a_request_goes_on_sending_alone(tmp_path: Path) -> None:
+def test_a_process_that_forks_amid_a_request_goes_on_sending_alone(tmp_path):
     assert published_around_a_fork(tmp_path / "outbox") == [["parent"], ["child"]]
 
 
-def test_a_fork_from_a_thread_amid_publishing_never_hangs_the_child() -> None:
+def test_a_fork_from_a_thread_amid_publishing_never_hangs_the_child():
     with scripted_hub(accept) as (url, posted), Publisher(url) as publisher:
         stop = threading.Event()
 
@@ -760,7 +736,7 @@ def test_a_fork_from_a_thread_amid_publishing_never_hangs_the_child() -> None:
     assert sum(request.set_name == "child" for request in posted) == 3
 
 
-def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_path: Path) -> None:
+def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_path):
     def child() -> None:
         publisher._store._lock.acquire()
         publisher._sender._starting.acquire()
@@ -778,9 +754,7 @@ def test_a_process_that_learns_of_its_fork_only_afterwards_publishes_too(tmp_pat
     assert [request.locs for request in posted] == [["1"], ["2"]]
 
 
-def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(monkeypatch):
     begun: list[bool] = []  # an event has a lock, which the child would inherit locked
     may_end: list[bool] = []
     make = ssl.create_default_context
@@ -810,7 +784,7 @@ def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(
 # Async -----------------------------------------------------------------------------------------
 
 
-def test_both_publishers_have_the_same_names_with_the_same_parameters() -> None:
+def test_both_publishers_have_the_same_names_with_the_same_parameters():
     def signatures(kind: type) -> Iterator[tuple[str, list[str]]]:
         for name, value in inspect.getmembers(kind):
             if not name.startswith("_"):
@@ -820,12 +794,12 @@ def test_both_publishers_have_the_same_names_with_the_same_parameters() -> None:
     assert dict(signatures(AsyncPublisher)) == dict(signatures(Publisher))
 
 
-def test_both_publishers_take_the_same_options() -> None:
+def test_both_publishers_take_the_same_options():
     options = list(inspect.signature(Publisher).parameters)[2:]
     assert options == list(PublisherOptions.__annotations__)
 
 
-async def test_an_event_loop_publishes_in_order() -> None:
+async def test_an_event_loop_publishes_in_order():
     with scripted_hub(accept) as (url, posted):
         async with AsyncPublisher(url) as publisher:
             for number in range(100):
@@ -836,7 +810,7 @@ async def test_an_event_loop_publishes_in_order() -> None:
     assert (accepted.until, posted[-1].key) == ("b", "own")
 
 
-async def test_a_full_queue_does_not_hold_up_the_event_loop() -> None:
+async def test_a_full_queue_does_not_hold_up_the_event_loop():
     with held_hub() as (url, posted, gate):
         async with AsyncPublisher(url, queue_size=1) as publisher:
             await publisher.updated("a", "1")
@@ -863,9 +837,7 @@ def asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> list[None]:
     return asked
 
 
-async def test_calls_that_wait_for_room_hold_up_neither_a_flush_nor_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_calls_that_wait_for_room_hold_up_neither_a_flush_nor_the_end(monkeypatch):
     publisher = AsyncPublisher("http://127.0.0.1:9", queue_size=1)
     await publisher.updated("a", "0")
     puts = asked_for("put", monkeypatch)
@@ -885,7 +857,7 @@ def serving() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if "(_serve)" in thread.name}
 
 
-async def test_an_end_that_fails_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_fails_leaves_no_thread(monkeypatch):
     before = serving()
     publisher = AsyncPublisher("http://127.0.0.1:9", queue_size=1)
     await publisher.updated("a", "0")
@@ -899,7 +871,7 @@ async def test_an_end_that_fails_leaves_no_thread(monkeypatch: pytest.MonkeyPatc
     await asyncio.to_thread(eventually, lambda: not serving() - before)
 
 
-async def test_a_publisher_that_is_dropped_leaves_no_thread() -> None:
+async def test_a_publisher_that_is_dropped_leaves_no_thread():
     before = serving()
     with scripted_hub(lambda _: LAST) as (url, _):
         publisher = AsyncPublisher(url)
@@ -910,7 +882,7 @@ async def test_a_publisher_that_is_dropped_leaves_no_thread() -> None:
         await asyncio.to_thread(eventually, lambda: not serving() - before)
 
 
-async def test_an_end_that_is_cancelled_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_end_that_is_cancelled_goes_on(monkeypatch):
     before = serving()
     with held_hub() as (url, posted, gate):
         publisher = AsyncPublisher(url)
@@ -930,9 +902,7 @@ async def test_an_end_that_is_cancelled_goes_on(monkeypatch: pytest.MonkeyPatch)
     assert [request.locs for request in posted] == [["1"], ["2"]]
 
 
-async def test_an_end_that_is_cancelled_and_fails_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_end_that_is_cancelled_and_fails_is_logged(caplog):
     before, gate = serving(), threading.Event()
 
     def refuse(_: Posted) -> Answer:
@@ -953,7 +923,7 @@ async def test_an_end_that_is_cancelled_and_fails_is_logged(
     assert ["who are you?" in each.getMessage() for each in own] == [True]
 
 
-async def test_a_call_that_is_cancelled_publishes_nothing() -> None:
+async def test_a_call_that_is_cancelled_publishes_nothing():
     with held_hub() as (url, posted, gate):
         async with AsyncPublisher(url, queue_size=1) as publisher:
             await publisher.updated("a", "1")
@@ -964,7 +934,7 @@ async def test_a_call_that_is_cancelled_publishes_nothing() -> None:
     assert [request.locs for request in posted] == [["1"], ["3"]]
 
 
-async def test_a_flush_that_is_cancelled_ends_its_thread() -> None:
+async def test_a_flush_that_is_cancelled_ends_its_thread():
     publisher = AsyncPublisher("http://127.0.0.1:9")
     await publisher.updated("a", "1")
     before = set(threading.enumerate())
@@ -978,7 +948,7 @@ async def test_a_flush_that_is_cancelled_ends_its_thread() -> None:
 LATER = Answer(503, {"detail": "busy"}, (("Retry-After", "50"),))
 
 
-async def test_requests_that_are_cancelled_are_not_repeated_and_hold_up_no_other() -> None:
+async def test_requests_that_are_cancelled_are_not_repeated_and_hold_up_no_other():
     with scripted_hub(lambda posted: LATER if posted.set_name == "a" else ACCEPTED) as (
         url,
         posted,
@@ -992,7 +962,7 @@ async def test_requests_that_are_cancelled_are_not_repeated_and_hold_up_no_other
     assert [request.set_name for request in posted] == ["a"] * THREADS + ["b"]
 
 
-def test_ctrl_c_ends_a_command_that_publishes_to_a_hub_that_is_busy() -> None:
+def test_ctrl_c_ends_a_command_that_publishes_to_a_hub_that_is_busy():
     program = (
         "import signal; from rsnotify.cli import main\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler); main()"

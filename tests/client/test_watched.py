@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from time import time
 
-import pytest
-
 from rsnotify_client.textfile import exposition
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
@@ -27,7 +25,7 @@ from tests.integration.test_cli import rsnotify
 from tests.mirror.test_mirror import once
 from tests.support.amount import amount
 from tests.support.running import clean_environment
-from tests.support.sources import CAPABILITIES, Source
+from tests.support.sources import CAPABILITIES
 
 
 def status(copy: Path) -> CopyStatus:
@@ -68,9 +66,7 @@ async def running(*words: str, **environment: str) -> AsyncIterator[asyncio.subp
 # What a run leaves behind -----------------------------------------------------------------------
 
 
-async def test_a_copy_that_is_complete_is_in_step_and_says_since_when(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_a_copy_that_is_complete_is_in_step_and_says_since_when(source, tmp_path):
     source.add("a", b"1")
     source.list_resources()
     await once(source, tmp_path)
@@ -84,9 +80,7 @@ async def test_a_copy_that_is_complete_is_in_step_and_says_since_when(
     assert (second.in_step_at or "") > (first.in_step_at or "")
 
 
-async def test_what_failed_puts_a_copy_out_of_step_until_it_is_mended(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_what_failed_puts_a_copy_out_of_step_until_it_is_mended(source, tmp_path):
     source.add("a", b"1")
     source.list_resources()
     source.resources["/a"] = b"another"
@@ -99,9 +93,7 @@ async def test_what_failed_puts_a_copy_out_of_step_until_it_is_mended(
     assert (status(tmp_path).in_step, status(tmp_path).failed) == (True, 0)
 
 
-async def test_a_source_that_cannot_be_read_leaves_when_it_was_in_step_last(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_a_source_that_cannot_be_read_leaves_when_it_was_in_step_last(source, tmp_path):
     source.add("a", b"1")
     source.list_resources()
     await once(source, tmp_path)
@@ -116,8 +108,8 @@ async def test_a_source_that_cannot_be_read_leaves_when_it_was_in_step_last(
 
 
 async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, tmp_path, monkeypatch
+):
     monkeypatch.setattr("rsnotify_mirror.mirror.LOOK_SECONDS", 0.02)
     source.add("a", b"1")
     source.list_resources()
@@ -145,7 +137,7 @@ async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
 # The command ------------------------------------------------------------------------------------
 
 
-async def test_the_status_of_a_copy_is_its_exit_status(source: Source, tmp_path: Path) -> None:
+async def test_the_status_of_a_copy_is_its_exit_status(source, tmp_path):
     copy = str(tmp_path / "copy")
     source.add("a", b"1")
     source.list_resources()
@@ -169,9 +161,7 @@ async def test_the_status_of_a_copy_is_its_exit_status(source: Source, tmp_path:
     assert (said.status, "\nlast error (over), at " in said.out) == (0, True)
 
 
-async def test_metrics_are_written_whole_and_systemd_is_told(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_metrics_are_written_whole_and_systemd_is_told(source, tmp_path):
     source.add("a", b"1")
     source.list_resources()
     metrics, copy = tmp_path / "copy.prom", tmp_path / "copy"
@@ -192,16 +182,14 @@ async def test_metrics_are_written_whole_and_systemd_is_told(
     assert [each.name for each in tmp_path.glob("*.new")] == []
 
 
-async def test_metrics_that_cannot_be_written_are_named_at_once(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_metrics_that_cannot_be_written_are_named_at_once(source, tmp_path):
     words = ("mirror", source.url, str(tmp_path / "copy"), "--once")
     said = await rsnotify(*words, "--metrics", str(tmp_path / "no" / "copy.prom"))
     assert (said.status, "--metrics" in said.err) == (2, True)
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_label_may_have_any_character() -> None:
+def test_a_label_may_have_any_character():
     values = {("of", 'a"\\\n'): [1.5]}
     assert exposition({"n": ("gauge", "N")}, values).endswith('n{of="a\\"\\\\\\n"} 1.5\n')
 
@@ -209,7 +197,7 @@ def test_a_label_may_have_any_character() -> None:
 # A relay ----------------------------------------------------------------------------------------
 
 
-async def test_the_status_of_a_relay_is_how_long_a_change_waits(database: Path) -> None:
+async def test_the_status_of_a_relay_is_how_long_a_change_waits(database):
     words = ("relay", "--status", "--database", f"sqlite:///{database}")
     said = await rsnotify(*words)
     assert (said.status, said.out) == (0, "IN STEP: nothing waits\n")
@@ -222,7 +210,7 @@ async def test_the_status_of_a_relay_is_how_long_a_change_waits(database: Path) 
     assert 99 < json.loads(said.out)["behind_seconds"] < 160
 
 
-async def test_a_relay_tells_systemd_and_prometheus(database: Path, tmp_path: Path) -> None:
+async def test_a_relay_tells_systemd_and_prometheus(database, tmp_path):
     metrics = tmp_path / "relay.prom"
     with scripted_hub(lambda _: ACCEPTED) as (url, _), systemd(tmp_path) as (heard, environment):
         words = ("--database", f"sqlite:///{database}", "--url", url, "--metrics", str(metrics))
@@ -248,7 +236,7 @@ for _ in range({amount(300, much=3_000)}):
 """
 
 
-async def test_a_signal_that_comes_as_the_wait_begins_ends_it() -> None:
+async def test_a_signal_that_comes_as_the_wait_begins_ends_it():
     ending = await asyncio.create_subprocess_exec(sys.executable, "-c", ENDED_OFTEN)
     try:
         assert await asyncio.wait_for(ending.wait(), 60) == 0
