@@ -112,33 +112,27 @@ JUMPED = (
 )
 
 
-class ClockWatch:
-    """Looks at the clock of Redis."""
+async def observed_clock(client: Client) -> ClockHistory:
+    """What hub processes have observed of the clock of Redis, up to now; stored before anybody acts
+    on it."""
+    while True:
+        stored = await client.get(keys.CLOCK_HISTORY)
+        now = int(await redis_now(client))
+        before = (
+            ClockHistory(now) if stored is None else msgspec.json.decode(stored, type=ClockHistory)
+        )
+        history = before.at(now)
+        if await _is_stored(client, stored, history):
+            if history.is_behind_a_gap:
+                log.warning(JUMPED, (history.seen - before.seen) / HOUR)
+            return history
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
-    async def look(self) -> ClockHistory:
-        """The history of the clock up to now; stored before anybody acts on it."""
-        while True:
-            stored = await self._client.get(keys.CLOCK_HISTORY)
-            now = int(await redis_now(self._client))
-            before = (
-                ClockHistory(now)
-                if stored is None
-                else msgspec.json.decode(stored, type=ClockHistory)
-            )
-            history = before.at(now)
-            if await self._keep(stored, history):
-                if history.is_behind_a_gap:
-                    log.warning(JUMPED, (history.seen - before.seen) / HOUR)
-                return history
-
-    async def _keep(self, stored: bytes | None, history: ClockHistory) -> bool:
-        new = msgspec.json.encode(history)
-        if stored is None:
-            return bool(await self._client.set(keys.CLOCK_HISTORY, new, nx=True))
-        return bool(await self._client.if_equals(keys.CLOCK_HISTORY, stored, "SET", new))
+async def _is_stored(client: Client, before: bytes | None, history: ClockHistory) -> bool:
+    new = msgspec.json.encode(history)
+    if before is None:
+        return bool(await client.set(keys.CLOCK_HISTORY, new, nx=True))
+    return bool(await client.if_equals(keys.CLOCK_HISTORY, before, "SET", new))
 
 
 async def redis_now(client: Client) -> Position:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claims, ClockWatch, redis_now
+from rsnotify.journal.coordination import Claims, observed_clock, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.window import MINUTE, ClockHistory, JournalRecord, Span, Window
 from rsnotify.redis_client import Client, Script, each
@@ -44,7 +44,6 @@ class Windows:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._claims = Claims(client)
-        self._watch = ClockWatch(client)
         self._asked: dict[str, asyncio.Future[JournalRecord | None]] = {}
         self._reader: asyncio.Task[None] | None = None
 
@@ -134,7 +133,7 @@ class Windows:
 
     async def clock_history(self) -> ClockHistory:
         """What hub processes have observed of that clock: ages are counted by this."""
-        return await self._watch.look()
+        return await observed_clock(self._client)
 
     # --- what becomes of them ------------------------------------------------------------------
 
