@@ -124,20 +124,20 @@ class _RememberedRows:
     def forget_oldest(self, position: int) -> Position | None:
         """Forget what is at or before this position, and what is too much; returns the newest."""
         self._in_order = None
-        forgotten: list[Position] = []
-        for known, xml in self.rows.items():
-            is_too_much = self.size > MEMORY_BYTES
-            if len(forgotten) == FORGOTTEN_AT_ONCE or (known > position and not is_too_much):
+        rows, newest, forgotten = self.rows, None, 0
+        while rows and forgotten < FORGOTTEN_AT_ONCE:
+            known = next(iter(rows))
+            if known > position and self.size <= MEMORY_BYTES:
                 break
-            forgotten.append(known)
-            self.size -= len(xml) + ROW_BYTES
+            forgotten += 1
+            self.size -= len(rows.pop(known)) + ROW_BYTES
             if self.notes.pop(known, None) is not None:
                 self.size -= NOTE_BYTES
-        for known in forgotten:
-            del self.rows[known]
             self.begins.pop(known, None)
-        self.unread.difference_update(forgotten)
-        return max(forgotten, default=None)
+            self.unread.discard(known)
+            if newest is None or known > newest:
+                newest = known
+        return newest
 
 
 class Memory:
