@@ -46,7 +46,7 @@ from rsnotify.registry.requests import (
 )
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import JSON, XML, Form
-from rsnotify.resourcesync.notification import FROM_HEADER, KINDS, ChannelName, Kind
+from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName, Kind, kind_named
 
 RETRY_SECONDS = 10
 
@@ -172,14 +172,6 @@ class ChannelEntry(NamedTuple):
         return render_cursors((name.set_name, cursor) for name, cursor in self.places)
 
 
-def requested_kind(connection: HTTPConnection) -> Kind:
-    for kind in KINDS:
-        if kind == connection.path_params["kind"]:
-            return kind
-    detail = f"there is no {connection.path_params['kind']} channel"
-    raise Rejected(detail, status=404, close_code=4404)
-
-
 def requested_channels(connection: HTTPConnection, kind: Kind) -> list[ChannelCursor]:
     """The channel of the set in the path, or the channels of the sets in the query."""
     requested_form(connection)  # refused before anything else is done
@@ -250,7 +242,7 @@ class Channels:
 
     async def websocket(self, websocket: WebSocket) -> None:
         """Refuse with an HTTP error, or accept the WebSocket and let it join its channels."""
-        kind = requested_kind(websocket)
+        kind = kind_named(websocket.path_params["kind"])
         entry: ChannelEntry | Rejected | TryAgain
         try:
             wanted = requested_channels(websocket, kind)
@@ -378,10 +370,7 @@ class Channels:
 
     def _leave_several(self, several: SeveralChannels) -> None:
         self._several.discard(several)
-        self._leave([member.feed.channel for member in several.members()], several.reader)
-
-    def _leave(self, channels: Sequence[ChannelName], reader: Reader) -> None:
-        self.limits.leave(reader, channels)
+        self.limits.leave(several.reader, [each.feed.channel for each in several.members()])
 
     async def cursor(self, name: ChannelName, after: Position | None) -> Position:
         """The position where a reader starts: the head, or the one that it asks for. A position
@@ -408,7 +397,7 @@ class Channels:
         channel = self._channels.get(feed)
         if channel is None:
             self._drop_channels_without_readers()
-            leave = partial(self._leave, [feed.channel])
+            leave = partial(self.limits.leave, channels=[feed.channel])
             channel = ChannelReaders(self._journals, feed, self._keepalive, self.sent, leave)
             self._channels[feed] = channel
         return channel

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.channels.admission import ChannelEntry, Channels, requested_channels, requested_kind
+from rsnotify.channels.admission import ChannelEntry, Channels, requested_channels
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, flushed, in_chunks
 from rsnotify.channels.plain_asgi import SendingTransport
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
@@ -15,7 +15,7 @@ from rsnotify.http.bounds import EVENT_STREAM, HAND_OVER
 from rsnotify.journal.gzip_parts import GZIP_HEAD
 from rsnotify.registry.access import CREDENTIALS
 from rsnotify.resourcesync.forms import accepts_gzip
-from rsnotify.resourcesync.notification import FROM_HEADER
+from rsnotify.resourcesync.notification import FROM_HEADER, kind_named
 
 LAST_CHUNK = b"0\r\n\r\n"
 IGNORED_BYTES = 64 * 1024  # that a peer may send behind its request, or as the content of it
@@ -82,7 +82,7 @@ class Sse:
 
     async def stream(self, request: Request) -> Response:
         """The stream; for HEAD its headers, which say where it begins."""
-        wanted = requested_channels(request, requested_kind(request))
+        wanted = requested_channels(request, kind_named(request.path_params["kind"]))
         admitted = await self._channels.admit(request, wanted)
         find_cursor = self._channels.servable_cursor
         entry = await self._channels.entry(request, wanted, admitted, find_cursor)

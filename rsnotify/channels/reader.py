@@ -11,12 +11,12 @@ only if its unread bytes stop falling.
 import asyncio
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
 from websockets.frames import Frame, Opcode
-from websockets.protocol import OPEN, Event
+from websockets.protocol import OPEN
 
 from rsnotify.channels.frames import (
     DEFLATED,
@@ -315,7 +315,8 @@ class SocketReader(TransportReader):
             if not self.turns.takes_frames(self, len(frames)):
                 self._end_flood()
                 return
-            self._react_to(frames)
+            if any(isinstance(each, Frame) and each.opcode is Opcode.PONG for each in frames):
+                self.deadline = None
             self._act_on(protocol)
 
     def _end_flood(self) -> None:
@@ -338,10 +339,6 @@ class SocketReader(TransportReader):
             self._pending_pong = pong(frame)
         else:
             self.write(pong(frame))
-
-    def _react_to(self, frames: Sequence[Event]) -> None:
-        if any(isinstance(frame, Frame) and frame.opcode is Opcode.PONG for frame in frames):
-            self.deadline = None
 
     def _act_on(self, protocol: ReaderProtocol) -> None:
         for data in protocol.data_to_send():

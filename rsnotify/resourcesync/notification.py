@@ -247,6 +247,14 @@ def change_list_index(set_name: str) -> str:
     return f"/{set_name}/changelist-index.xml"
 
 
+def kind_named(kind: str) -> Kind:
+    """The kind of a channel that an address names."""
+    for known in KINDS:
+        if kind == known:
+            return known
+    raise Rejected(f"there is no {kind} channel", status=404, close_code=4404)
+
+
 class ChannelName(NamedTuple):
     """A set's change channel or its framework channel."""
 
@@ -256,10 +264,7 @@ class ChannelName(NamedTuple):
     @classmethod
     def named(cls, set: str, kind: str) -> Self:  # noqa: A002
         """The channel that an address names."""
-        for known in KINDS:
-            if kind == known:
-                return cls(set, known)
-        raise Rejected(f"there is no {kind} channel", status=404, close_code=4404)
+        return cls(set, kind_named(kind))
 
     @property
     def capability(self) -> str:
