@@ -14,7 +14,6 @@ from rsnotify.journal.window import DAY
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from tests.integration.test_many_sets import commands
-from tests.support.clock import Clock
 from tests.support.faults import OwnRedis
 from tests.support.hubs import started, submission
 from tests.support.pulling import CHANGES, FRAMEWORK, SET, Pulling
@@ -56,7 +55,7 @@ async def hub(client: Client) -> Journals:
     return hub
 
 
-async def test_a_set_is_looked_at_when_it_has_changed(hub: Journals) -> None:
+async def test_a_set_is_looked_at_when_it_has_changed(hub):
     chore = Chore(hub)
     assert await chore.round() == []
     await chore.publish("b")
@@ -66,7 +65,7 @@ async def test_a_set_is_looked_at_when_it_has_changed(hub: Journals) -> None:
     assert await chore.round() == ["a", "b"]
 
 
-async def test_and_when_its_time_has_come(hub: Journals) -> None:
+async def test_and_when_its_time_has_come(hub):
     chore = Chore(hub)
     await chore.publish("a")
     chore.again = 50
@@ -74,7 +73,7 @@ async def test_and_when_its_time_has_come(hub: Journals) -> None:
     assert [await chore.round(49.9), await chore.round(0.1)] == [[], ["a"]]
 
 
-async def test_what_grows_may_wait_for_its_time(hub: Journals) -> None:
+async def test_what_grows_may_wait_for_its_time(hub):
     chore = Chore(hub, growth_waits=True)
     await chore.publish("a")
     chore.again = 50
@@ -83,7 +82,7 @@ async def test_what_grows_may_wait_for_its_time(hub: Journals) -> None:
     assert [await chore.round(49.9), await chore.round(0.1)] == [[], ["a"]]
 
 
-async def test_not_if_the_set_was_edited_or_made_anew(hub: Journals) -> None:
+async def test_not_if_the_set_was_edited_or_made_anew(hub):
     chore = Chore(hub, growth_waits=True)
     await chore.publish("a")
     chore.again = 50
@@ -96,7 +95,7 @@ async def test_not_if_the_set_was_edited_or_made_anew(hub: Journals) -> None:
     assert await chore.round() == ["a"]
 
 
-async def test_a_look_that_fails_is_repeated(hub: Journals) -> None:
+async def test_a_look_that_fails_is_repeated(hub):
     chore = Chore(hub)
     await chore.publish("a")
 
@@ -108,7 +107,7 @@ async def test_a_look_that_fails_is_repeated(hub: Journals) -> None:
     assert [await chore.round(), await chore.round(AGAIN_SECONDS)] == [[], ["a"]]
 
 
-async def test_a_clock_that_was_set_makes_all_due(hub: Journals) -> None:
+async def test_a_clock_that_was_set_makes_all_due(hub):
     chore = Chore(hub)
     for name in "abc":
         await chore.publish(name)
@@ -119,7 +118,7 @@ async def test_a_clock_that_was_set_makes_all_due(hub: Journals) -> None:
     assert await chore.round() == ["a", "b", "c"]
 
 
-async def test_all_are_due_when_redis_is_another_one(hub: Journals) -> None:
+async def test_all_are_due_when_redis_is_another_one(hub):
     chore = Chore(hub)
     await chore.publish("a")
     await chore.round()
@@ -128,7 +127,7 @@ async def test_all_are_due_when_redis_is_another_one(hub: Journals) -> None:
     assert await chore.round() == ["a"]
 
 
-async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub: Journals) -> None:
+async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub):
     chore = Chore(hub)
     await chore.publish("a")
 
@@ -142,7 +141,7 @@ async def test_all_are_due_also_if_redis_is_another_one_while_a_round_looks(hub:
     assert await chore.round() == ["a"]
 
 
-async def test_one_round_looks_at_no_more_than_is_reasonable(hub: Journals) -> None:
+async def test_one_round_looks_at_no_more_than_is_reasonable(hub):
     chore = Chore(hub)
     await chore.publish("a")
     chore.due.due.plan_by([f"gone{number}" for number in range(MOST)], -1)
@@ -159,14 +158,14 @@ async def looks(turns: InTurn, names: Sequence[str]) -> list[str]:
     return looked
 
 
-async def test_all_have_their_turn() -> None:
+async def test_all_have_their_turn():
     turns, names = InTurn(), [str(number) for number in range(2 * SOME + 1)]
     rounds = [await looks(turns, names) for _ in range(4)]
     assert [len(each) for each in rounds] == [SOME, SOME, 1, SOME]
     assert [*rounds[0], *rounds[1], *rounds[2]] == names
 
 
-async def test_who_could_not_be_looked_at_does_not_lose_the_turn() -> None:
+async def test_who_could_not_be_looked_at_does_not_lose_the_turn():
     turns, names = InTurn(), [str(number) for number in range(2 * SOME)]
 
     async def look(_: Sequence[str]) -> None:
@@ -180,7 +179,7 @@ async def test_who_could_not_be_looked_at_does_not_lose_the_turn() -> None:
 # --- the chores themselves -----------------------------------------------------------------------
 
 
-async def test_sets_to_which_nothing_happens_cost_nothing(client: Client) -> None:
+async def test_sets_to_which_nothing_happens_cost_nothing(client):
     async with Pulling(client) as pulling:
         await pulling.update("a")
         for _ in range(2):
@@ -223,8 +222,8 @@ async def asked_by(pulling: Pulling, chore: Callable[[], Awaitable[None]]) -> li
     ("chore", "failing"), [("delete_old", "now"), ("announce_archives", "archived")]
 )
 async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
-    client: Client, monkeypatch: pytest.MonkeyPatch, chore: str, failing: str
-) -> None:
+    client, monkeypatch, chore, failing
+):
     monkeypatch.setattr("rsnotify.documents.chores.SOME", 1)
 
     async def is_away(*_: object) -> None:
@@ -242,7 +241,7 @@ async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
         assert any(f"{{{SET}}}" in command for journey in asked for command in journey)
 
 
-async def test_an_archive_that_cannot_be_told_holds_up_no_other(client: Client) -> None:
+async def test_an_archive_that_cannot_be_told_holds_up_no_other(client):
     async with Pulling(client) as pulling:
         await pulling.hub.add_set("b")
         for name in (SET, "b"):
@@ -252,7 +251,7 @@ async def test_an_archive_that_cannot_be_told_holds_up_no_other(client: Client) 
         assert await AnnouncedNotes(client).documents("b") is not None
 
 
-async def test_to_see_that_no_archive_has_grown_is_one_journey(client: Client) -> None:
+async def test_to_see_that_no_archive_has_grown_is_one_journey(client):
     async with Pulling(client) as pulling:
         for number in range(30):
             await pulling.hub.add_set(f"{number}")
@@ -269,9 +268,7 @@ async def moved(moved_redis: OwnRedis) -> AsyncIterator[Pulling]:
     await client.aclose()
 
 
-async def test_the_loops_close_pack_and_list_what_time_makes_due(
-    moved: Pulling, clock: Clock
-) -> None:
+async def test_the_loops_close_pack_and_list_what_time_makes_due(moved, clock):
     await moved.update("a")
     await moved.upkeep.keep_due_windows()
     await moved.upkeep.keep_due_snapshots()

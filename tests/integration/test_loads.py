@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import threading
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -43,7 +42,7 @@ async def loading(client: Client) -> AsyncIterator[Loading]:
 # What is told ----------------------------------------------------------------------------------
 
 
-async def test_the_first_load_is_told_to_nobody_and_listed(loading: Loading) -> None:
+async def test_the_first_load_is_told_to_nobody_and_listed(loading):
     answer = await loading.load(ndjson(TEN))
     assert (answer["told"], answer["resources"], answer["created"]) == (False, 10, 10)
     assert await loading.told() == []
@@ -54,7 +53,7 @@ async def test_the_first_load_is_told_to_nobody_and_listed(loading: Loading) -> 
     assert [b"/resourcelist.xml" in fragment for _, fragment in rows] == [True]
 
 
-async def test_later_loads_publish_just_the_differences(loading: Loading) -> None:
+async def test_later_loads_publish_just_the_differences(loading):
     await loading.load(ndjson(TEN))
     body = ndjson(TEN[1:9]) + ndjson(["res9"], length=5) + ndjson(["res10"])
     answer = await loading.load(body)
@@ -77,9 +76,7 @@ def said_in(document: Document) -> list[tuple[str, str]]:
     return said(change_of(entry) for entry in document.entries)
 
 
-async def test_with_tell_no_nothing_is_told_and_what_is_the_same_keeps_its_position(
-    loading: Loading,
-) -> None:
+async def test_with_tell_no_nothing_is_told_and_what_is_the_same_keeps_its_position(loading):
     await loading.load(ndjson(TEN))
     before = await loading.known()
     body = ndjson(TEN[:8]) + ndjson(["res8"], length=5) + ndjson(["res10"])
@@ -90,12 +87,12 @@ async def test_with_tell_no_nothing_is_told_and_what_is_the_same_keeps_its_posit
     assert {name for name in TEN[:9] if after[name] != before[name]} == {"res8"}
 
 
-async def test_with_tell_yes_a_first_load_tells_everything(loading: Loading) -> None:
+async def test_with_tell_yes_a_first_load_tells_everything(loading):
     assert (await loading.load(ndjson(TEN), "tell=yes"))["told"] is True
     assert said(await loading.told()) == [("created", name) for name in TEN]
 
 
-async def test_the_hubs_own_resource_list_makes_no_difference(loading: Loading) -> None:
+async def test_the_hubs_own_resource_list_makes_no_difference(loading):
     await loading.load(ndjson(TEN, hash=f"md5:{'0' * 32}", length=3, type="text/plain"))
     await loading.update("res3", "a&b")
     await loading.upkeep.snapshot(SET)
@@ -104,16 +101,14 @@ async def test_the_hubs_own_resource_list_makes_no_difference(loading: Loading) 
     assert (answer["unchanged"], answer["resources"]) == (11, 11)
 
 
-async def test_a_lastmod_that_is_left_out_makes_no_difference(loading: Loading) -> None:
+async def test_a_lastmod_that_is_left_out_makes_no_difference(loading):
     await loading.load(ndjson(TEN, lastmod="2026-01-01T00:00:00Z"))
     assert (await loading.load(ndjson(TEN)))["unchanged"] == 10
     other = await loading.load(ndjson(TEN, lastmod="2026-01-02T00:00:00Z"))
     assert other["updated"] == 10
 
 
-async def test_large_differences_are_published_in_bounded_submissions(
-    loading: Loading, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_differences_are_published_in_bounded_submissions(loading, monkeypatch):
     sizes: list[int] = []
     publish = loading.hub.publish
 
@@ -131,7 +126,7 @@ async def test_large_differences_are_published_in_bounded_submissions(
 # All or nothing --------------------------------------------------------------------------------
 
 
-async def test_nothing_is_visible_before_the_body_has_ended(loading: Loading) -> None:
+async def test_nothing_is_visible_before_the_body_has_ended(loading):
     await loading.load(ndjson(TEN))
     before = await loading.known()
     async with loading.under_way(ndjson(["new1", "new2"]), "tell=no&max_delete=100") as upload:
@@ -140,7 +135,7 @@ async def test_nothing_is_visible_before_the_body_has_ended(loading: Loading) ->
     assert list(await loading.known()) == ["new1", "new2"]
 
 
-async def test_a_body_that_breaks_off_leaves_nothing(loading: Loading) -> None:
+async def test_a_body_that_breaks_off_leaves_nothing(loading):
     await loading.load(ndjson(TEN))
     before = await loading.known()
     upload = loading.upload()
@@ -165,15 +160,13 @@ async def test_a_body_that_breaks_off_leaves_nothing(loading: Loading) -> None:
     ],
     ids=["json", "field", "value", "gzip", "encoding", "type", "key", "token"],
 )
-async def test_a_refused_body_leaves_nothing(
-    loading: Loading, body: bytes, headers: dict[str, str], status: int, detail: str
-) -> None:
+async def test_a_refused_body_leaves_nothing(loading, body, headers, status, detail):
     answered, problem = await loading.put(body, **headers)
     assert (answered, detail in problem["detail"]) == (status, True), problem
     assert (await loading.known(), await loading.leavings()) == ({}, [])
 
 
-async def test_a_dry_run_says_what_would_change_and_changes_nothing(loading: Loading) -> None:
+async def test_a_dry_run_says_what_would_change_and_changes_nothing(loading):
     await loading.load(ndjson(TEN))
     before = await loading.known()
     answer = await loading.load(ndjson([*TEN[:8], "a&b"]), "dry_run=yes")
@@ -187,9 +180,7 @@ async def test_a_dry_run_says_what_would_change_and_changes_nothing(loading: Loa
 
 
 @pytest.mark.parametrize("different", [100, 101])
-async def test_a_dry_run_names_100_differences_and_counts_the_others(
-    loading: Loading, different: int
-) -> None:
+async def test_a_dry_run_names_100_differences_and_counts_the_others(loading, different):
     brought = ndjson([f"new{number}" for number in range(different)])
     answer = await loading.load(brought, "dry_run=yes")
     assert (answer["created"], len(answer["first"])) == (different, 100)
@@ -206,9 +197,7 @@ async def test_a_dry_run_names_100_differences_and_counts_the_others(
         (0, "max_delete=100", 200),
     ],
 )
-async def test_no_more_is_deleted_than_the_source_has_said(
-    loading: Loading, kept: int, query: str, status: int
-) -> None:
+async def test_no_more_is_deleted_than_the_source_has_said(loading, kept, query, status):
     await loading.load(ndjson(TEN))
     answered, answer = await loading.put(ndjson(TEN[:kept]), query)
     assert answered == status, answer
@@ -220,7 +209,7 @@ async def test_no_more_is_deleted_than_the_source_has_said(
     "query",
     ["tell=maybe", "max_delete=101", "max_delete=-1", "speed=11", "max_delete=1&max_delete=100"],
 )
-async def test_an_option_that_is_not_understood_is_refused(loading: Loading, query: str) -> None:
+async def test_an_option_that_is_not_understood_is_refused(loading, query):
     assert (await loading.put(ndjson(TEN), query))[0] == 400
 
 
@@ -228,7 +217,7 @@ async def test_an_option_that_is_not_understood_is_refused(loading: Loading, que
 
 
 @pytest.mark.parametrize("tell", ["yes", "no"])
-async def test_what_others_publish_meanwhile_is_newer_and_wins(loading: Loading, tell: str) -> None:
+async def test_what_others_publish_meanwhile_is_newer_and_wins(loading, tell):
     await loading.load(ndjson(["same", "changed", "left", "gone", "unlisted"]))
     body = ndjson(["same"]) + ndjson(["changed", "left", "gone", "never", "both"], length=1)
     async with loading.under_way(body, f"tell={tell}&max_delete=100") as upload:
@@ -248,9 +237,7 @@ async def test_what_others_publish_meanwhile_is_newer_and_wins(loading: Loading,
     assert said((await loading.told())[6:]) == ([("updated", "left")] if tell == "yes" else [])
 
 
-async def test_what_others_publish_before_the_differences_are_published_wins(
-    loading: Loading,
-) -> None:
+async def test_what_others_publish_before_the_differences_are_published_wins(loading):
     await loading.load(ndjson(TEN))
     load = await staged(loading, "publishing", "res0", "res1", "new")
     await loading.publish(Change(loc("new"), "created"), Change(loc("new"), "deleted"))
@@ -272,7 +259,7 @@ def difference(name: str) -> Difference:
     return Difference("created", loc(name).encode(), REST)
 
 
-async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading: Loading) -> None:
+async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading):
     kept, unlisted = of_one_shard(2)
     await loading.load(ndjson([kept, unlisted]))
     async with loading.under_way(ndjson([kept]), "max_delete=100"):
@@ -283,9 +270,7 @@ async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading: Loadi
 
 @pytest.mark.parametrize("how", ["created", "updated"])
 @pytest.mark.parametrize("fields", [{}, {"changefreq": "daily"}, {"priority": 1}])
-async def test_redis_itself_finds_what_is_the_same(
-    loading: Loading, how: str, fields: dict[str, Any]
-) -> None:
+async def test_redis_itself_finds_what_is_the_same(loading, how, fields):
     """Whatever change said it last: only what is different is looked up in what was brought."""
     await loading.publish(Change(loc("res"), how, **fields))  # type: ignore[arg-type]
     load = await loading.loads.begin(SET, "aaaa")
@@ -300,7 +285,7 @@ def staged_form(**fields: object) -> bytes:
     return pack([(fragment.loc, fragment.short[fragment.short.index(LOC_END) :])])
 
 
-async def test_what_a_development_version_has_kept_as_xml_is_known(loading: Loading) -> None:
+async def test_what_a_development_version_has_kept_as_xml_is_known(loading):
     await loading.load(ndjson(TEN))
     await loading.publish(Change(loc("res1"), "updated", length=7))
     await as_xml(loading)
@@ -321,7 +306,7 @@ async def as_xml(loading: Loading) -> None:
             await loading.client.hset(key, name, spell_out(kept))
 
 
-async def test_a_large_shard_is_replaced_whole(loading: Loading) -> None:
+async def test_a_large_shard_is_replaced_whole(loading):
     many = of_one_shard(2_001)
     await loading.load(ndjson(many))
     before = await loading.known()
@@ -337,9 +322,7 @@ def of_one_shard(count: int) -> list[str]:
     return list(itertools.islice(chosen, count))
 
 
-async def test_a_second_load_of_the_set_is_refused_until_the_first_is_done(
-    loading: Loading,
-) -> None:
+async def test_a_second_load_of_the_set_is_refused_until_the_first_is_done(loading):
     async with loading.under_way(ndjson(TEN)) as upload:
         status, problem = await loading.put(ndjson(TEN))
         assert (status, "is under way" in problem["detail"]) == (409, True)
@@ -348,9 +331,7 @@ async def test_a_second_load_of_the_set_is_refused_until_the_first_is_done(
 
 
 @pytest.mark.parametrize("made_anew", [False, True])
-async def test_a_set_that_is_removed_meanwhile_takes_the_load_with_it(
-    loading: Loading, made_anew: bool
-) -> None:
+async def test_a_set_that_is_removed_meanwhile_takes_the_load_with_it(loading, made_anew):
     async with loading.under_way(ndjson(TEN)) as upload:
         await loading.hub.remove_set(SET)
         if made_anew:
@@ -361,9 +342,7 @@ async def test_a_set_that_is_removed_meanwhile_takes_the_load_with_it(
     assert (await loading.known(), await loading.leavings()) == ({}, [])
 
 
-async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(
-    loading: Loading, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(loading, monkeypatch):
     await loading.load(ndjson(TEN))
     halfway, go_on = asyncio.Event(), asyncio.Event()
     write_part = loading.snapshots.write_part
@@ -407,7 +386,7 @@ async def finished(loading: Loading) -> None:
     await until(leaves_nothing)
 
 
-async def test_what_was_only_staged_is_removed_by_whoever_lives(loading: Loading) -> None:
+async def test_what_was_only_staged_is_removed_by_whoever_lives(loading):
     await loading.load(ndjson(TEN))
     await staged(loading, "staging", "res0")
     await loading.keeper.keep_loads()
@@ -416,7 +395,7 @@ async def test_what_was_only_staged_is_removed_by_whoever_lives(loading: Loading
 
 
 @pytest.mark.parametrize("stage", ["publishing", "listing"])
-async def test_what_was_decided_is_done_by_whoever_lives(loading: Loading, stage: str) -> None:
+async def test_what_was_decided_is_done_by_whoever_lives(loading, stage):
     await loading.load(ndjson(TEN))
     await staged(loading, stage, "res0", "res1", "new")
     await loading.keeper.keep_loads()
@@ -427,7 +406,7 @@ async def test_what_was_decided_is_done_by_whoever_lives(loading: Loading, stage
     assert await loading.leavings() == []
 
 
-async def test_what_was_published_already_is_not_published_again(loading: Loading) -> None:
+async def test_what_was_published_already_is_not_published_again(loading):
     await loading.load(ndjson(TEN))
     load = await staged(loading, "publishing", "res0", "res1", "new")
     some = (await loading.loads.differences(load, 0, 4)).named
@@ -438,7 +417,7 @@ async def test_what_was_published_already_is_not_published_again(loading: Loadin
     assert len(changes) == len({change.loc for change in changes}) == 9
 
 
-async def test_to_ask_again_for_what_was_done_does_no_harm(loading: Loading) -> None:
+async def test_to_ask_again_for_what_was_done_does_no_harm(loading):
     await loading.load(ndjson(TEN))
     load = await staged(loading, "listing", "res0", "res1")
     await loading.loads.replace(load)
@@ -447,7 +426,7 @@ async def test_to_ask_again_for_what_was_done_does_no_harm(loading: Loading) -> 
     assert await loading.loads.current(SET) is not None
 
 
-async def test_a_load_while_one_that_was_decided_waits_is_refused(loading: Loading) -> None:
+async def test_a_load_while_one_that_was_decided_waits_is_refused(loading):
     await staged(loading, "publishing", "res0")
     assert (await loading.put(ndjson(TEN)))[0] == 409
     await loading.keeper.keep_loads()
@@ -455,7 +434,7 @@ async def test_a_load_while_one_that_was_decided_waits_is_refused(loading: Loadi
     assert (await loading.put(ndjson(TEN)))[0] == 200
 
 
-async def test_a_process_that_was_frozen_finds_its_load_gone(loading: Loading) -> None:
+async def test_a_process_that_was_frozen_finds_its_load_gone(loading):
     async with loading.under_way(ndjson(TEN)) as upload:
         await loading.client.delete(f"rsnotify:{{{SET}}}:claim:load")  # its time is over
         await loading.keeper.keep_loads()
@@ -467,7 +446,7 @@ async def test_a_process_that_was_frozen_finds_its_load_gone(loading: Loading) -
 # Keys ------------------------------------------------------------------------------------------
 
 
-async def test_the_same_key_again_is_answered_as_before(loading: Loading) -> None:
+async def test_the_same_key_again_is_answered_as_before(loading):
     await loading.load(ndjson(TEN))
     body = ndjson([*TEN, "new"])
     answer = await loading.load(body, idempotency_key="k")
@@ -476,14 +455,14 @@ async def test_the_same_key_again_is_answered_as_before(loading: Loading) -> Non
     assert "new" not in await loading.known()
 
 
-async def test_a_key_that_was_used_for_another_load_is_refused(loading: Loading) -> None:
+async def test_a_key_that_was_used_for_another_load_is_refused(loading):
     await loading.load(ndjson(TEN), idempotency_key="k")
     status, problem = await loading.put(ndjson(TEN[1:]), idempotency_key="k")
     assert (status, "was used for another load" in problem["detail"]) == (409, True)
     assert (await loading.put(ndjson(TEN), "tell=no", idempotency_key="k"))[0] == 409
 
 
-async def test_the_same_key_while_the_first_is_received_is_told_to_wait(loading: Loading) -> None:
+async def test_the_same_key_while_the_first_is_received_is_told_to_wait(loading):
     async with loading.under_way(ndjson(TEN), key="k") as upload:
         status, problem = await loading.put(ndjson(TEN), idempotency_key="k")
         assert (status, "is still being received" in problem["detail"]) == (503, True)
@@ -491,15 +470,13 @@ async def test_the_same_key_while_the_first_is_received_is_told_to_wait(loading:
     assert (await upload.answer())[0] == 200
 
 
-async def test_while_a_load_begins_or_ends_another_is_told_to_come_again(loading: Loading) -> None:
+async def test_while_a_load_begins_or_ends_another_is_told_to_come_again(loading):
     async with loading.keeper.alone(SET):
         status, problem = await loading.put(ndjson(TEN))
     assert (status, "just beginning or ending" in problem["detail"]) == (503, True)
 
 
-async def test_the_same_key_while_the_first_is_being_done_is_answered_how_far_it_is(
-    loading: Loading,
-) -> None:
+async def test_the_same_key_while_the_first_is_being_done_is_answered_how_far_it_is(loading):
     body = ndjson(["res0"])
     fingerprint = hashlib.blake2b(body, digest_size=12).hexdigest()
     await staged(loading, "publishing", "res0", fingerprint=fingerprint)
@@ -513,9 +490,7 @@ async def test_the_same_key_while_the_first_is_being_done_is_answered_how_far_it
     assert (status, answer["stage"]) == (200, "done")
 
 
-async def test_a_later_set_of_the_same_name_knows_no_key_of_the_one_before(
-    loading: Loading,
-) -> None:
+async def test_a_later_set_of_the_same_name_knows_no_key_of_the_one_before(loading):
     await loading.load(ndjson(TEN), idempotency_key="k")
     await loading.hub.remove_set(SET)
     await loading.hub.add_set(SET)
@@ -526,7 +501,7 @@ async def test_a_later_set_of_the_same_name_knows_no_key_of_the_one_before(
 # Who may ---------------------------------------------------------------------------------------
 
 
-async def test_a_private_set_is_asked_about_by_its_readers_only(loading: Loading) -> None:
+async def test_a_private_set_is_asked_about_by_its_readers_only(loading):
     await loading.load(ndjson(TEN))
     assert (await loading.ask(f"{PATH}?loc={loc('res0')}"))[0] == 200
     await loading.hub.edit_set(SET, {"private": True})
@@ -542,9 +517,7 @@ async def test_a_private_set_is_asked_about_by_its_readers_only(loading: Loading
     ("rights", "named"),
     [(("publish",), ["updated"]), (("publish", "read"), ["deleted", "updated"])],
 )
-async def test_a_dry_run_names_nothing_of_a_private_set_but_what_was_sent(
-    loading: Loading, rights: tuple[Right, ...], named: list[str]
-) -> None:
+async def test_a_dry_run_names_nothing_of_a_private_set_but_what_was_sent(loading, rights, named):
     await loading.load(ndjson(TEN))
     await loading.hub.edit_set(SET, {"private": True})
     token = await token_for(loading, rights)
@@ -561,9 +534,7 @@ async def token_for(loading: Loading, rights: tuple[Right, ...]) -> str:
 
 
 @pytest.mark.parametrize(("rights", "status"), [(("read",), 403), (("publish",), 200)])
-async def test_a_load_needs_the_right_to_publish(
-    loading: Loading, rights: tuple[Right, ...], status: int
-) -> None:
+async def test_a_load_needs_the_right_to_publish(loading, rights, status):
     found, _ = await loading.put(ndjson(TEN), authorization=await token_for(loading, rights))
     assert found == status
 
@@ -571,7 +542,7 @@ async def test_a_load_needs_the_right_to_publish(
 # What is known of a resource -------------------------------------------------------------------
 
 
-async def test_a_resource_is_told_as_it_was_published_with_its_position(loading: Loading) -> None:
+async def test_a_resource_is_told_as_it_was_published_with_its_position(loading):
     told = {"hash": f"md5:{'0' * 32}", "length": 3, "type": "text/plain"}
     links = (Link("describes", "http://example.com/é?a=1&b=2"),)
     change = Change(loc("a&b"), "updated", "2026-01-01T00:00:00Z", links=links, **told)  # type: ignore[arg-type]
@@ -585,14 +556,14 @@ async def test_a_resource_is_told_as_it_was_published_with_its_position(loading:
     assert (status, "never known, or deleted" in problem["detail"]) == (404, True)
 
 
-async def test_a_question_that_is_not_understood_is_refused(loading: Loading) -> None:
+async def test_a_question_that_is_not_understood_is_refused(loading):
     status, problem = await loading.ask(f"{PATH}?uri={loc('res0')}")
     detail = "unknown parameter 'uri'; known here: loc, access_token"
     assert (status, problem["detail"]) == (400, detail)
     assert (await loading.ask(f"{PATH}?loc={loc('res0')}&loc={loc('res1')}"))[0] == 400
 
 
-async def test_a_load_under_way_is_shown(loading: Loading) -> None:
+async def test_a_load_under_way_is_shown(loading):
     async with loading.under_way(ndjson(TEN)) as upload:
         _, shown = await loading.ask(PATH)
         assert (shown["resources"], shown["load"]["stage"]) == (0, "staging")
@@ -608,7 +579,7 @@ async def test_a_load_under_way_is_shown(loading: Loading) -> None:
 # Limits ----------------------------------------------------------------------------------------
 
 
-async def test_one_piece_of_all_loads_is_read_at_once() -> None:
+async def test_one_piece_of_all_loads_is_read_at_once():
     both, beside = threading.Barrier(2), BesideTheLoop()
 
     def read(_: None) -> None:
@@ -618,7 +589,7 @@ async def test_one_piece_of_all_loads_is_read_at_once() -> None:
     assert [type(each) for each in found] == [threading.BrokenBarrierError] * 2
 
 
-async def test_one_thread_reads_all_loads_whatever_other_threads_do() -> None:
+async def test_one_thread_reads_all_loads_whatever_other_threads_do():
     """A parser that a second thread feeds may end the process."""
     beside, done = BesideTheLoop(), threading.Event()
     first = await beside.do(lambda _: threading.get_ident(), None)
@@ -631,9 +602,7 @@ async def test_one_thread_reads_all_loads_whatever_other_threads_do() -> None:
 
 
 @pytest.mark.parametrize(("most", "status"), [(10, 200), (9, 413)])
-async def test_a_body_holds_so_many_resources_and_no_more(
-    loading: Loading, monkeypatch: pytest.MonkeyPatch, most: int, status: int
-) -> None:
+async def test_a_body_holds_so_many_resources_and_no_more(loading, monkeypatch, most, status):
     monkeypatch.setattr(load_formats, "LOAD_RESOURCES", most)
     assert (await loading.put(ndjson(TEN)))[0] == status
     assert await loading.leavings() == []
@@ -642,8 +611,8 @@ async def test_a_body_holds_so_many_resources_and_no_more(
 @pytest.mark.parametrize(("less", "status"), [(0, 200), (1, 413)])
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 async def test_a_body_has_so_many_bytes_decompressed_and_no_more(
-    loading: Loading, monkeypatch: pytest.MonkeyPatch, less: int, status: int, encoding: str
-) -> None:
+    loading, monkeypatch, less, status, encoding
+):
     body = ndjson(TEN)
     monkeypatch.setattr(load_formats, "LOAD_BYTES", len(body) - less)
     sent = gzip.compress(body) if encoding == "gzip" else body
@@ -651,9 +620,7 @@ async def test_a_body_has_so_many_bytes_decompressed_and_no_more(
     assert await loading.leavings() == []
 
 
-async def test_a_body_that_takes_too_long_leaves_nothing(
-    loading: Loading, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_body_that_takes_too_long_leaves_nothing(loading, monkeypatch):
     monkeypatch.setattr(load_body, "LOAD_SECONDS", 0.2)
     upload = loading.upload()
     upload.send(ndjson(TEN))
@@ -662,9 +629,7 @@ async def test_a_body_that_takes_too_long_leaves_nothing(
     assert await loading.leavings() == []
 
 
-async def test_a_load_that_takes_long_to_publish_is_answered_202_and_goes_on(
-    loading: Loading, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_load_that_takes_long_to_publish_is_answered_202_and_goes_on(loading, monkeypatch):
     monkeypatch.setattr(resources, "ANSWER_SECONDS", 0.0)
     status, answer = await loading.put(ndjson(TEN), "tell=yes")
     assert (status, answer["stage"]) == (202, "publishing")
@@ -672,7 +637,7 @@ async def test_a_load_that_takes_long_to_publish_is_answered_202_and_goes_on(
     assert said(await loading.told()) == [("created", name) for name in TEN]
 
 
-async def test_an_unknown_set_is_refused_before_the_body_is_read(loading: Loading) -> None:
+async def test_an_unknown_set_is_refused_before_the_body_is_read(loading):
     await loading.hub.remove_set(SET)
     assert (await loading.put(b"{"))[0] == 404
     with pytest.raises(NoSuchSet):
@@ -680,7 +645,7 @@ async def test_an_unknown_set_is_refused_before_the_body_is_read(loading: Loadin
     assert await loading.leavings() == []
 
 
-async def test_a_body_cut_small_is_read_in_pieces_worth_reading() -> None:
+async def test_a_body_cut_small_is_read_in_pieces_worth_reading():
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(2 * load_formats.PIECE_BYTES + 1):
             yield b" "

@@ -1,7 +1,7 @@
 """Many sets: one costs what it costs, however many there are, and they are told of together."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -39,9 +39,7 @@ async def commands(client: Client) -> int:
     return (await client.info("stats"))["total_commands_processed"]
 
 
-async def test_sets_that_are_made_at_the_same_moment_are_not_all_read_again(
-    client: Client, hub: Journals
-) -> None:
+async def test_sets_that_are_made_at_the_same_moment_are_not_all_read_again(client, hub):
     """Their versions arrive in any order."""
 
     async def reads() -> int:
@@ -55,9 +53,7 @@ async def test_sets_that_are_made_at_the_same_moment_are_not_all_read_again(
     assert await reads() == before
 
 
-async def test_a_set_takes_as_many_commands_however_many_there_are(
-    client: Client, hub: Journals
-) -> None:
+async def test_a_set_takes_as_many_commands_however_many_there_are(client, hub):
     async def cost_of(name: str) -> int:
         before = await commands(client)
         await hub.add_set(name)
@@ -68,9 +64,7 @@ async def test_a_set_takes_as_many_commands_however_many_there_are(
     assert len(costs) == 1
 
 
-async def test_own_sets_are_served_at_once_and_those_of_others_after_a_look(
-    client: Client, hub: Journals
-) -> None:
+async def test_own_sets_are_served_at_once_and_those_of_others_after_a_look(client, hub):
     other = hub_on(client)
     await other.start()
     await hub.add_set("mine")
@@ -90,7 +84,7 @@ async def test_own_sets_are_served_at_once_and_those_of_others_after_a_look(
     assert list(hub.sets.values()) == list(other.sets.values())
 
 
-async def test_a_set_that_is_made_anew_begins_anew(client: Client, hub: Journals) -> None:
+async def test_a_set_that_is_made_anew_begins_anew(client, hub):
     await hub.add_set("a")
     first = hub.feed(ChannelName("a", "change"))
     await hub.remove_set("a")
@@ -108,8 +102,8 @@ async def damage(client: Client, channel: ChannelName) -> None:
 
 @pytest.mark.parametrize("how", [lose, damage])
 async def test_a_set_whose_journal_cannot_be_read_is_removed_and_the_others_are_followed(
-    client: Client, hub: Journals, how: Callable[[Client, ChannelName], Awaitable[None]]
-) -> None:
+    client, hub, how
+):
     other, good, bad = hub_on(client), ChannelName("good", "change"), ChannelName("bad", "change")
     for channel in (good, bad):
         await hub.add_set(channel.set_name)
@@ -144,9 +138,7 @@ async def has_moved(client: Client, before: Version) -> bool:
     return await Sets(client).version() != before
 
 
-async def test_an_edit_that_is_seen_late_does_not_undo_a_newer_one(
-    client: Client, hub: Journals
-) -> None:
+async def test_an_edit_that_is_seen_late_does_not_undo_a_newer_one(client, hub):
     await hub.add_set("a")
     async with seen_after_a_look(client, hub, hub.edit_set("a", {"describedby": "u:a"})) as other:
         await other.edit_set("a", {"private": True})
@@ -154,9 +146,7 @@ async def test_an_edit_that_is_seen_late_does_not_undo_a_newer_one(
     assert hub.sets["a"].private
 
 
-async def test_a_removal_that_is_seen_late_does_not_hide_a_set_made_anew(
-    client: Client, hub: Journals
-) -> None:
+async def test_a_removal_that_is_seen_late_does_not_hide_a_set_made_anew(client, hub):
     await hub.add_set("a")
     async with seen_after_a_look(client, hub, hub.remove_set("a")) as other:
         await other.add_set("a")
@@ -171,9 +161,7 @@ async def reads(client: Client) -> int:
     return (await client.info("commandstats")).get("cmdstat_xrange", {}).get("calls", 0)
 
 
-async def test_a_channel_that_nobody_reads_is_not_read_and_loses_nothing_by_that(
-    client: Client, hub: Journals
-) -> None:
+async def test_a_channel_that_nobody_reads_is_not_read_and_loses_nothing_by_that(client, hub):
     await hub.add_set("a")
     channel = ChannelName("a", "change")
     feed, before = hub.feed(channel), await reads(client)
@@ -224,9 +212,7 @@ async def told(hub: Journals, client: Client, set_name: str) -> int:
     return sum(b'capability="description"' in fragment for _, fragment in rows)
 
 
-async def test_what_changes_within_some_seconds_is_one_notification_on_every_set(
-    client: Client,
-) -> None:
+async def test_what_changes_within_some_seconds_is_one_notification_on_every_set(client):
     teller = Teller(client)
     for number in range(5):
         await teller.hub.add_set(f"set{number}")
@@ -238,7 +224,7 @@ async def test_what_changes_within_some_seconds_is_one_notification_on_every_set
 
 
 @pytest.mark.parametrize("over", [-0.01, 0])
-async def test_to_tell_it_takes_a_tenth_of_the_time_at_most(client: Client, over: float) -> None:
+async def test_to_tell_it_takes_a_tenth_of_the_time_at_most(client, over):
     teller = Teller(client)
     await teller.hub.add_set("a")
     await teller.round(0)
@@ -254,7 +240,7 @@ async def test_to_tell_it_takes_a_tenth_of_the_time_at_most(client: Client, over
     assert await told(teller.hub, client, "a") == before + (over == 0)
 
 
-async def test_it_is_told_though_the_process_that_changed_it_has_died(client: Client) -> None:
+async def test_it_is_told_though_the_process_that_changed_it_has_died(client):
     died, other = Teller(client), Teller(client)
     await died.hub.start()
     await died.hub.add_set("a")
@@ -263,7 +249,7 @@ async def test_it_is_told_though_the_process_that_changed_it_has_died(client: Cl
     assert await told(other.hub, client, "a") == 1
 
 
-async def test_several_processes_tell_it_once(client: Client) -> None:
+async def test_several_processes_tell_it_once(client):
     tellers = [Teller(client) for _ in range(3)]
     await tellers[0].hub.add_set("a")
     for now in (0.0, GATHER_SECONDS, 2 * GATHER_SECONDS, 3 * GATHER_SECONDS):
@@ -280,9 +266,7 @@ async def test_several_processes_tell_it_once(client: Client) -> None:
         ({"resourcelist": "http://example.com/list.xml"}, 0),  # stands in its Capability List
     ],
 )
-async def test_only_what_the_source_description_says_is_a_change_of_it(
-    client: Client, chosen: dict[str, object], times: int
-) -> None:
+async def test_only_what_the_source_description_says_is_a_change_of_it(client, chosen, times):
     teller = Teller(client)
     await teller.hub.add_set("a")
     await teller.round(0)
@@ -296,7 +280,7 @@ async def test_only_what_the_source_description_says_is_a_change_of_it(
     assert await told(teller.hub, client, "a") - before == times
 
 
-async def test_a_set_that_is_gone_is_told_to_those_that_stay(client: Client) -> None:
+async def test_a_set_that_is_gone_is_told_to_those_that_stay(client):
     teller = Teller(client)
     await teller.hub.add_set("a")
     await teller.hub.add_set("b")

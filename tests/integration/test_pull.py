@@ -59,7 +59,7 @@ def _said(fragment: bytes) -> tuple[str, str, str]:
 # Discovery -------------------------------------------------------------------------------------
 
 
-async def test_the_source_description_names_public_sets_only(pulling: Pulling) -> None:
+async def test_the_source_description_names_public_sets_only(pulling):
     await pulling.hub.add_set("secret", SetOptions(private=True))
     await pulling.hub.add_set("other", SetOptions(describedby="http://example.com/about"))
     document = await pulling.document("/.well-known/resourcesync")
@@ -85,8 +85,8 @@ class Rendered:
 
 @pytest.mark.parametrize("accept", ["application/xml", "application/json"])
 async def test_the_source_description_is_rendered_once_for_each_change_of_the_sets(
-    client: Client, monkeypatch: pytest.MonkeyPatch, accept: str
-) -> None:
+    client, monkeypatch, accept
+):
     rendered = Rendered(monkeypatch)
     async with Pulling(client, public_url=None) as pulling:
         answers = [
@@ -115,7 +115,7 @@ async def capabilities(pulling: Pulling, path: str = "capabilitylist.xml") -> di
     return {entry.md.capability: entry.loc for entry in document.entries}  # type: ignore
 
 
-async def test_a_capability_list_names_what_is_there(pulling: Pulling) -> None:
+async def test_a_capability_list_names_what_is_there(pulling):
     before = await capabilities(pulling)
     assert before.keys() == {"changelist", "change-notification", "framework-notification"}
     await pulling.update("a")
@@ -123,13 +123,13 @@ async def test_a_capability_list_names_what_is_there(pulling: Pulling) -> None:
     assert (await capabilities(pulling))["resourcelist"] == BASE + RESOURCES
 
 
-async def test_its_twin_names_websocket_addresses(pulling: Pulling) -> None:
+async def test_its_twin_names_websocket_addresses(pulling):
     twin = await capabilities(pulling, "capabilitylist-ws.xml")
     assert twin["change-notification"] == f"ws://hub.example.org{CHANGES.path}"
     assert twin["changelist"] == BASE + INDEX
 
 
-async def test_robots_find_the_resource_lists_of_public_sets(pulling: Pulling) -> None:
+async def test_robots_find_the_resource_lists_of_public_sets(pulling):
     await pulling.hub.add_set("secret", SetOptions(private=True))
     await pulling.hub.add_set("b", SetOptions(resourcelist="http://example.com/list.xml"))
     await pulling.update("a")
@@ -142,9 +142,7 @@ async def test_robots_find_the_resource_lists_of_public_sets(pulling: Pulling) -
 
 
 @pytest.mark.parametrize(("few", "readings"), [(2, 2), (1, 1)])
-async def test_robots_of_many_sets_share_one_reading_of_them(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, few: int, readings: int
-) -> None:
+async def test_robots_of_many_sets_share_one_reading_of_them(pulling, monkeypatch, few, readings):
     """Those who ask at once always do; with many sets those who come later do, too."""
     await pulling.hub.add_set("b")
     monkeypatch.setattr(single_flight, "FEW_SETS", few)
@@ -163,9 +161,7 @@ async def test_robots_of_many_sets_share_one_reading_of_them(
     assert begun == readings
 
 
-async def test_robots_find_the_others_if_a_record_of_one_set_cannot_be_read(
-    pulling: Pulling,
-) -> None:
+async def test_robots_find_the_others_if_a_record_of_one_set_cannot_be_read(pulling):
     await pulling.hub.add_set("b", SetOptions(resourcelist="http://example.com/list.xml"))
     await pulling.hub.add_set("damaged")
     await pulling.upkeep.snapshot(SET)
@@ -188,7 +184,7 @@ PRIVATE = (*DOCUMENTS, "changelist.xml?from=2026-01-01T00:00:00Z", "resourcelist
 
 
 @pytest.mark.parametrize("path", PRIVATE)
-async def test_a_private_set_is_pulled_with_a_token_only(pulling: Pulling, path: str) -> None:
+async def test_a_private_set_is_pulled_with_a_token_only(pulling, path):
     await pulling.hub.edit_set(SET, {"private": True})
     await pulling.update("a")
     await pulling.upkeep.snapshot(SET)
@@ -200,8 +196,8 @@ async def test_a_private_set_is_pulled_with_a_token_only(pulling: Pulling, path:
 
 
 async def test_what_came_after_a_set_became_private_is_not_pulled_without_a_token(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pulling, monkeypatch
+):
     record = pulling.windows.record
 
     async def meanwhile(name: str) -> JournalRecord:
@@ -217,9 +213,7 @@ async def test_what_came_after_a_set_became_private_is_not_pulled_without_a_toke
 
 
 @pytest.mark.parametrize("path", DOCUMENTS)
-async def test_what_is_served_for_a_set_links_its_capability_list(
-    pulling: Pulling, path: str
-) -> None:
+async def test_what_is_served_for_a_set_links_its_capability_list(pulling, path):
     answer = await pulling.get(f"/{SET}/{path}")
     link = f'<{BASE}/{SET}/capabilitylist.xml>; rel="resourcesync"'
     assert answer.headers["link"].startswith(link)
@@ -238,7 +232,7 @@ async def test_what_is_served_for_a_set_links_its_capability_list(
         f"/{SET}/changelist-archive.xml",
     ],
 )
-async def test_what_is_not_there_is_a_problem_document(pulling: Pulling, path: str) -> None:
+async def test_what_is_not_there_is_a_problem_document(pulling, path):
     answer = await pulling.get(path)
     assert answer.status == 404
     assert answer.headers["content-type"] == "application/problem+json"
@@ -247,7 +241,7 @@ async def test_what_is_not_there_is_a_problem_document(pulling: Pulling, path: s
 # Change Lists ----------------------------------------------------------------------------------
 
 
-async def test_the_open_list_has_a_beginning_and_no_end(pulling: Pulling) -> None:
+async def test_the_open_list_has_a_beginning_and_no_end(pulling):
     await pulling.update("a", "b", "c", "d")
     document = await pulling.document(OPEN)
     record = await pulling.windows.record(SET)
@@ -256,7 +250,7 @@ async def test_the_open_list_has_a_beginning_and_no_end(pulling: Pulling) -> Non
     assert names(document) == ["d"]
 
 
-async def test_a_list_keeps_its_address_when_it_closes(pulling: Pulling) -> None:
+async def test_a_list_keeps_its_address_when_it_closes(pulling):
     begin = (await pulling.windows.record(SET)).window_from
     address = f"/{SET}/changelist/{begin}.xml"
     await pulling.update("a")
@@ -267,7 +261,7 @@ async def test_a_list_keeps_its_address_when_it_closes(pulling: Pulling) -> None
     assert (names(closed), closed.md.until) == (["a", "b", "a"], str(last.until))  # type: ignore
 
 
-async def test_the_index_names_all_lists_in_order(pulling: Pulling) -> None:
+async def test_the_index_names_all_lists_in_order(pulling):
     for name in "abcdefg":
         await pulling.update(name)
     index = await pulling.document(INDEX)
@@ -276,7 +270,7 @@ async def test_the_index_names_all_lists_in_order(pulling: Pulling) -> None:
     assert all(a.md.until == b.md.from_ for a, b in pairwise(lists))  # type: ignore
 
 
-async def test_a_closed_list_never_changes_a_byte(pulling: Pulling) -> None:
+async def test_a_closed_list_never_changes_a_byte(pulling):
     begin = (await pulling.windows.record(SET)).window_from
     await pulling.update("a", "b", "c")
     address = f"/{SET}/changelist/{begin}.xml"
@@ -288,7 +282,7 @@ async def test_a_closed_list_never_changes_a_byte(pulling: Pulling) -> None:
     assert (packed.body, packed.headers["etag"]) == (from_stream.body, from_stream.headers["etag"])
 
 
-async def test_a_list_is_immutable_when_redis_cannot_lose_it_any_more(pulling: Pulling) -> None:
+async def test_a_list_is_immutable_when_redis_cannot_lose_it_any_more(pulling):
     await pulling.update("a", "b", "c")
     await pulling.keep_windows()
     (window,) = (await pulling.windows.span(SET)).windows
@@ -300,7 +294,7 @@ async def test_a_list_is_immutable_when_redis_cannot_lose_it_any_more(pulling: P
     assert found.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
-async def test_a_list_that_is_closed_again_after_a_loss_has_other_tags(client: Client) -> None:
+async def test_a_list_that_is_closed_again_after_a_loss_has_other_tags(client):
     """It begins and ends at the same positions: only what is in it differs."""
     async with Pulling(client, hours=1) as pulling:
         begin = Position(await pulling.windows.now() - 2 * HOUR)
@@ -336,7 +330,7 @@ async def past_an_edge(pulling: Pulling, interval: Interval) -> None:
     await until(passed)
 
 
-async def test_time_closes_a_window_at_an_edge_of_the_grid(client: Client) -> None:
+async def test_time_closes_a_window_at_an_edge_of_the_grid(client):
     async with Pulling(client, hours=MILLISECOND) as pulling:
         await past_an_edge(pulling, await pulling.update("a"))
         await pulling.keep_windows()
@@ -347,7 +341,7 @@ async def test_time_closes_a_window_at_an_edge_of_the_grid(client: Client) -> No
         assert (await pulling.update("b")).until > window.until
 
 
-async def test_a_change_after_an_edge_closes_the_window_before_it(client: Client) -> None:
+async def test_a_change_after_an_edge_closes_the_window_before_it(client):
     async with Pulling(client, hours=MILLISECOND) as pulling:
         await past_an_edge(pulling, await pulling.update("a"))
         second = await pulling.update("b")
@@ -357,7 +351,7 @@ async def test_a_change_after_an_edge_closes_the_window_before_it(client: Client
         assert window.until < second.until
 
 
-async def test_an_edge_that_passed_before_the_first_change_closes_nothing(client: Client) -> None:
+async def test_an_edge_that_passed_before_the_first_change_closes_nothing(client):
     async with Pulling(client, hours=1) as pulling:
         begin = (await pulling.windows.now()) - 7 * DAY
         long_ago = dict.fromkeys(("created", "first", "last", "head", "window_from"), begin)
@@ -371,16 +365,14 @@ async def test_an_edge_that_passed_before_the_first_change_closes_nothing(client
         assert all(window.until > now for window in windows)  # an hour may have just ended
 
 
-async def test_an_empty_window_stays_open(client: Client) -> None:
+async def test_an_empty_window_stays_open(client):
     async with Pulling(client, hours=MILLISECOND) as pulling:
         begin = (await pulling.windows.record(SET)).window_from
         await pulling.keep_windows()
         assert (await pulling.windows.record(SET)).window_from == begin
 
 
-async def test_a_window_keeps_to_the_size_of_a_document(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_window_keeps_to_the_size_of_a_document(client, monkeypatch):
     monkeypatch.setattr("rsnotify.journal.journal.WINDOW_BYTES", 1_000)
     async with Pulling(client) as pulling:
         await pulling.update(*"abcdefghijklmnopqrst")
@@ -392,9 +384,7 @@ async def test_a_window_keeps_to_the_size_of_a_document(
             assert len(entries) <= window.size <= 1_000
 
 
-async def test_a_stretch_goes_across_windows_and_names_the_next(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stretch_goes_across_windows_and_names_the_next(pulling, monkeypatch):
     monkeypatch.setattr("rsnotify.journal.window.STRETCH_CHANGES", 7)
     first = await pulling.update("a")
     for name in "bcdefghi":
@@ -407,7 +397,7 @@ async def test_a_stretch_goes_across_windows_and_names_the_next(
     assert rest.md.until is None  # type: ignore
 
 
-async def test_a_position_after_the_last_change_gives_an_empty_list(pulling: Pulling) -> None:
+async def test_a_position_after_the_last_change_gives_an_empty_list(pulling):
     await pulling.update("a")
     document = await pulling.document(f"{OPEN}?from={render_datetime(time_ns() // 1000)}")
     assert document.entries == ()
@@ -415,9 +405,7 @@ async def test_a_position_after_the_last_change_gives_an_empty_list(pulling: Pul
 
 
 @pytest.mark.parametrize("words", ["from=1999-12-31", "since=1999-12-31T23:00+01:00"])
-async def test_a_position_before_the_first_moment_means_that_moment(
-    pulling: Pulling, words: str
-) -> None:
+async def test_a_position_before_the_first_moment_means_that_moment(pulling, words):
     await pulling.update("a")
     document = await pulling.document(f"{OPEN}?{words}")
     assert names(document) == ["a"]
@@ -425,9 +413,7 @@ async def test_a_position_before_the_first_moment_means_that_moment(
 
 
 @pytest.mark.parametrize("at", ["yesterday", "2999-01-01T00:00:00Z", "2999-01-01"])
-async def test_a_position_that_is_none_or_in_the_future_is_refused(
-    pulling: Pulling, at: str
-) -> None:
+async def test_a_position_that_is_none_or_in_the_future_is_refused(pulling, at):
     assert (await pulling.get(f"{OPEN}?from={at}")).status == 400
 
 
@@ -446,26 +432,20 @@ async def test_a_position_that_is_none_or_in_the_future_is_refused(
         (f"/{SET}/resourcelist-archive.xml", "access_token, format"),
     ],
 )
-async def test_an_unknown_parameter_of_a_list_is_refused_with_the_known_ones(
-    pulling: Pulling, path: str, known: str
-) -> None:
+async def test_an_unknown_parameter_of_a_list_is_refused_with_the_known_ones(pulling, path, known):
     answer = await pulling.get(f"{path}?form=2026-01-01")
     assert answer.status == 400
     assert f"unknown parameter 'form'; known here: {known}\"".encode() in answer.body
 
 
-async def test_a_poll_shows_what_another_process_acknowledged(
-    client: Client, pulling: Pulling
-) -> None:
+async def test_a_poll_shows_what_another_process_acknowledged(client, pulling):
     async with Pulling(client, changes=1_000) as other:
         for number in range(20):
             await other.update(str(number))
             assert names(await pulling.document(OPEN))[-1:] == [str(number)]
 
 
-async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cold_list_is_sent_as_it_is_read_and_warm_afterwards(client, monkeypatch):
     monkeypatch.setattr(changelists, "COLD_CHANGES", 5)
     monkeypatch.setattr(stretches, "FIRST_CHANGES", 4)
     monkeypatch.setattr(stretches, "READ_CHANGES", 4)
@@ -492,7 +472,7 @@ def failing_after(pulling: Pulling, reads: int, error: Exception) -> None:
     pulling.journal.read = failing  # type: ignore[method-assign]
 
 
-async def test_a_document_that_cannot_be_begun_is_a_status(pulling: Pulling) -> None:
+async def test_a_document_that_cannot_be_begun_is_a_status(pulling):
     begin = (await pulling.update("a")).from_
     failing_after(pulling, 0, TryAgain("no Redis"))
     answer = await pulling.get(f"{OPEN}?from={begin}")
@@ -501,11 +481,8 @@ async def test_a_document_that_cannot_be_begun_is_a_status(pulling: Pulling) -> 
 
 @pytest.mark.parametrize("error", [TryAgain("no Redis"), NoSuchSet(SET)])
 async def test_a_document_that_cannot_be_finished_is_broken_off(
-    pulling: Pulling,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    error: Exception,
-) -> None:
+    pulling, monkeypatch, caplog, error
+):
     monkeypatch.setattr(stretches, "FIRST_CHANGES", 2)
     monkeypatch.setattr(stretches, "READ_CHANGES", 2)
     begin = (await pulling.update(*"abcde")).from_
@@ -528,7 +505,7 @@ async def every_document(pulling: Pulling) -> list[str]:
     return [*found, f"/{SET}/changelist/{begin}.xml"]
 
 
-async def test_every_document_says_304_to_who_has_it(pulling: Pulling) -> None:
+async def test_every_document_says_304_to_who_has_it(pulling):
     for path in await every_document(pulling):
         for coding in ("identity", "gzip"):
             answer = await pulling.get(path, accept_encoding=coding)
@@ -542,9 +519,7 @@ async def test_every_document_says_304_to_who_has_it(pulling: Pulling) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(pulling, monkeypatch):
     await pulling.update(*"abcdef")
     await pulling.upkeep.snapshot(SET)
     await pulling.keep_windows()
@@ -559,7 +534,7 @@ async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(
         assert (await pulling.get(path, method="HEAD")).status == 200
 
 
-async def test_every_document_is_the_same_in_gzip(pulling: Pulling) -> None:
+async def test_every_document_is_the_same_in_gzip(pulling):
     for path in await every_document(pulling):
         plain = await pulling.get(path)
         packed = await pulling.get(path, accept_encoding="gzip")
@@ -568,9 +543,7 @@ async def test_every_document_is_the_same_in_gzip(pulling: Pulling) -> None:
         assert gzip.decompress(packed.body) == plain.body, path
 
 
-async def test_a_list_that_was_never_packed_comes_in_gzip_from_a_full_redis(
-    pulling: Pulling,
-) -> None:
+async def test_a_list_that_was_never_packed_comes_in_gzip_from_a_full_redis(pulling):
     await pulling.update(*"abcd")
     (window,) = (await pulling.windows.span(SET)).windows
     path = change_list(SET, window.from_)
@@ -588,9 +561,7 @@ async def connections_made(client: Client) -> int:
     return int((await client.info("stats"))["total_connections_received"])
 
 
-async def test_a_list_that_is_broken_off_leaves_its_connection_to_the_next_reader(
-    client: Client,
-) -> None:
+async def test_a_list_that_is_broken_off_leaves_its_connection_to_the_next_reader(client):
     async with Pulling(client) as pulling:
         head = (await pulling.update(*map(str, range(200)))).until
         begin = (await pulling.windows.record(SET)).window_from
@@ -608,7 +579,7 @@ async def test_a_list_that_is_broken_off_leaves_its_connection_to_the_next_reade
         assert await connections_made(client) - before <= 1  # two read at once at most
 
 
-async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client: Client) -> None:
+async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client):
     async with Pulling(client) as pulling:
         for name in "abcd":
             await pulling.update(name)
@@ -616,7 +587,7 @@ async def test_a_list_that_grows_is_the_same_in_gzip_each_time(client: Client) -
             assert gzip.decompress(packed.body) == (await pulling.get(OPEN)).body
 
 
-async def test_only_what_never_changes_may_be_kept_for_ever(pulling: Pulling) -> None:
+async def test_only_what_never_changes_may_be_kept_for_ever(pulling):
     paths = await every_document(pulling)
     await grow_old(pulling, 1)
     begin = (await pulling.windows.span(SET)).windows[0].from_
@@ -628,14 +599,14 @@ async def test_only_what_never_changes_may_be_kept_for_ever(pulling: Pulling) ->
     assert fixed == {path for path in fixed if "/changelist/" in path} != set()
 
 
-async def test_head_has_the_headers_without_the_document(pulling: Pulling) -> None:
+async def test_head_has_the_headers_without_the_document(pulling):
     for path in await every_document(pulling):
         head, got = await pulling.get(path, method="HEAD"), await pulling.get(path)
         assert (head.status, head.body) == (200, b"")
         assert head.headers["etag"] == got.headers["etag"]
 
 
-async def test_a_tag_changes_with_the_document(pulling: Pulling) -> None:
+async def test_a_tag_changes_with_the_document(pulling):
     tags = set()
     for name in "abcd":
         await pulling.update(name)
@@ -643,7 +614,7 @@ async def test_a_tag_changes_with_the_document(pulling: Pulling) -> None:
     assert len(tags) == 4
 
 
-async def test_a_set_made_anew_has_other_tags(pulling: Pulling) -> None:
+async def test_a_set_made_anew_has_other_tags(pulling):
     before = (await pulling.get(OPEN)).headers["etag"]
     await pulling.hub.remove_set(SET)
     await pulling.hub.add_set(SET)
@@ -660,7 +631,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-async def test_a_large_set_has_an_index_and_parts(pulling: Pulling) -> None:
+async def test_a_large_set_has_an_index_and_parts(pulling):
     await pulling.update(*"abcde")
     taken = await pulling.upkeep.snapshot(SET)
     index = await pulling.document(RESOURCES)
@@ -672,7 +643,7 @@ async def test_a_large_set_has_an_index_and_parts(pulling: Pulling) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling: Pulling) -> None:
+async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling):
     await pulling.update(*"abcde")
     await pulling.upkeep.snapshot(SET)
     old = await pulling.document(RESOURCES)
@@ -683,7 +654,7 @@ async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling: Pullin
 
 
 @pytest.mark.usefixtures("small_parts")
-async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling: Pulling) -> None:
+async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling):
     await pulling.update(*"abc")
     old = await pulling.upkeep.snapshot(SET)
     address = (await pulling.document(RESOURCES)).entries[0].loc
@@ -697,9 +668,7 @@ async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling: Pulling) -
     assert f"<{BASE}{RESOURCES}>" in answer.headers["link"]
 
 
-async def test_a_snapshot_is_taken_when_one_is_due_and_something_changed(
-    pulling: Pulling,
-) -> None:
+async def test_a_snapshot_is_taken_when_one_is_due_and_something_changed(pulling):
     await pulling.keep_snapshots()
     assert await pulling.snapshots.newest(SET) is None
     await pulling.update("a")
@@ -710,18 +679,14 @@ async def test_a_snapshot_is_taken_when_one_is_due_and_something_changed(
     assert await pulling.snapshots.newest(SET) == first
 
 
-async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(
-    pulling: Pulling,
-) -> None:
+async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(pulling):
     await pulling.hub.edit_set(SET, {"resourcelist": "http://example.com/list.xml"})
     await pulling.update("a")
     await pulling.keep_snapshots()
     assert await pulling.snapshots.newest(SET) is None
 
 
-async def test_the_snapshots_of_all_sets_are_looked_up_in_one_journey(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_snapshots_of_all_sets_are_looked_up_in_one_journey(pulling, monkeypatch):
     await pulling.update("a")
     await pulling.hub.add_set("b", SetOptions())
     await pulling.upkeep.snapshot(SET)
@@ -736,9 +701,7 @@ async def test_the_snapshots_of_all_sets_are_looked_up_in_one_journey(
     assert asked == []
 
 
-async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(pulling, monkeypatch):
     await pulling.update("a")
     newest_of = pulling.snapshots.newest_of
 
@@ -754,7 +717,7 @@ async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(
     ]
 
 
-async def test_two_processes_take_one_snapshot(client: Client, pulling: Pulling) -> None:
+async def test_two_processes_take_one_snapshot(client, pulling):
     await pulling.update("a")
     async with pulling.snapshots.claim(SET) as claim:
         assert claim is not None
@@ -763,9 +726,7 @@ async def test_two_processes_take_one_snapshot(client: Client, pulling: Pulling)
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["not executed", "without an answer"])
-async def test_a_snapshot_whose_beginning_fails_leaves_no_claim(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch, is_done: bool
-) -> None:
+async def test_a_snapshot_whose_beginning_fails_leaves_no_claim(pulling, monkeypatch, is_done):
     await pulling.update("a")
     begin = Snapshots.begin
 
@@ -781,9 +742,7 @@ async def test_a_snapshot_whose_beginning_fails_leaves_no_claim(
 
 
 @pytest.mark.parametrize("loses", ["the state as well", "nothing"])
-async def test_a_claim_from_before_the_beginning_finishes_no_snapshot(
-    client: Client, pulling: Pulling, loses: str
-) -> None:
+async def test_a_claim_from_before_the_beginning_finishes_no_snapshot(client, pulling, loses):
     """Redis falls back to before it: it lacks what the snapshot would claim to have."""
     await pulling.update("a")
     async with pulling.snapshots.claim(SET) as claim:
@@ -798,7 +757,7 @@ async def test_a_claim_from_before_the_beginning_finishes_no_snapshot(
     assert is_taken == (loses == "nothing")
 
 
-async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling: Pulling) -> None:
+async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling):
     await pulling.update("a")
     async with pulling.snapshots.claim(SET):
         first, second = (pulling.upkeep.snapshot_for(SET) for _ in range(2))
@@ -806,7 +765,7 @@ async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling: Pul
     assert (await first).resources == 1
 
 
-async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling: Pulling) -> None:
+async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling):
     await pulling.update("a")
     record = await pulling.windows.record(SET)
     taken = await pulling.upkeep.snapshot(SET)
@@ -815,7 +774,7 @@ async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling: P
         assert not await pulling.snapshots.publish(SET, other, claim, taken)  # type: ignore
 
 
-async def test_a_resource_list_is_as_old_as_its_completion(pulling: Pulling) -> None:
+async def test_a_resource_list_is_as_old_as_its_completion(pulling):
     await pulling.update("a")
     now, record = await pulling.windows.now(), await pulling.windows.record(SET)
     begun, completed = now - 60 * MINUTE, Position(now - 10 * MINUTE)
@@ -847,7 +806,7 @@ async def grow_old(pulling: Pulling, days: int) -> None:
         await pulling.client.set(keys.packed(CHANGES, from_ - past), data)
 
 
-async def test_a_list_leaves_the_index_for_the_archive(pulling: Pulling) -> None:
+async def test_a_list_leaves_the_index_for_the_archive(pulling):
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
     await grow_old(pulling, 40)
@@ -861,7 +820,7 @@ async def test_a_list_leaves_the_index_for_the_archive(pulling: Pulling) -> None
     assert "changelist-archive" in await capabilities(pulling)
 
 
-async def test_retention_removes_lists_and_says_so(pulling: Pulling) -> None:
+async def test_retention_removes_lists_and_says_so(pulling):
     begin = (await pulling.windows.record(SET)).created
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
@@ -875,7 +834,7 @@ async def test_retention_removes_lists_and_says_so(pulling: Pulling) -> None:
     assert await pulling.windows.packed(SET, first) is None
 
 
-async def test_old_windows_are_let_go_by_the_upkeep(pulling: Pulling) -> None:
+async def test_old_windows_are_let_go_by_the_upkeep(pulling):
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
     await grow_old(pulling, 400)
@@ -883,9 +842,7 @@ async def test_old_windows_are_let_go_by_the_upkeep(pulling: Pulling) -> None:
     assert (await pulling.windows.span(SET)).windows == []
 
 
-async def test_two_processes_may_let_go_of_the_same_windows(
-    client: Client, pulling: Pulling, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_two_processes_may_let_go_of_the_same_windows(client, pulling, caplog):
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
     await grow_old(pulling, 400)
@@ -903,7 +860,7 @@ async def test_two_processes_may_let_go_of_the_same_windows(
     assert [each for each in caplog.records if each.name == "rsnotify.documents.chores"] == []
 
 
-async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling: Pulling) -> None:
+async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling):
     await pulling.update(*"abcd")
     (window,) = (await pulling.windows.span(SET)).windows
     assert not await pulling.windows.trim(SET, window)
@@ -914,7 +871,7 @@ async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling: Pulling
     assert not await pulling.windows.trim(SET, window)
 
 
-async def test_a_removed_set_leaves_nothing_behind(pulling: Pulling) -> None:
+async def test_a_removed_set_leaves_nothing_behind(pulling):
     await pulling.update(*"abcdef")
     await pulling.upkeep.snapshot(SET)
     await pulling.keep_windows()
@@ -924,9 +881,7 @@ async def test_a_removed_set_leaves_nothing_behind(pulling: Pulling) -> None:
     assert lasting == []
 
 
-async def test_a_set_that_cannot_be_served_holds_up_no_other(
-    pulling: Pulling, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_set_that_cannot_be_served_holds_up_no_other(pulling, caplog):
     await pulling.hub.add_set("a", SetOptions())
     asked = []
 
@@ -945,9 +900,7 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(
     ]
 
 
-async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
-    client: Client,
-) -> None:
+async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(client):
     async with Pulling(client, changes=3, retention_days=1) as pulling:
         await pulling.update(*"abcdef")  # two windows that no hub packs for two days
         now = pulling.windows.clock_history
@@ -973,9 +926,7 @@ async def said(pulling: Pulling) -> list[tuple[str, str, str]]:
     return [_said(row) for _, row in await pulling.journal.read(FRAMEWORK, first, count=1_000)]
 
 
-async def test_two_processes_say_once_that_a_window_closed(
-    client: Client, pulling: Pulling
-) -> None:
+async def test_two_processes_say_once_that_a_window_closed(client, pulling):
     begin = (await pulling.windows.record(SET)).window_from
     last = await pulling.update("a", "b", "c")
     async with Pulling(client, changes=3) as other:
@@ -987,7 +938,7 @@ async def test_two_processes_say_once_that_a_window_closed(
     ]
 
 
-async def test_growth_is_said_at_most_once_a_minute(pulling: Pulling) -> None:
+async def test_growth_is_said_at_most_once_a_minute(pulling):
     begin = (await pulling.windows.record(SET)).window_from
     for name in "ab":
         await pulling.update(name)
@@ -995,14 +946,14 @@ async def test_growth_is_said_at_most_once_a_minute(pulling: Pulling) -> None:
     assert await said(pulling) == [("changelist", "updated", f"/{SET}/changelist/{begin}.xml")]
 
 
-async def test_a_new_resource_list_is_said(pulling: Pulling) -> None:
+async def test_a_new_resource_list_is_said(pulling):
     await pulling.update("a")
     await pulling.upkeep.snapshot(SET)
     assert await said(pulling) == [("resourcelist", "created", RESOURCES)]
 
 
 @pytest.mark.usefixtures("small_parts")
-async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling: Pulling) -> None:
+async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling):
     await pulling.update(*"abcde")
     taken = await pulling.upkeep.snapshot(SET)
     path = f"/{SET}/resourcelist/{taken.name}-1.xml"  # type: ignore
@@ -1011,8 +962,8 @@ async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling: P
 
 @pytest.mark.parametrize("change", ["created", "deleted"])
 async def test_a_set_that_comes_or_goes_is_said_on_its_channel_and_of_the_source_on_all(
-    pulling: Pulling, change: str
-) -> None:
+    pulling, change
+):
     await pulling.hub.add_set("other")
     announcements = pulling.upkeep.announcements
     say = announcements.set_made if change == "created" else announcements.set_goes
@@ -1044,9 +995,7 @@ async def told(pulling: Pulling) -> Pulling:
     return pulling
 
 
-async def test_the_capability_list_is_said_when_the_first_resource_list_is_in_it(
-    told: Pulling,
-) -> None:
+async def test_the_capability_list_is_said_when_the_first_resource_list_is_in_it(told):
     for name in "ab":
         await told.update(name)
         await told.upkeep.snapshot(SET)
@@ -1054,15 +1003,13 @@ async def test_the_capability_list_is_said_when_the_first_resource_list_is_in_it
     assert await newly_said(told, 1) == [created, CAPABILITIES, created]
 
 
-async def test_an_edit_that_changes_no_byte_is_not_said(told: Pulling) -> None:
+async def test_an_edit_that_changes_no_byte_is_not_said(told):
     await told.hub.edit_set(SET, {"private": True})
     await told.upkeep.announcements.documents_changed(SET)
     assert await newly_said(told, 1) == []
 
 
-async def test_what_changes_and_changes_back_is_said_both_times_once(
-    client: Client, told: Pulling
-) -> None:
+async def test_what_changes_and_changes_back_is_said_both_times_once(client, told):
     async with Pulling(client, changes=3) as other:
         await other.hub.start()
         for describedby in ("http://example.com/about", None, "http://example.com/about"):
@@ -1073,7 +1020,7 @@ async def test_what_changes_and_changes_back_is_said_both_times_once(
     assert await newly_said(told, 1) == [CAPABILITIES] * 3
 
 
-async def test_an_archive_that_appears_grows_and_ends_is_said(told: Pulling) -> None:
+async def test_an_archive_that_appears_grows_and_ends_is_said(told):
     look = told.upkeep.announce_archives
     await told.update(*"abc")
     await told.keep_windows()
@@ -1114,9 +1061,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("option", OWN)
-async def test_a_document_of_the_sources_own_is_offered_and_said(
-    told: Pulling, option: str
-) -> None:
+async def test_a_document_of_the_sources_own_is_offered_and_said(told, option):
     capability, path = option.replace("_", "-"), OWN[option].removeprefix("http://example.com")
     await told.hub.edit_set(SET, {option: OWN[option]})
     await told.upkeep.announcements.documents_changed(SET)
@@ -1131,9 +1076,7 @@ async def test_a_document_of_the_sources_own_is_offered_and_said(
     assert (await newly_said(told, 3)) == [CAPABILITIES]
 
 
-async def test_channels_of_the_sources_own_are_offered_instead_of_the_hubs(
-    told: Pulling,
-) -> None:
+async def test_channels_of_the_sources_own_are_offered_instead_of_the_hubs(told):
     topic, socket, hub = "http://a.org/topic", "wss://a.org/channel", "http://a.org/hub"
     await told.hub.edit_set(
         SET, {"change_notification": topic, "framework_notification": socket, "channel_hub": hub}
@@ -1156,7 +1099,7 @@ async def lasting_keys(pulling: Pulling) -> list[bytes]:
     return [key for key in found if await pulling.client.ttl(key) < 0]
 
 
-async def test_a_window_packed_while_its_set_is_removed_leaves_no_key(pulling: Pulling) -> None:
+async def test_a_window_packed_while_its_set_is_removed_leaves_no_key(pulling):
     await pulling.update(*"abcd")
     (window,) = (await pulling.windows.span(SET)).windows
     packed = pack([])
@@ -1168,7 +1111,7 @@ async def test_a_window_packed_while_its_set_is_removed_leaves_no_key(pulling: P
     assert await pulling.windows.packed(SET, window) is None
 
 
-async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling: Pulling) -> None:
+async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling):
     """The chores and the removal at once, again and again."""
     for _ in range(10):
         await pulling.hub.add_set(SET)
@@ -1185,9 +1128,7 @@ async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling: Pu
 # Where a snapshot stands ------------------------------------------------------------------------
 
 
-async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(
-    pulling: Pulling,
-) -> None:
+async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(pulling):
     last = await pulling.update("a")
     at = (await pulling.upkeep.snapshot(SET)).at  # type: ignore[union-attr]
     assert at == last.until + 1
@@ -1197,15 +1138,13 @@ async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(
     assert next_.from_ == last.until  # consecutive intervals join all the same
 
 
-async def test_snapshots_without_a_change_between_them_stand_at_the_same_place(
-    pulling: Pulling,
-) -> None:
+async def test_snapshots_without_a_change_between_them_stand_at_the_same_place(pulling):
     await pulling.update("a")
     one, other = [await pulling.upkeep.snapshot(SET) for _ in range(2)]
     assert one.at == other.at  # type: ignore[union-attr]
 
 
-async def test_whoever_asks_from_a_resource_lists_at_misses_nothing(pulling: Pulling) -> None:
+async def test_whoever_asks_from_a_resource_lists_at_misses_nothing(pulling):
     await pulling.update("a")
     at = (await pulling.upkeep.snapshot(SET)).at  # type: ignore[union-attr]
     assert names(await pulling.document(f"{OPEN}?from={at}")) == []

@@ -35,7 +35,7 @@ async def archived(pulling: Pulling) -> list[str]:
     return [entry.loc.rpartition("/")[2].removesuffix(".xml") for entry in document.entries]
 
 
-async def test_a_replaced_list_is_archived_named_and_pulled(pulling: Pulling) -> None:
+async def test_a_replaced_list_is_archived_named_and_pulled(pulling):
     first = await taken(pulling, "a")
     assert (await pulling.get(ARCHIVE)).status == 404
     assert "resourcelist-archive" not in await capabilities(pulling)
@@ -53,9 +53,7 @@ async def capabilities(pulling: Pulling) -> list[str | None]:
     return [entry.md and entry.md.capability for entry in document.entries]
 
 
-async def test_a_list_of_several_parts_is_archived_as_an_index(
-    pulling: Pulling, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_of_several_parts_is_archived_as_an_index(pulling, monkeypatch):
     monkeypatch.setattr(snapshot, "PART_RESOURCES", 1)
     await taken(pulling, "a", "b")
     await taken(pulling, "c")
@@ -65,7 +63,7 @@ async def test_a_list_of_several_parts_is_archived_as_an_index(
     assert sorted(parts) == [["a"], ["b"]]
 
 
-async def test_so_many_are_kept_and_no_more(pulling: Pulling) -> None:
+async def test_so_many_are_kept_and_no_more(pulling):
     snapshots = [await taken(pulling, name) for name in "abcd"]
     await pulling.upkeep.delete_old()
     assert await archived(pulling) == [each.name for each in snapshots[1:3]]
@@ -74,7 +72,7 @@ async def test_so_many_are_kept_and_no_more(pulling: Pulling) -> None:
     assert await pulling.client.ttl(f"{key}:1") > 0
 
 
-async def test_what_is_too_old_is_let_go(pulling: Pulling) -> None:
+async def test_what_is_too_old_is_let_go(pulling):
     first, second = [await taken(pulling, name) for name in "abc"][:2]
     await pulling.snapshots.let_go(SET, 2, Position(first.begun - 1))
     assert await archived(pulling) == [first.name, second.name]
@@ -82,14 +80,14 @@ async def test_what_is_too_old_is_let_go(pulling: Pulling) -> None:
     assert await archived(pulling) == [second.name]
 
 
-async def test_one_that_is_read_stays_in_the_archive_for_good(pulling: Pulling) -> None:
+async def test_one_that_is_read_stays_in_the_archive_for_good(pulling):
     first = await taken(pulling, "a")
     await taken(pulling, "b")
     await pulling.document(f"/{SET}/resourcelist/{first.name}.xml")
     assert await pulling.client.ttl(f"rsnotify:{{{SET}}}:snapshot:{first.name}:1") == -1
 
 
-async def test_the_archive_is_announced(pulling: Pulling) -> None:
+async def test_the_archive_is_announced(pulling):
     for name in "abc":
         await taken(pulling, name)
     begin = (await pulling.hub.reading.standing(FRAMEWORK)).first
@@ -99,7 +97,7 @@ async def test_the_archive_is_announced(pulling: Pulling) -> None:
     assert len(told) == 2
 
 
-async def test_a_set_that_is_removed_takes_its_archive_with_it(pulling: Pulling) -> None:
+async def test_a_set_that_is_removed_takes_its_archive_with_it(pulling):
     for name in "abc":
         await taken(pulling, name)
     await pulling.hub.remove_set(SET)
@@ -107,7 +105,7 @@ async def test_a_set_that_is_removed_takes_its_archive_with_it(pulling: Pulling)
     assert [key for key in left if b":key:" not in key] == []
 
 
-async def test_a_hub_that_keeps_none_has_no_archive(client: Client) -> None:
+async def test_a_hub_that_keeps_none_has_no_archive(client):
     async with Pulling(client) as pulling:
         await taken(pulling, "a")
         await taken(pulling, "b")

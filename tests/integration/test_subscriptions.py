@@ -16,8 +16,7 @@ from rsnotify.websub.subscription_store import (
     Subscriptions,
     release_all_claims,
 )
-from tests.support.clock import HOUR, Clock
-from tests.support.faults import OwnRedis, SlowWay
+from tests.support.clock import HOUR
 
 CALLBACK = "http://callback.test/1"
 SHARE = share_of(CALLBACK)
@@ -45,16 +44,14 @@ async def pending(store: Subscriptions) -> dict[str, PendingRequest]:
     return found
 
 
-async def test_a_share_has_one_owner(client: Client) -> None:
+async def test_a_share_has_one_owner(client):
     one, two = subscriptions(client), subscriptions(client)
     assert await one.claim([1, 2]) == [True, True]
     assert await two.claim([2, 3]) == [False, True]
     assert await one.claim([1, 2, 3]) == [True, True, False]
 
 
-async def test_every_share_is_free_when_all_claims_are_released(
-    client: Client, redis_url: str
-) -> None:
+async def test_every_share_is_free_when_all_claims_are_released(client, redis_url):
     one, two = subscriptions(client), subscriptions(client)
     await one.heartbeat()
     await one.claim(range(SHARES))
@@ -64,14 +61,14 @@ async def test_every_share_is_free_when_all_claims_are_released(
     assert hubs == 1
 
 
-async def test_a_share_that_was_nobodys_meanwhile_is_not_renewed(client: Client) -> None:
+async def test_a_share_that_was_nobodys_meanwhile_is_not_renewed(client):
     store = subscriptions(client)
     await store.claim([1, 2])
     await client.delete(keys.of_share(1, "owner"))
     assert await store.renew([1, 2]) == [False, True]
 
 
-async def test_a_share_that_was_released_is_free(client: Client) -> None:
+async def test_a_share_that_was_released_is_free(client):
     one, two = subscriptions(client), subscriptions(client)
     await one.claim([1])
     await two.release([1])
@@ -90,7 +87,7 @@ class Hours:
         return self.now
 
 
-async def test_a_claim_ends_when_its_owner_shows_no_sign_of_life(client: Client) -> None:
+async def test_a_claim_ends_when_its_owner_shows_no_sign_of_life(client):
     hours = Hours()
     one = subscriptions(client, clock=hours)
     two = subscriptions(client, clock=hours)
@@ -106,7 +103,7 @@ async def test_a_claim_ends_when_its_owner_shows_no_sign_of_life(client: Client)
     assert await one.claim([1]) == [False]
 
 
-async def test_an_owner_that_was_only_frozen_keeps_what_it_has_renewed(client: Client) -> None:
+async def test_an_owner_that_was_only_frozen_keeps_what_it_has_renewed(client):
     hours = Hours()
     one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
     for store in (one, two):
@@ -120,7 +117,7 @@ async def test_an_owner_that_was_only_frozen_keeps_what_it_has_renewed(client: C
     assert await one.claim([2]) == [False]
 
 
-async def test_a_claim_of_a_hub_before_this_one_ends_by_its_own_time_limit(client: Client) -> None:
+async def test_a_claim_of_a_hub_before_this_one_ends_by_its_own_time_limit(client):
     hours = Hours()
     store = subscriptions(client, clock=hours)
     await client.set(keys.of_share(1, "owner"), "host:1:abc", px=15_000)
@@ -132,8 +129,8 @@ async def test_a_claim_of_a_hub_before_this_one_ends_by_its_own_time_limit(clien
 
 @pytest.mark.parametrize("hours_moved", [-1, 48])
 async def test_a_clock_of_redis_that_jumps_ends_no_claim_and_keeps_none(
-    moved_redis: OwnRedis, clock: Clock, hours_moved: int
-) -> None:
+    moved_redis, clock, hours_moved
+):
     hours = Hours()
     client = connect(moved_redis.url)
     one, two = subscriptions(client, clock=hours), subscriptions(client, clock=hours)
@@ -149,7 +146,7 @@ async def test_a_clock_of_redis_that_jumps_ends_no_claim_and_keeps_none(
     await client.aclose()
 
 
-async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client: Client) -> None:
+async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client):
     one, two = subscriptions(client), subscriptions(client)
     await one.claim([SHARE])
     await one.ask(request())
@@ -166,14 +163,14 @@ async def test_whoever_has_lost_a_share_can_write_nothing_of_it(client: Client) 
     assert await two.all() == {subscription: STORED}
 
 
-async def test_progress_of_what_has_gone_is_not_written(client: Client) -> None:
+async def test_progress_of_what_has_gone_is_not_written(client):
     store = subscriptions(client)
     await store.claim([SHARE])
     assert await store.write_progress({SHARE: {"gone": Progress(1)}}) == set()
     assert await client.hlen(keys.of_share(SHARE, "progress")) == 0
 
 
-async def test_a_renewal_leaves_the_progress_as_it_is(client: Client) -> None:
+async def test_a_renewal_leaves_the_progress_as_it_is(client):
     store = subscriptions(client)
     await store.claim([SHARE])
     for progress in (Progress(7), Progress(99)):
@@ -183,7 +180,7 @@ async def test_a_renewal_leaves_the_progress_as_it_is(client: Client) -> None:
     assert [stored.progress for stored in (await store.all()).values()] == [Progress(7)]
 
 
-async def test_the_same_request_is_pending_once_until_it_is_settled(client: Client) -> None:
+async def test_the_same_request_is_pending_once_until_it_is_settled(client):
     store = subscriptions(client)
     await store.claim([SHARE])
     for address in ("1.1.1.1", "2.2.2.2"):
@@ -194,7 +191,7 @@ async def test_the_same_request_is_pending_once_until_it_is_settled(client: Clie
     assert len(await pending(store)) == 1
 
 
-async def test_subscribing_again_after_unsubscribing_is_another_request(client: Client) -> None:
+async def test_subscribing_again_after_unsubscribing_is_another_request(client):
     store = subscriptions(client)
     for order in ("subscribe", "unsubscribe", "subscribe"):
         await store.ask(request(order))
@@ -203,7 +200,7 @@ async def test_subscribing_again_after_unsubscribing_is_another_request(client: 
     ]
 
 
-async def test_a_settled_request_no_longer_counts(client: Client) -> None:
+async def test_a_settled_request_no_longer_counts(client):
     store = subscriptions(client, per_host=1, per_address=1)
     await store.claim([SHARE])
     await store.ask(request(client_address="1.1.1.1"))
@@ -216,9 +213,7 @@ async def test_a_settled_request_no_longer_counts(client: Client) -> None:
     await store.ask(request(callback=CALLBACK + "2", client_address="1.1.1.1"))
 
 
-async def test_the_limit_of_a_client_address_holds_for_requests_that_come_together(
-    client: Client,
-) -> None:
+async def test_the_limit_of_a_client_address_holds_for_requests_that_come_together(client):
     store = subscriptions(client, per_address=3)
     wanted = [request(callback=f"http://{number}.test/") for number in range(20)]
     answers = await asyncio.gather(*map(store.ask, wanted), return_exceptions=True)
@@ -226,9 +221,7 @@ async def test_the_limit_of_a_client_address_holds_for_requests_that_come_togeth
     assert [type(answer) for answer in answers if answer is not None] == [TooMany] * 17
 
 
-async def test_a_request_that_was_not_stored_does_not_count_for_its_client_address(
-    client: Client,
-) -> None:
+async def test_a_request_that_was_not_stored_does_not_count_for_its_client_address(client):
     store = subscriptions(client, per_address=1)
     await client.set(keys.of_share(SHARE, "latest"), "no hash")
     with pytest.raises(ResponseError, match="WRONGTYPE"):
@@ -237,8 +230,8 @@ async def test_a_request_that_was_not_stored_does_not_count_for_its_client_addre
 
 
 async def test_a_request_that_may_have_been_stored_counts_for_its_client_address(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, monkeypatch
+):
     store = subscriptions(client, per_address=1)
     durably = client.durably
 
@@ -254,8 +247,8 @@ async def test_a_request_that_may_have_been_stored_counts_for_its_client_address
 
 
 async def test_a_request_that_too_few_replicas_have_counts_for_its_client_address(
-    client: Client, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    client, redis_url, monkeypatch
+):
     monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 1)
     async with connect(redis_url, replicas=1) as careful:
         store = subscriptions(careful, per_address=1)
@@ -267,9 +260,7 @@ async def test_a_request_that_too_few_replicas_have_counts_for_its_client_addres
 
 
 @pytest.mark.parametrize("answer_of", ["pending:192.0.2.1", '"client_address":"192.0.2.1"'])
-async def test_a_request_whose_answer_was_lost_is_counted_once(
-    way: SlowWay, answer_of: str
-) -> None:
+async def test_a_request_whose_answer_was_lost_is_counted_once(way, answer_of):
     """Redis is asked again whether it may be pending, or to let it be."""
     async with connect(way.url) as client:
         store = subscriptions(client, per_host=2, per_address=1)
@@ -284,8 +275,8 @@ async def test_a_request_whose_answer_was_lost_is_counted_once(
 
 @pytest.mark.parametrize("hours_moved", [-1, 1])
 async def test_a_request_counts_for_its_client_address_only_for_its_time(
-    moved_redis: OwnRedis, clock: Clock, hours_moved: int
-) -> None:
+    moved_redis, clock, hours_moved
+):
     async with connect(moved_redis.url) as client:
         store = subscriptions(client, per_address=1)
         await store.ask(request())
@@ -293,7 +284,7 @@ async def test_a_request_counts_for_its_client_address_only_for_its_time(
         await store.ask(request(callback="http://other.test/"))
 
 
-async def test_a_subscription_is_remembered_as_soon_as_it_is_stored(client: Client) -> None:
+async def test_a_subscription_is_remembered_as_soon_as_it_is_stored(client):
     """Whatever fails after that: else nobody could put it back after a failover."""
     store = subscriptions(client)
     await store.claim([SHARE])
@@ -306,7 +297,7 @@ async def test_a_subscription_is_remembered_as_soon_as_it_is_stored(client: Clie
     assert list(kept.values()) == list((await store.all()).values()) == [STORED]
 
 
-async def test_what_the_operator_wants_is_never_too_much(client: Client) -> None:
+async def test_what_the_operator_wants_is_never_too_much(client):
     store = subscriptions(client, per_host=1, per_address=1)
     await store.ask(request())
     await store.retry(STORED.subscription)
@@ -314,7 +305,7 @@ async def test_what_the_operator_wants_is_never_too_much(client: Client) -> None
     assert len(await pending(store)) == 3
 
 
-async def test_hub_processes_are_counted_while_they_live(client: Client) -> None:
+async def test_hub_processes_are_counted_while_they_live(client):
     one, two = subscriptions(client), subscriptions(client)
     assert (await one.heartbeat())[1] == 1
     assert (await two.heartbeat())[1] == 2
@@ -324,14 +315,14 @@ async def test_hub_processes_are_counted_while_they_live(client: Client) -> None
     assert all(await one.claim(range(SHARES)))
 
 
-async def test_a_redis_that_has_forgotten_the_script_is_told_again(client: Client) -> None:
+async def test_a_redis_that_has_forgotten_the_script_is_told_again(client):
     store = subscriptions(client)
     await store.claim([1])
     await client.script_flush()
     assert await store.claim([1]) == [True]
 
 
-async def test_one_is_found_without_reading_the_others(client: Client) -> None:
+async def test_one_is_found_without_reading_the_others(client):
     store = subscriptions(client)
     await store.claim([SHARE])
     await store.ask(request())

@@ -27,12 +27,12 @@ def unchanged(known: DocumentInfo = KNOWN, **headers: str) -> bool:
 
 
 @pytest.mark.parametrize("tags", ['"tag"', 'W/"tag"', '"other", "tag"', '"a",W/"tag"', "*", " * "])
-def test_a_tag_that_is_known_means_unchanged(tags: str) -> None:
+def test_a_tag_that_is_known_means_unchanged(tags):
     assert unchanged(if_none_match=tags)
 
 
 @pytest.mark.parametrize("tags", ['"other"', "tag", "", '"ta"', 'W/"tag2"'])
-def test_any_other_tag_does_not(tags: str) -> None:
+def test_any_other_tag_does_not(tags):
     assert not unchanged(if_none_match=tags)
 
 
@@ -46,20 +46,20 @@ def test_any_other_tag_does_not(tags: str) -> None:
         ("", False),
     ],
 )
-def test_a_date_counts_from_the_second_of_the_last_change(date: str, expected: bool) -> None:
+def test_a_date_counts_from_the_second_of_the_last_change(date, expected):
     assert unchanged(if_modified_since=date) is expected
 
 
-def test_a_tag_counts_alone() -> None:
+def test_a_tag_counts_alone():
     date = "Fri, 20 Nov 2026 12:00:01 GMT"
     assert not unchanged(if_none_match='"other"', if_modified_since=date)
 
 
-def test_no_condition_means_changed() -> None:
+def test_no_condition_means_changed():
     assert not unchanged()
 
 
-def test_a_last_modified_of_this_very_second_matches_nothing() -> None:
+def test_a_last_modified_of_this_very_second_matches_nothing():
     """Another change may still come in it."""
     now = int(time() * SECOND)
     for modified in (now, now // SECOND * SECOND):
@@ -69,7 +69,7 @@ def test_a_last_modified_of_this_very_second_matches_nothing() -> None:
 
 
 @pytest.mark.parametrize("modified", [NOON * SECOND, NOON * SECOND + 1, NOON * SECOND + 999_999])
-def test_an_older_one_matches_until_the_next_second(modified: int) -> None:
+def test_an_older_one_matches_until_the_next_second(modified):
     """A clock far in the future has no such: this one lies in the past."""
     past = modified - 10 * 365 * 86_400 * SECOND
     date = _last_modified(past)
@@ -92,11 +92,11 @@ def test_an_older_one_matches_until_the_next_second(modified: int) -> None:
         ("", False),
     ],
 )
-def test_gzip_is_for_those_who_ask_for_it(asked: str, expected: bool) -> None:
+def test_gzip_is_for_those_who_ask_for_it(asked, expected):
     assert accepts_gzip(asked) is expected
 
 
-def test_who_asks_for_nothing_gets_no_gzip() -> None:
+def test_who_asks_for_nothing_gets_no_gzip():
     assert not accepts_gzip(None)
 
 
@@ -135,8 +135,8 @@ class Rendering:
     ],
 )
 async def test_a_kept_document_is_rendered_once_for_each_content_base_form_and_coding(
-    other: DocumentInfo, encoding: bytes
-) -> None:
+    other, encoding
+):
     rendering = Rendering()
     assert [await rendering.times_for(KNOWN) for _ in range(3)] == [1, 0, 0]
     assert [await rendering.times_for(other, encoding) for _ in range(3)] == [1, 0, 0]
@@ -144,9 +144,7 @@ async def test_a_kept_document_is_rendered_once_for_each_content_base_form_and_c
 
 
 @pytest.mark.parametrize(("most", "again"), [(2 * SIZE, 0), (2 * SIZE - 1, 1), (1, 1)])
-async def test_documents_are_kept_while_there_is_room_the_last_used_ones_longest(
-    most: int, again: int
-) -> None:
+async def test_documents_are_kept_while_there_is_room_the_last_used_ones_longest(most, again):
     rendering = Rendering(most)
     other = KNOWN._replace(tag="other")
     await rendering.times_for(KNOWN)

@@ -35,19 +35,19 @@ def clock_after_a_leap(seconds: float) -> Steady:
     return clock
 
 
-def test_it_goes_on_by_our_own_clock() -> None:
+def test_it_goes_on_by_our_own_clock():
     clock = Steady()
     assert clock.look(NOW, 100) == 0
     assert clock.at(107) == NOW + 7 * SECOND
 
 
 @pytest.mark.parametrize("leap", [LEAP_SECONDS, -3600.0])
-def test_a_small_step_and_one_back_are_believed_at_once(leap: float) -> None:
+def test_a_small_step_and_one_back_are_believed_at_once(leap):
     assert clock_after_a_leap(leap).at(1) == NOW + (1 + leap) * SECOND
 
 
 @pytest.mark.parametrize("leap", [LEAP_SECONDS + 0.001, TWO_DAYS])
-def test_a_leap_ahead_is_said_once_and_waited_out(leap: float) -> None:
+def test_a_leap_ahead_is_said_once_and_waited_out(leap):
     clock = Steady()
     clock.look(NOW, 0)
     theirs = NOW + round(leap * SECOND)
@@ -60,7 +60,7 @@ def test_a_leap_ahead_is_said_once_and_waited_out(leap: float) -> None:
     assert clock.at(mine) == theirs + round(mine * SECOND)
 
 
-def test_a_leap_that_was_undone_leaves_nothing_behind() -> None:
+def test_a_leap_that_was_undone_leaves_nothing_behind():
     clock = clock_after_a_leap(TWO_DAYS)
     clock.look(NOW + 10 * SECOND, 10)
     mine = 2 * BELIEVED_AFTER_SECONDS
@@ -68,7 +68,7 @@ def test_a_leap_that_was_undone_leaves_nothing_behind() -> None:
     assert clock.at(mine) == NOW + round(mine * SECOND)
 
 
-def test_after_another_leap_the_wait_begins_anew() -> None:
+def test_after_another_leap_the_wait_begins_anew():
     clock = clock_after_a_leap(TWO_DAYS)
     late = BELIEVED_AFTER_SECONDS
     theirs = NOW + round((late + 2 * TWO_DAYS) * SECOND)
@@ -93,7 +93,7 @@ class Others(Heartbeats):
         return self.gone()
 
 
-def test_whoever_shows_no_sign_for_long_enough_is_gone() -> None:
+def test_whoever_shows_no_sign_for_long_enough_is_gone():
     others = Others()
     others.seen("one", 7, 100)
     others.seen("one", 7, 114)  # the same sign again
@@ -104,7 +104,7 @@ def test_whoever_shows_no_sign_for_long_enough_is_gone() -> None:
     assert others.seconds_to_next_end() == 14
 
 
-def test_an_older_sign_of_life_is_none() -> None:
+def test_an_older_sign_of_life_is_none():
     others = Others()
     others.seen("one", 7, 100)
     others.seen("one", 6, 110)
@@ -113,7 +113,7 @@ def test_an_older_sign_of_life_is_none() -> None:
     assert others.gone_at(115) == {}
 
 
-def test_whoever_is_gone_for_long_is_not_remembered() -> None:
+def test_whoever_is_gone_for_long_is_not_remembered():
     others = Others()
     others.seen("one", 7, 0)
     assert others.gone_at(FORGOTTEN_SECONDS - 0.001) == {"one": 7}

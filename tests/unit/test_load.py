@@ -58,9 +58,7 @@ DIFFERENT = [
     ("known", "brought", "same"),
     [(*pair, True) for pair in SAME] + [(*pair, False) for pair in DIFFERENT],
 )
-def test_a_resource_is_the_same_if_the_same_is_said_of_it(
-    known: dict[str, object], brought: dict[str, object], same: bool
-) -> None:
+def test_a_resource_is_the_same_if_the_same_is_said_of_it(known, brought, same):
     fields = dict(known)
     kept = str(int(AT)).encode() + changed(str(fields.pop("change", "created")), **fields)
     assert is_same(b"http://example.com/a&amp;b", kept, changed(**brought)) is same
@@ -78,14 +76,12 @@ def test_a_resource_is_the_same_if_the_same_is_said_of_it(
         (0, 0, 0.0, None),
     ],
 )
-def test_no_more_may_be_deleted_than_was_said(
-    known: int, deleted: int, most: float, says: str | None
-) -> None:
+def test_no_more_may_be_deleted_than_was_said(known, deleted, most, says):
     refusal = too_many_deleted(LoadCounts(known=known, deleted=deleted), most)
     assert refusal is None if says is None else says in (refusal or "")
 
 
-def test_a_difference_is_published_as_the_change_that_it_is() -> None:
+def test_a_difference_is_published_as_the_change_that_it_is():
     differences = [
         Difference("updated", b"http://example.com/a&amp;b", changed(length=1, lastmod=GIVEN)),
         Difference("deleted", b"http://example.com/a&amp;b", b""),
@@ -97,7 +93,7 @@ def test_a_difference_is_published_as_the_change_that_it_is() -> None:
     assert fragments_of(differences, "t") == [replace(each, load="t") for each in expected]
 
 
-def test_so_many_bytes_are_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_bytes_are_published_at_once(monkeypatch):
     one = Difference("created", b"http://example.com/a&amp;b", changed())
     size = len(fragments_of([one], "t")[0].xml)
     monkeypatch.setattr(load, "PUBLISHED_BYTES", 2 * size)
@@ -119,7 +115,7 @@ def test_so_many_bytes_are_published_at_once(monkeypatch: pytest.MonkeyPatch) ->
         (b"max_delete=1.5e-3", LoadOptions(max_delete=0.0015)),
     ],
 )
-def test_options_are_read(query: bytes, options: LoadOptions) -> None:
+def test_options_are_read(query, options):
     assert read_options(query) == options
 
 
@@ -138,13 +134,13 @@ def test_options_are_read(query: bytes, options: LoadOptions) -> None:
         ("loc", "x", "unknown parameter 'loc'; known here: tell, dry_run, max_delete"),
     ],
 )
-def test_an_option_that_cannot_be_read_is_said(name: str, text: str, says: str) -> None:
+def test_an_option_that_cannot_be_read_is_said(name, text, says):
     with pytest.raises(Rejected) as refused:
         read_options(urlencode({name: text}).encode())
     assert says in refused.value.detail
 
 
-def test_an_option_is_given_once() -> None:
+def test_an_option_is_given_once():
     with pytest.raises(Rejected, match="`tell` is given more than once"):
         read_options(b"tell=yes&tell=yes")
 
@@ -153,7 +149,5 @@ def test_an_option_is_given_once() -> None:
     ("tell", "known", "told"),
     [(None, 0, False), (None, 1, True), (True, 0, True), (False, 1, False)],
 )
-def test_only_the_load_of_an_empty_set_is_not_told(
-    tell: bool | None, known: int, told: bool
-) -> None:
+def test_only_the_load_of_an_empty_set_is_not_told(tell, known, told):
     assert LoadOptions(tell).publishes(known) is told

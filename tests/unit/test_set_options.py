@@ -15,7 +15,7 @@ from rsnotify.resourcesync.notification import ChannelName
 OWN, OTHER = "http://source.example/changes", "http://source.example/lists"
 
 
-def test_a_topic_of_the_sources_own_names_its_channel() -> None:
+def test_a_topic_of_the_sources_own_names_its_channel():
     records = [
         SetRecord(name="a", created=""),
         SetRecord(name="b", created="", topic=OWN, framework_topic=OTHER),
@@ -33,7 +33,7 @@ def test_a_topic_of_the_sources_own_names_its_channel() -> None:
         ({"framework_notification": OWN}, "name its hub in channel_hub"),
     ],
 )
-def test_options_that_do_not_fit_together_are_refused(options: dict[str, str], detail: str) -> None:
+def test_options_that_do_not_fit_together_are_refused(options, detail):
     with pytest.raises(Rejected, match=detail):
         check_together(SetOptions(**options))  # type: ignore[arg-type]
 
@@ -47,11 +47,11 @@ def test_options_that_do_not_fit_together_are_refused(options: dict[str, str], d
         {"change_notification": "wss://hub.example/"},
     ],
 )
-def test_options_that_fit_together_are_taken(options: dict[str, str]) -> None:
+def test_options_that_fit_together_are_taken(options):
     check_together(SetOptions(**options))  # type: ignore[arg-type]
 
 
-def test_a_set_is_found_by_the_capability_list_that_it_names_first() -> None:
+def test_a_set_is_found_by_the_capability_list_that_it_names_first():
     sets = [
         SetRecord(name="a", created="", edited=""),
         SetRecord(name="b", created="", edited="", sockets_first=True),
