@@ -7,7 +7,6 @@ answers but does nothing.
 import asyncio
 import gc
 import logging
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -70,8 +69,8 @@ async def _serve(
     redis_url = redis_url_of(settings)
     with await bound_socket(settings, inherited_socket) as bound:
         token = admin_token(settings)  # not written by a hub that cannot begin
-        address = url_of(bound)
-        message = warning(bound.getsockname()[0], address, settings.public_url)
+        address, (host, port) = url_of(bound), bound.getsockname()[:2]
+        message = warning(host, address, settings.public_url)
         if message and not is_worker:  # otherwise the parent has logged it
             log.warning("%s", message)
 
@@ -79,10 +78,20 @@ async def _serve(
             on_ready(address)
             notify(READY)
 
-        def served(redis: StartedRedis) -> Loop:
+        async def served(redis: StartedRedis) -> None:
             if settings.workers > 1:
-                return run_workers(settings, sets, redis.url, bound, ready, redis.locks)
-            return _run_hub(settings, sets, redis.url, token, bound, ready, is_worker=is_worker)
+                return await run_workers(settings, sets, redis.url, bound, ready, redis.locks)
+            base_url = settings.public_url or address
+            composition = Composition(settings, redis.url, token, base_url, port=port)
+            try:
+                await open_patiently(composition, sets)
+                app, channels = build(composition), composition.channels
+                config = web_config(app, settings, composition.connections, channels.reader_input)
+                drain = partial(channels.drain, settings.drain_seconds)
+                server = WebServer(config, ready, drain, is_worker=is_worker)
+                await composition.run(server.serve(sockets=[bound]))
+            finally:
+                await composition.close()
 
         await on_redis(settings, redis_url, served, is_worker=is_worker)
 
@@ -123,37 +132,6 @@ async def on_redis(
         await release_claims(server.url)
         redis = StartedRedis(server.url, [server.hub_lock])
         await run_beside({"redis-server supervisor": server.supervise()}, served(redis))
-
-
-async def _run_hub(
-    settings: Settings,
-    sets: Sequence[str],
-    redis_url: str,
-    token: str,
-    bound: socket.socket,
-    on_ready: Callable[[], None],
-    *,
-    is_worker: bool,
-) -> None:
-    base_url = settings.public_url or url_of(bound)
-    composition = Composition(settings, redis_url, token, base_url, port=bound.getsockname()[1])
-    try:
-        await open_patiently(composition, sets)
-        drain = partial(composition.channels.drain, settings.drain_seconds)
-        server = WebServer(
-            web_config(
-                build(composition),
-                settings,
-                composition.connections,
-                composition.channels.reader_input,
-            ),
-            on_ready,
-            drain,
-            is_worker=is_worker,
-        )
-        await composition.run(server.serve(sockets=[bound]))
-    finally:
-        await composition.close()
 
 
 async def open_patiently(composition: Composition, sets: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from signal import SIGHUP, SIGINT, SIGTERM
 from socket import socket
 from threading import Thread
@@ -69,26 +70,19 @@ class Child:
             self.process.kill()
 
 
+@dataclass(repr=False, eq=False)
 class Worker:
     """A place, and the process that serves there: another one when it has died or is replaced."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        ending: asyncio.Event,
-        kill_seconds: float,
-        inherited: Collection[int] = (),
-    ) -> None:
-        self.ready = asyncio.Event()  # a process has served here
-        self._command = command
-        self._environment = environment
-        self._ending = ending
-        self._kill_seconds = kill_seconds
-        self._inherited = inherited
-        self._children: set[Child] = set()
-        self._serving: Child
-        self._changing = asyncio.Lock()  # who serves here
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    ending: asyncio.Event
+    kill_seconds: float
+    inherited: Collection[int] = ()
+    ready: asyncio.Event = field(default_factory=asyncio.Event)  # a process has served here
+    _children: set[Child] = field(default_factory=set)
+    _serving: Child = field(init=False)
+    _changing: asyncio.Lock = field(default_factory=asyncio.Lock)  # who serves here
 
     @property
     def pid(self) -> int:
@@ -98,11 +92,11 @@ class Worker:
     async def run(self) -> None:
         """Keep a process here until the hub ends."""
         self._serving = await self._start()
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             serving = self._serving
             await serving.replaced.wait()
             async with self._changing:
-                if serving is self._serving and not self._ending.is_set():
+                if serving is self._serving and not self.ending.is_set():
                     await self._handle_exit(serving)
                     self._serving = await self._start()
         await asyncio.gather(*(child.ended for child in self._children))
@@ -123,17 +117,17 @@ class Worker:
 
     async def _start(self) -> Child:
         process = await asyncio.create_subprocess_exec(
-            *self._command,
+            *self.command,
             stdin=PIPE,  # it is closed when we end, even if we are killed
             stdout=PIPE,
-            env=self._environment,
-            pass_fds=self._inherited,
+            env=self.environment,
+            pass_fds=self.inherited,
             start_new_session=True,  # Ctrl-C must reach the parent only
         )
-        child = Child(process, self.ready, self._kill_seconds)
+        child = Child(process, self.ready, self.kill_seconds)
         self._children.add(child)
         child.ended.add_done_callback(lambda _: self._children.discard(child))
-        if self._ending.is_set():  # during the start
+        if self.ending.is_set():  # during the start
             child.end()
         return child
 
@@ -173,7 +167,8 @@ async def run_workers(
     """
     bound.listen(BACKLOG)
     ending, hangup = _on_signal(SIGINT, SIGTERM), _on_signal(SIGHUP)
-    environment = _environment(redis_url)
+    ours = {name: value for name, value in os.environ.items() if name != sd_notify.VARIABLE}
+    environment = for_worker(ours, redis_url)  # arguments would be visible to all users
     workers = [
         Worker(
             _command(settings, sets, bound.fileno()),
@@ -250,9 +245,3 @@ def _command(settings: Settings, sets: Sequence[str], bound: int) -> list[str]:
     if settings.public_url:
         command += ["--public-url", settings.public_url]
     return command + [word for name in sets for word in ("--set", name)]
-
-
-def _environment(redis_url: str) -> dict[str, str]:
-    """Ours, with the address of Redis: arguments would be visible to all users."""
-    kept = {name: value for name, value in os.environ.items() if name != sd_notify.VARIABLE}
-    return for_worker(kept, redis_url)
