@@ -3,41 +3,28 @@
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 import typer
+from typer import Argument, Option
 
-from rsnotify.cli.hub_request import ask, asked, connected
+from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import counted, print_done, print_fields, print_table
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, path_of_set
+from rsnotify.cli.target import HERE, Hub, SetName, asked, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-commands = typer.Typer()
+commands = Commands()
 
 # --- sets ----------------------------------------------------------------------------------------
 
-sets = typer.Typer(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
+sets = Commands(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
 commands.add_typer(sets, name="sets")
 
-IsPrivate = Annotated[
-    bool | None, typer.Option("--private/--public", help="Whether reading needs a token. [public]")
-]
-MakePrivate = Annotated[
-    bool | None, typer.Option("--private/--public", help="Whether reading needs a token.")
-]
-SocketsFirst = Annotated[
-    bool | None,
-    typer.Option(
-        "--sockets-first/--topics-first",
-        help="For Destinations of version 0.8: name the Capability List with ws:// first.",
-    ),
-]
 ADDRESSES = {
     "describedby": ("--describedby", "A document that describes the set."),
     "topic": ("--topic", "What you call the change channel: its topic."),
@@ -60,24 +47,29 @@ ADDRESSES = {
 """For each option of a set that is an address: its name on the command line, its help."""
 CREATED = 201
 RECORD = ("name", "private")  # of a set, as the hub answers it
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 @sets.command("list")
-def list_sets(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+def list_sets(json: Json = False, hub: Hub = HERE) -> None:
     """List the sets that the hub serves."""
-    rows = ask(url, data, "GET", "/api/sets").objects(*RECORD)
+    rows = hub.ask("GET", "/api/sets").objects(*RECORD)
     print_table(rows, ("name", "created", "private"), json=json)
 
 
 @sets.command("add")
 def add_set(
-    name: SetName, private: IsPrivate = None, json: Json = False, url: Url = HERE, data: Data = DATA
+    name: SetName,
+    private: Annotated[
+        bool | None,
+        Option("--private/--public", help="Whether reading needs a token. [public]"),
+    ] = None,
+    json: Json = False,
+    hub: Hub = HERE,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
     chosen = {} if private is None else {"private": private}
-    with connected(url, data) as hub:
-        answer = asked(hub, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
+    with hub.connected() as client:
+        answer = asked(client, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
     record = answer.object(*RECORD)
     made = answer.status == CREATED
     if not made and private not in (None, record["private"]):
@@ -97,18 +89,18 @@ def add_set(
 def _with_addresses(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command an option for each address, where it says `**addresses`."""
     signature = inspect.signature(command)
-    *own, json, url, data, _ = signature.parameters.values()
+    *own, json, hub, _ = signature.parameters.values()
     addresses = [
         Parameter(
             name,
             Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[str | None, typer.Option(option, metavar="URL", help=text)],
+            annotation=Annotated[str | None, Option(option, metavar="URL", help=text)],
         )
         for name, (option, text) in ADDRESSES.items()
     ]
     command.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*own, *addresses, json, url, data]
+        parameters=[*own, *addresses, json, hub]
     )
     return command
 
@@ -117,12 +109,19 @@ def _with_addresses(command: Callable[..., None]) -> Callable[..., None]:
 @_with_addresses
 def edit_set(
     name: SetName,
-    private: MakePrivate = None,
-    sockets_first: SocketsFirst = None,
+    private: Annotated[
+        bool | None, Option("--private/--public", help="Whether reading needs a token.")
+    ] = None,
+    sockets_first: Annotated[
+        bool | None,
+        Option(
+            "--sockets-first/--topics-first",
+            help="For Destinations of version 0.8: name the Capability List with ws:// first.",
+        ),
+    ] = None,
     *,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
     **addresses: str | None,
 ) -> None:
     """Change a set's options; what is not named stays as it is.
@@ -139,31 +138,34 @@ def edit_set(
             "say what to edit: --private or --public, or one of the addresses that "
             "`rsnotify sets edit --help` lists"
         )
-    record = ask(url, data, "PATCH", path_of_set(name), chosen).object(*RECORD)
+    record = hub.ask("PATCH", path_of_set(name), chosen).object(*RECORD)
     print_done(record, f"{name} is edited: {', '.join(chosen)}", json=json)
 
 
 @sets.command("remove")
 def remove_set(
-    name: SetName, yes: Yes = False, json: Json = False, url: Url = HERE, data: Data = DATA
+    name: SetName,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+    hub: Hub = HERE,
 ) -> None:
     """Remove a set and everything that was ever published to it."""
     if not yes:
-        known = ask(url, data, "GET", path_of_set(name) + "/resources").object("resources")
+        known = hub.ask("GET", path_of_set(name) + "/resources").object("resources")
         resources = counted(known["resources"], "resource")
         question = f"Remove {name}, with {resources} and all its changes?"
         typer.confirm(question, abort=True)
-    ask(url, data, "DELETE", path_of_set(name)).nothing()
+    hub.ask("DELETE", path_of_set(name)).nothing()
     print_done({"removed": name}, f"{name} and all its changes are removed", json=json)
 
 
 @commands.command()
-def snapshot(set_name: SetName, json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+def snapshot(set_name: SetName, json: Json = False, hub: Hub = HERE) -> None:
     """Take a snapshot of a set now, for its Resource List.
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
-    taken = ask(url, data, "POST", path_of_set(set_name) + "/snapshot").object("set")
+    taken = hub.ask("POST", path_of_set(set_name) + "/snapshot").object("set")
     print_snapshot(taken, json=json)
 
 
@@ -178,46 +180,35 @@ def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
 
 # --- tokens --------------------------------------------------------------------------------------
 
-tokens = typer.Typer(no_args_is_help=True, help="Make, list and revoke tokens.")
+tokens = Commands(no_args_is_help=True, help="Make, list and revoke tokens.")
 commands.add_typer(tokens, name="tokens")
 
-TokenSets = Annotated[
-    list[str], typer.Option("--set", metavar="NAME", help="A set it is for. Repeatable.")
-]
-Rights = Annotated[
-    list[str] | None,
-    typer.Option("--right", metavar="RIGHT", help="publish or read. Repeatable. [publish]"),
-]
-Note = Annotated[str, typer.Option(help="Whose it is; shown by `tokens list`.")]
-Expires = Annotated[
-    int | None, typer.Option(metavar="DAYS", help="Days until it is refused. [never]")
-]
-NewExpiry = Annotated[
-    int | None, typer.Option("--expires", metavar="DAYS", help="Days until it is refused. [as old]")
-]
-Grace = Annotated[
-    int, typer.Option(metavar="SECONDS", help="Seconds that the old one is still accepted.")
-]
-TokenId = Annotated[str, typer.Argument(metavar="ID", help="From `tokens list`.")]
+TokenId = Annotated[str, Argument(metavar="ID", help="From `tokens list`.")]
 
 
 @tokens.command("list")
-def list_tokens(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+def list_tokens(json: Json = False, hub: Hub = HERE) -> None:
     """List the tokens: what each may do, never the token itself."""
     columns = ("id", "sets", "rights", "created", "expires", "used", "note")
-    rows = ask(url, data, "GET", "/api/tokens").objects("id")
+    rows = hub.ask("GET", "/api/tokens").objects("id")
     print_table(rows, columns, json=json)
 
 
 @tokens.command("create")
 def create_token(
-    sets: TokenSets,
-    rights: Rights = None,
-    note: Note = "",
-    expires: Expires = None,
+    sets: Annotated[
+        list[str], Option("--set", metavar="NAME", help="A set it is for. Repeatable.")
+    ],
+    rights: Annotated[
+        list[str] | None,
+        Option("--right", metavar="RIGHT", help="publish or read. Repeatable. [publish]"),
+    ] = None,
+    note: Annotated[str, Option(help="Whose it is; shown by `tokens list`.")] = "",
+    expires: Annotated[
+        int | None, Option(metavar="DAYS", help="Days until it is refused. [never]")
+    ] = None,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     """Make a token for the named sets. It is shown once and kept as a hash.
 
@@ -226,41 +217,43 @@ def create_token(
     content: dict[str, object] = {"sets": sets, "rights": rights or ["publish"], "note": note}
     if expires is not None:
         content["expires_days"] = expires
-    print_secret(_made(url, data, content), json=json)
+    print_secret(_made(hub, content), json=json)
 
 
 @tokens.command("rotate")
 def rotate_token(
     token_id: TokenId,
-    grace: Grace = 0,
-    expires: NewExpiry = None,
+    grace: Annotated[
+        int, Option(metavar="SECONDS", help="Seconds that the old one is still accepted.")
+    ] = 0,
+    expires: Annotated[
+        int | None,
+        Option("--expires", metavar="DAYS", help="Days until it is refused. [as old]"),
+    ] = None,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     """Make another token with the same rights and expiry; the old one ends after the grace."""
     path = f"/api/tokens/{quote(token_id, safe='')}/rotate"
     content = {"grace_seconds": grace} | ({} if expires is None else {"expires_days": expires})
-    print_secret(_made(url, data, content, path), json=json)
+    print_secret(_made(hub, content, path), json=json)
 
 
 @tokens.command("revoke")
-def revoke_token(token_id: TokenId, json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+def revoke_token(token_id: TokenId, json: Json = False, hub: Hub = HERE) -> None:
     """Revoke a token; it is refused two seconds later at the latest."""
-    ask(url, data, "DELETE", f"/api/tokens/{quote(token_id, safe='')}").nothing()
+    hub.ask("DELETE", f"/api/tokens/{quote(token_id, safe='')}").nothing()
     words = f"{token_id} is revoked; within two seconds every hub process refuses it"
     print_done({"revoked": token_id}, words, json=json)
 
 
-def _made(
-    url: str, data: Path, content: Mapping[str, object], path: str = "/api/tokens"
-) -> dict[str, Any]:
+def _made(hub: Hub, content: Mapping[str, object], path: str = "/api/tokens") -> dict[str, Any]:
     """A token that is chosen here, so that the request can be repeated."""
     from rsnotify.registry.tokens import id_of, new_secret
 
     secret = new_secret()
     try:
-        return ask(url, data, "POST", path, {**content, "token": secret}).object("token")
+        return hub.ask("POST", path, {**content, "token": secret}).object("token")
     except TryAgain as error:
         advice = f"if `tokens list` shows {id_of(secret)}, revoke it: nobody has seen the token"
         raise TryAgain(f"{error.detail}; {advice}") from None
@@ -276,11 +269,11 @@ def print_secret(token: dict[str, Any], *, json: bool) -> None:
 
 # --- subscriptions -------------------------------------------------------------------------------
 
-subscriptions = typer.Typer(no_args_is_help=True, help="Manage WebSub subscriptions.")
+subscriptions = Commands(no_args_is_help=True, help="Manage WebSub subscriptions.")
 commands.add_typer(subscriptions, name="subscriptions")
 
 Subscription = Annotated[
-    str, typer.Argument(metavar="ID", help="From `subscriptions list`.", show_default=False)
+    str, Argument(metavar="ID", help="From `subscriptions list`.", show_default=False)
 ]
 
 
@@ -292,54 +285,52 @@ def _subscription(id_: str) -> str:
 
 
 @subscriptions.command("list")
-def list_subscriptions(json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+def list_subscriptions(json: Json = False, hub: Hub = HERE) -> None:
     """List the subscriptions: how far each has come, and what its callback answered last."""
     columns = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
-    rows = ask(url, data, "GET", "/api/subscriptions").objects("id")
+    rows = hub.ask("GET", "/api/subscriptions").objects("id")
     print_table(rows, columns, json=json)
 
 
 @subscriptions.command("show")
-def show_subscription(
-    subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
-) -> None:
+def show_subscription(subscription: Subscription, json: Json = False, hub: Hub = HERE) -> None:
     """Show all there is to know of one subscription, its secret excepted."""
-    print_fields(ask(url, data, "GET", _subscription(subscription)).object("id"), json=json)
+    print_fields(hub.ask("GET", _subscription(subscription)).object("id"), json=json)
 
 
 @subscriptions.command("remove")
-def remove_subscription(
-    subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
-) -> None:
+def remove_subscription(subscription: Subscription, json: Json = False, hub: Hub = HERE) -> None:
     """End a subscription before its lease does; its callback is notified."""
-    ask(url, data, "DELETE", _subscription(subscription)).nothing()
+    hub.ask("DELETE", _subscription(subscription)).nothing()
     words = f"{subscription} is removed; its callback is notified"
     print_done({"removed": subscription}, words, json=json)
 
 
 @subscriptions.command("retry")
-def retry_subscription(
-    subscription: Subscription, json: Json = False, url: Url = HERE, data: Data = DATA
-) -> None:
+def retry_subscription(subscription: Subscription, json: Json = False, hub: Hub = HERE) -> None:
     """Make the next attempt now instead of when the schedule says."""
-    ask(url, data, "POST", _subscription(subscription) + "/retry").nothing()
+    hub.ask("POST", _subscription(subscription) + "/retry").nothing()
     words = f"{subscription} is tried again now; see: rsnotify subscriptions show {subscription}"
     print_done({"retried": subscription}, words, json=json)
 
 
 # --- status --------------------------------------------------------------------------------------
 
-Search = Annotated[
-    str, typer.Option("--search", metavar="TEXT", help="Only sets that have this in their names.")
-]
 STATUS = ("version", "base_url", "ready", "store", "following", "rates", "sets", "sets_total")
 
 
 @commands.command()
-def status(search: Search = "", json: Json = False, url: Url = HERE, data: Data = DATA) -> None:
+def status(
+    search: Annotated[
+        str,
+        Option("--search", metavar="TEXT", help="Only sets that have this in their names."),
+    ] = "",
+    json: Json = False,
+    hub: Hub = HERE,
+) -> None:
     """Show the hub at a glance: its sets and readers, its Redis, and, to the admin, WebSub."""
     wanted = urlencode({"search": search})
-    print_status(ask(url, data, "GET", f"/api/status?{wanted}").object(*STATUS), json=json)
+    print_status(hub.ask("GET", f"/api/status?{wanted}").object(*STATUS), json=json)
 
 
 def print_status(status: Mapping[str, Any], *, json: bool) -> None:

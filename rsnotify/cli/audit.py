@@ -2,64 +2,70 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Annotated
 
-import msgspec
 import typer
+from typer import Argument, Option
 
-from rsnotify.cli import mirror
-from rsnotify.cli.output import progress
-from rsnotify.cli.target import Json, Metrics, token_of_environment
-from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.cli.mirror import check_address
+from rsnotify.cli.options import AS_USUAL, Commands, Json, MaxDelete, Metrics, Requests
+from rsnotify.cli.output import print_found, progress
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import token_of_environment
+from rsnotify.errors import Rejected
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import Table, exposition, write
 from rsnotify_mirror.audit import FINDINGS, Audit, audit, check_may_repair
 from rsnotify_mirror.audit import repair as repair_copy
 from rsnotify_mirror.report import Event
 
-commands = typer.Typer()
-
-
-AuditSource = Annotated[str, typer.Argument(metavar="URL", help="The Source's address.")]
-AuditDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Where the copy is.")]
-Repair = Annotated[bool, typer.Option("--repair", help="Repair what is found.")]
-Sample = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Look at a random sample of N resources.")
-]
+commands = Commands()
 
 
 @commands.command("audit")
-def audit_copy(
-    source: AuditSource,
-    directory: AuditDirectory,
-    repair: Repair = False,
-    max_delete: mirror.MaxDelete = 10,
-    sample: Sample = None,
+async def audit_copy(
+    source: Annotated[str, Argument(metavar="URL", help="The Source's address.")],
+    directory: Annotated[Path, Argument(metavar="DIR", help="Where the copy is.")],
+    repair: Annotated[bool, Option("--repair", help="Repair what is found.")] = False,
+    max_delete: MaxDelete = 10,
+    sample: Annotated[
+        int | None, Option(min=1, metavar="N", help="Look at a random sample of N resources.")
+    ] = None,
     json: Json = False,
     metrics: Metrics = None,
-    header: mirror.Headers = None,
-    cookies: mirror.Cookies = None,
-    rate: mirror.Rate = None,
-    timeout: mirror.Timeout = None,
-    verbose: mirror.Verbose = False,
-    log_file: mirror.LogFile = None,
+    requests: Requests = AS_USUAL,
 ) -> None:
     """Compare a copy with its Source: by length, digest and time.
 
     Exit status: 0 in sync, 1 out of sync, 2 wrong use, 130 interrupted.
     """
-    mirror.check_address(source, directory)
-    mirror.log_more(verbose=verbose, file=log_file)
-    network = mirror.network_of(header or [], cookies, rate, timeout)
+    check_address(source, directory)
+    network = requests.network()
     if repair:
         check_may_repair(directory)
-    auditing = _audit(source, directory, network, sample, max_delete if repair else None, json)
-    found = mirror.until_ended(auditing)
-    print_audit(found, json=json)
+    look = partial(_look, source, directory, token_of_environment(), network)
+    with wrong_use(Rejected):
+        found = await look(sample)
+        if repair and not found.is_in_sync:
+            typer.echo("before the repair", err=True)
+            print_audit(found, json=False, err=True)
+            await repair_copy(
+                *(source, directory, found),
+                token=token_of_environment(),
+                network=network,
+                report=_say_skipped,
+                max_delete=max_delete,
+            )
+            before, found = found.findings, await look(None)
+            found.repaired = [each for each in before if each not in found.findings]
+            if not json:
+                typer.echo("after the repair")
     if metrics is not None:
         write(metrics, metrics_of(directory, found))
+    print_audit(found, json=json)
     raise typer.Exit(0 if found.is_in_sync else 1)
 
 
@@ -81,39 +87,8 @@ def metrics_of(directory: Path, found: Audit) -> str:
     return exposition(METRICS, {("directory", str(directory)): numbers})
 
 
-async def _audit(
-    url: str,
-    directory: Path,
-    network: Network,
-    sample: int | None,
-    max_delete: float | None,
-    json: bool,
-) -> Audit:
-    """With `max_delete`, what is found is repaired, and looked at again."""
-    token = token_of_environment()
-    try:
-        found = await _audited(url, directory, token, network, sample)
-        if max_delete is not None and not found.is_in_sync:
-            typer.echo("before the repair", err=True)
-            print_audit(found, json=False, err=True)
-            await repair_copy(
-                *(url, directory, found),
-                token=token,
-                network=network,
-                report=_say_skipped,
-                max_delete=max_delete,
-            )
-            before, found = found.findings, await _audited(url, directory, token, network)
-            found.repaired = [each for each in before if each not in found.findings]
-            if not json:
-                typer.echo("after the repair")
-    except Rejected as error:
-        raise InvalidSettings(error.detail) from None
-    return found
-
-
-async def _audited(
-    url: str, directory: Path, token: str | None, network: Network, sample: int | None = None
+async def _look(
+    url: str, directory: Path, token: str | None, network: Network, sample: int | None
 ) -> Audit:
     with progress(f"reading what {url} lists") as say:
 
@@ -132,23 +107,25 @@ def _say_skipped(event: Event) -> None:
 
 
 def print_audit(found: Audit, *, json: bool, err: bool = False) -> None:
-    if json:
-        typer.echo(msgspec.json.encode(found))
-        return
+    print_found(found, _lines(found), json=json, err=err)
+
+
+def _lines(found: Audit) -> Iterator[str]:
     if found.selection is not None:
         all_ = "" if found.listed is None else f"; the Resource List has {found.listed} resources"
-        typer.echo(f"compared: the selection {found.selection}{all_}", err=err)
+        yield f"compared: the selection {found.selection}{all_}"
     for words, count in _rows(found):
-        typer.echo(f"{words:24} {count:>10}", err=err)
+        yield f"{words:24} {count:>10}"
     for finding in found.findings[:SHOWN]:
-        typer.echo(
-            f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip(), err=err
-        )
+        yield f"{finding.kind}: {finding.loc or finding.path} {finding.detail}".rstrip()
     if (more := len(found.findings) - SHOWN) > 0:
-        typer.echo(f"and {more} more; --json names them all", err=err)
+        yield f"and {more} more; --json names them all"
     for skipped in found.skipped[:SHOWN]:
-        typer.echo(f"skipped: {skipped}", err=err)
-    typer.echo(_verdict(found), err=err)
+        yield f"skipped: {skipped}"
+    if found.is_in_sync and found.sample is not None:
+        yield f"IN SYNC as far as the sample of {found.checked} shows"
+    else:
+        yield "IN SYNC" if found.is_in_sync else "OUT OF SYNC"
 
 
 def _rows(found: Audit) -> Iterator[tuple[str, int | str]]:
@@ -160,13 +137,3 @@ def _rows(found: Audit) -> Iterator[tuple[str, int | str]]:
     for kind, words in FINDINGS.items():
         is_looked_for = kind != "extra" or found.sample is None
         yield words, counts[kind] if is_looked_for else "-"
-
-
-def _verdict(found: Audit) -> str:
-    if not found.is_in_sync:
-        return "OUT OF SYNC"
-    return (
-        "IN SYNC"
-        if found.sample is None
-        else f"IN SYNC as far as the sample of {found.checked} shows"
-    )

@@ -15,11 +15,22 @@ from typing import Annotated
 
 import msgspec
 import typer
+from typer import Argument, Option
 
-from rsnotify.cli import mirror
-from rsnotify.cli.output import Say, counted, progress
-from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, token_for
-from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.cli.options import (
+    Commands,
+    Headers,
+    Json,
+    LogFile,
+    Metrics,
+    Requests,
+    Timeout,
+    Verbose,
+)
+from rsnotify.cli.output import Say, counted, print_found, progress
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import HERE, Hub
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
 from rsnotify_bridge.memory import BridgeMemory, BridgeStore, Facts
@@ -28,7 +39,6 @@ from rsnotify_bridge.polite import Hosts, Webs
 from rsnotify_bridge.service import Bridges, HubAddress
 from rsnotify_bridge.sources import SourceAdapter, find_source
 from rsnotify_client.address import without_tokens
-from rsnotify_client.answer import NotAHub
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import Label, exposition
 from rsnotify_client.textfile import write as write_metrics
@@ -118,72 +128,12 @@ def _values(facts: Facts) -> tuple[float, ...]:
 
 # --- the command ---------------------------------------------------------------------------------
 
-commands = typer.Typer()
+commands = Commands()
 
 SOURCE_TOKEN = "RSNOTIFY_SOURCE_TOKEN"  # noqa: S105 - its name
 LOOK_SECONDS = 10.0
 SHOWN_SECONDS = 1.0
 
-From = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[FROM]",
-        help="A site, set, list, sitemap, channel, topic, feed; or oai:URL for OAI-PMH.",
-    ),
-]
-To = Annotated[
-    str | None, typer.Argument(metavar="[SET]", help="The set of the hub that gets the changes.")
-]
-Once = Annotated[bool, typer.Option("--once", help="Bring the set up to date and end, for cron.")]
-Show = Annotated[
-    bool, typer.Option("--show", help="Say what is found at FROM and how it would be followed.")
-]
-Status = Annotated[bool, typer.Option("--status", help="Say how the bridges are, and end.")]
-Release = Annotated[
-    bool, typer.Option("--release", help="Let the deletions through that are held back.")
-]
-Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Several bridges, as bridges.toml has them.")
-]
-StateFile = Annotated[
-    Path, typer.Option("--state", metavar="FILE", help="Where is kept what the bridges know.")
-]
-Interval = Annotated[
-    float, typer.Option(min=1, metavar="SECONDS", help="Between two looks, at least.")
-]
-MaxInterval = Annotated[
-    float, typer.Option(min=1, metavar="SECONDS", help="Between two looks, at most.")
-]
-Compare = Annotated[
-    float | None,
-    typer.Option(min=1, metavar="SECONDS", help="How often the whole state is compared besides."),
-]
-MaxDelete = Annotated[
-    float,
-    typer.Option(
-        min=0, max=100, metavar="PERCENT", help="How much of the set may be deleted at once."
-    ),
-]
-LocFrom = Annotated[
-    str | None, typer.Option(metavar="ELEMENT", help="The element that names a record's resource.")
-]
-Loc = Annotated[
-    str | None,
-    typer.Option(metavar="TEMPLATE", help="Or a template with {identifier} or {local} in it."),
-]
-LocBy = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Or a function, by its entry point.")
-]
-Shared = Annotated[
-    bool, typer.Option("--shared", help="Others publish to SET, too: nothing of theirs is touched.")
-]
-NoRobots = Annotated[
-    bool, typer.Option("--no-robots", help="Do not ask for robots.txt: the Source is yours.")
-]
-MaxBehind = Annotated[
-    float,
-    typer.Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be read."),
-]
 
 BRIDGE = """Publish the changes of a Source that somebody else runs.
 
@@ -196,69 +146,110 @@ skipped or is held back, 2 wrong use, 130 interrupted.
 
 
 @commands.command(help=BRIDGE)
-def bridge(
-    source: From = None,
-    set_name: To = None,
-    once: Once = False,
-    show: Show = False,
-    status: Status = False,
-    release: Release = False,
-    config: Config = None,
-    state: StateFile = Path("bridge.db"),
-    interval: Interval = 60,
-    max_interval: MaxInterval = 3600,
-    compare: Compare = None,
-    max_delete: MaxDelete = 10,
-    loc_from: LocFrom = None,
-    loc: Loc = None,
-    loc_by: LocBy = None,
-    shared: Shared = False,
-    no_robots: NoRobots = False,
-    header: mirror.Headers = None,
-    timeout: mirror.Timeout = None,
-    max_behind: MaxBehind = 7200,
+async def bridge(
+    source: Annotated[
+        str | None,
+        Argument(
+            metavar="[FROM]",
+            help="A site, set, list, sitemap, channel, topic, feed; or oai:URL for OAI-PMH.",
+        ),
+    ] = None,
+    set_name: Annotated[
+        str | None,
+        Argument(metavar="[SET]", help="The set of the hub that gets the changes."),
+    ] = None,
+    once: Annotated[
+        bool, Option("--once", help="Bring the set up to date and end, for cron.")
+    ] = False,
+    show: Annotated[
+        bool, Option("--show", help="Say what is found at FROM and how it would be followed.")
+    ] = False,
+    status: Annotated[bool, Option("--status", help="Say how the bridges are, and end.")] = False,
+    release: Annotated[
+        bool, Option("--release", help="Let the deletions through that are held back.")
+    ] = False,
+    config: Annotated[
+        Path | None, Option(metavar="FILE", help="Several bridges, as bridges.toml has them.")
+    ] = None,
+    state: Annotated[
+        Path, Option("--state", metavar="FILE", help="Where is kept what the bridges know.")
+    ] = Path("bridge.db"),
+    interval: Annotated[
+        float, Option(min=1, metavar="SECONDS", help="Between two looks, at least.")
+    ] = 60,
+    max_interval: Annotated[
+        float, Option(min=1, metavar="SECONDS", help="Between two looks, at most.")
+    ] = 3600,
+    compare: Annotated[
+        float | None,
+        Option(min=1, metavar="SECONDS", help="How often the whole state is compared besides."),
+    ] = None,
+    max_delete: Annotated[
+        float,
+        Option(
+            min=0, max=100, metavar="PERCENT", help="How much of the set may be deleted at once."
+        ),
+    ] = 10,
+    loc_from: Annotated[
+        str | None,
+        Option(metavar="ELEMENT", help="The element that names a record's resource."),
+    ] = None,
+    loc: Annotated[
+        str | None,
+        Option(metavar="TEMPLATE", help="Or a template with {identifier} or {local} in it."),
+    ] = None,
+    loc_by: Annotated[
+        str | None, Option(metavar="NAME", help="Or a function, by its entry point.")
+    ] = None,
+    shared: Annotated[
+        bool,
+        Option("--shared", help="Others publish to SET, too: nothing of theirs is touched."),
+    ] = False,
+    no_robots: Annotated[
+        bool, Option("--no-robots", help="Do not ask for robots.txt: the Source is yours.")
+    ] = False,
+    header: Headers = None,
+    patience: Timeout = None,
+    max_behind: Annotated[
+        float,
+        Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be read."),
+    ] = 7200,
     metrics: Metrics = None,
     json: Json = False,
-    verbose: mirror.Verbose = False,
-    log_file: mirror.LogFile = None,
-    url: Url = HERE,
-    data: Data = DATA,
+    verbose: Verbose = False,
+    log_file: LogFile = None,
+    hub: Hub = HERE,
 ) -> None:
     if status:
         raise typer.Exit(show_status(state, json=json, max_behind=max_behind))
     if release:
         raise typer.Exit(let_through(state, source, set_name))
-    mirror.log_more(verbose=verbose, file=log_file)
-    network = mirror.network_of(header or [], None, None, timeout)
+    requests = Requests(header=header, timeout=patience, verbose=verbose, log_file=log_file)
+    network = requests.network()
     given: dict[str, object] = {"interval": interval, "max-interval": max(interval, max_interval)}
     given |= {"shared": shared, "loc-from": loc_from, "loc": loc, "loc-by": loc_by}
     given |= {"compare": compare, "max-delete": max_delete, "robots": not no_robots}
     if show:
         options = _options(source, set_name or "any", given)
-        raise typer.Exit(mirror.until_ended(_show(options, network, json=json)))
+        return await _show(options, network, json=json)
     if (config is None) == (source is None or set_name is None):
         raise typer.BadParameter("give FROM and SET, or a file of bridges with --config")
     bridges = read_bridges(config) if config else [_options(source, set_name or "", given)]
     with (
-        token_for(url, data) as token,
+        hub.token() as token,
         closing(BridgeStore(state)) as memory,
         memory.checked(),
     ):
-        hub, running = HubAddress(url, token), Running(memory, metrics)
-        try:
-            work = running.run(bridges, hub, network, once=once)
-        except NotAHub as error:
-            raise InvalidSettings(error.detail) from None
-        raise typer.Exit(mirror.until_ended(work))
+        running = Running(memory, metrics)
+        address = HubAddress(hub.url, token)
+        raise typer.Exit(await running.run(bridges, address, network, once=once))
 
 
 def _options(source: str | None, set_name: str, given: Mapping[str, object]) -> BridgeOptions:
     if source is None:
         raise typer.BadParameter("give the address of a Source")
-    try:
+    with wrong_use(msgspec.ValidationError):
         options = msgspec.convert({"from": source, "set": set_name, **given}, BridgeOptions)
-    except msgspec.ValidationError as error:
-        raise InvalidSettings(str(error)) from None
     check_options([options])
     return options
 
@@ -330,23 +321,17 @@ async def _keep_showing(bridges: Bridges, say: Say) -> None:
         await asyncio.sleep(SHOWN_SECONDS)
 
 
-async def _show(options: BridgeOptions, network: Network, *, json: bool) -> int:
+async def _show(options: BridgeOptions, network: Network, *, json: bool) -> None:
     """What is found, and nothing else is asked for."""
     token = os.environ.get(SOURCE_TOKEN)
     webs = Webs.of(options.source, token, network, Hosts(obeys_robots=options.robots))
     try:
-        found = await find_source(webs, options.source, options.rule)
-    except Rejected as error:
-        raise InvalidSettings(error.detail) from None
+        with wrong_use(Rejected):
+            found = await find_source(webs, options.source, options.rule)
     finally:
         await webs.close()
-    if json:
-        said = {"kind": found.kind, "how": found.how(), "remarks": found.remarks}
-        typer.echo(msgspec.json.encode(said))
-        return 0
-    for line in _shown(found, options):
-        typer.echo(line)
-    return 0
+    said = {"kind": found.kind, "how": found.how(), "remarks": found.remarks}
+    print_found(said, _shown(found, options), json=json)
 
 
 def _shown(found: SourceAdapter, options: BridgeOptions) -> list[str]:
@@ -365,13 +350,9 @@ def show_status(state: Path, *, json: bool, max_behind: float) -> int:
     with closing(BridgeStore(state, is_writer=False)) as memory, memory.checked():
         found = [BridgeStatus.of(each, time.time()) for each in memory.all()]
     is_well = bool(found) and all(each.is_fresh(max_behind) for each in found)
-    if json:
-        typer.echo(msgspec.json.encode([each.in_json() for each in found]))
-        return 0 if is_well else 1
-    for each in found:
-        for line in each.lines():
-            typer.echo(line)
-    typer.echo("IN STEP" if is_well else "OUT OF STEP")
+    lines = [line for each in found for line in each.lines()]
+    lines.append("IN STEP" if is_well else "OUT OF STEP")
+    print_found([each.in_json() for each in found], lines, json=json)
     return 0 if is_well else 1
 
 

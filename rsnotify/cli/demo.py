@@ -20,10 +20,10 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 from aiohttp import web
+from typer import Option
 
-from rsnotify.cli.hub_request import asked
-from rsnotify.cli.mirror import until_ended
-from rsnotify.cli.target import DATA, HERE, Data, Url, hub_at, path_of_set, token_for
+from rsnotify.cli.options import Commands
+from rsnotify.cli.target import HERE, Hub, asked, hub_at, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.blocking_threads import BlockingThreads
@@ -31,29 +31,20 @@ from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.hub import HubClient
 from rsnotify_client.web import Web
 
-commands = typer.Typer()
-
-
-Resources = Annotated[int, typer.Option(min=1, help="How many resources it begins with.")]
-Rate = Annotated[float, typer.Option(min=0, max=100_000, help="Changes a second.")]
-DemoSet = Annotated[
-    str, typer.Option("--set", metavar="NAME", help="A set of its own on the hub; made if new.")
-]
-DemoHost = Annotated[str, typer.Option(help="Address to listen on.")]
-DemoPort = Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")]
-Seed = Annotated[int | None, typer.Option(help="The same seed, the same changes.")]
+commands = Commands()
 
 
 @commands.command()
-def demo(
-    resources: Resources = 100,
-    rate: Rate = 1.0,
-    set_name: DemoSet = "demo",
-    host: DemoHost = "127.0.0.1",
-    port: DemoPort = 9000,
-    seed: Seed = None,
-    url: Url = HERE,
-    data: Data = DATA,
+async def demo(
+    resources: Annotated[int, Option(min=1, help="How many resources it begins with.")] = 100,
+    rate: Annotated[float, Option(min=0, max=100_000, help="Changes a second.")] = 1.0,
+    set_name: Annotated[
+        str, Option("--set", metavar="NAME", help="A set of its own on the hub; made if new.")
+    ] = "demo",
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 9000,
+    seed: Annotated[int | None, Option(help="The same seed, the same changes.")] = None,
+    hub: Hub = HERE,
 ) -> None:
     """Run a Source to try things with.
 
@@ -62,9 +53,24 @@ def demo(
     is deleted; a set with other resources is refused. Once it answers it prints one line,
     `rsnotify demo ready ADDRESS`, on stdout.
     """
-    chance = random.Random(seed)  # noqa: S311
-    with token_for(url, data) as token:
-        until_ended(_demo(url.rstrip("/"), token, set_name, host, port, resources, rate, chance))
+    url = hub.url.rstrip("/")
+    collection = Collection("", 0, random.Random(seed))  # noqa: S311
+    runner = web.AppRunner(Site(collection, url, set_name).application(), access_log=None)
+    await runner.setup()
+    with hub.token() as token, hub_at(url, token) as client:
+        kept = SetOfDemo(client, token, set_name)
+        try:
+            collection.base = await _listen(runner, host, port)
+            await kept.begin(collection, resources)
+            typer.echo(f"rsnotify demo ready {collection.base}")
+            typer.echo(
+                f"{resources} resources, {rate:g} changes a second; copy them with: "
+                f"rsnotify mirror {collection.base} copy --lag",
+                err=True,
+            )
+            await kept.go_on(collection, rate)
+        finally:
+            await runner.cleanup()
 
 
 AT_ONCE = 1_000
@@ -191,30 +197,6 @@ class Site:
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers=headers)
         return web.Response(body=resource.content, content_type=resource.type, headers=headers)
-
-
-async def _demo(
-    url: str, token: str | None, set_name: str, host: str, port: int, count: int, rate: float,
-    chance: random.Random,
-) -> int:  # fmt: skip
-    collection = Collection("", 0, chance)
-    runner = web.AppRunner(Site(collection, url, set_name).application(), access_log=None)
-    await runner.setup()
-    with hub_at(url, token) as hub:
-        kept = SetOfDemo(hub, token, set_name)
-        try:
-            collection.base = await _listen(runner, host, port)
-            await kept.begin(collection, count)
-            typer.echo(f"rsnotify demo ready {collection.base}")
-            typer.echo(
-                f"{count} resources, {rate:g} changes a second; copy them with: "
-                f"rsnotify mirror {collection.base} copy --lag",
-                err=True,
-            )
-            await kept.go_on(collection, rate)
-        finally:
-            await runner.cleanup()
-    return 0
 
 
 async def _listen(runner: web.AppRunner, host: str, port: int) -> str:

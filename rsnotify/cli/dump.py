@@ -11,10 +11,11 @@ from typing import Annotated
 
 import msgspec
 import typer
+from typer import Argument, Option
 
-from rsnotify.cli.hub_request import asked, connected
+from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import counted, progress
-from rsnotify.cli.target import DATA, HERE, Data, Json, Url, checked_name, path_of_set
+from rsnotify.cli.target import HERE, Hub, asked, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
@@ -26,7 +27,7 @@ from rsnotify_mirror.dumping.generations import PUBLISHED, SCHEMES, Bucket, Dump
 from rsnotify_mirror.dumping.parts import MAX_ENTRIES, Limits
 from rsnotify_mirror.paths import OURS
 
-commands = typer.Typer()
+commands = Commands()
 
 LEAST_BYTES = 64 * 1024
 BESIDE = f"{OURS}-dumps"  # in the copy: what is in a bucket, for the next dump
@@ -47,66 +48,55 @@ def parse_size(text: str) -> int:
     return size
 
 
-DumpedCopy = Annotated[
-    Path, typer.Argument(metavar="COPY", help="What `rsnotify mirror` keeps.", show_default=False)
-]
-Out = Annotated[
-    str,
-    typer.Argument(
-        metavar="OUT",
-        help="The folder that is served, or s3://bucket/prefix; with --from a ZIP.",
-        show_default=False,
-    ),
-]
-Base = Annotated[
-    str | None, typer.Option(metavar="URL", help="The address at which OUT is served.")
-]
-MaxBytes = Annotated[
-    str, typer.Option(metavar="SIZE", help="How long a package may be, such as 500MiB.")
-]
-MaxPacked = Annotated[
-    int,
-    typer.Option("--max-entries", min=1, max=MAX_ENTRIES, help="How many resources it may hold."),
-]
-TellsChanges = Annotated[
-    bool, typer.Option("--changes", help="Make Change Dumps, too: what changed since the last run.")
-]
-Keep = Annotated[
-    int, typer.Option(min=1, max=1000, help="Keep so many dumps, the newest included.")
-]
-WithoutFailed = Annotated[
-    bool,
-    typer.Option("--without-failed", help="Leave out what the mirror could not fetch; name it."),
-]
-CapabilityList = Annotated[
-    str | None, typer.Option(metavar="URL", help="Of the dumps' set. [that of the mirror's Source]")
-]
-PublishTo = Annotated[
-    str | None,
-    typer.Option("--publish", metavar="SET", help="Let the hub's set name and announce them."),
-]
-After = Annotated[
-    str | None,
-    typer.Option("--from", metavar="TIME", help="Only what has changed since, as one ZIP."),
-]
-
-
 @commands.command()
 def dump(
-    copy: DumpedCopy,
-    out: Out,
-    base: Base = None,
-    max_bytes: MaxBytes = "1GiB",
-    max_entries: MaxPacked = MAX_ENTRIES,
-    changes: TellsChanges = False,
-    keep: Keep = KEEP,
-    without_failed: WithoutFailed = False,
-    capability_list: CapabilityList = None,
-    publish: PublishTo = None,
-    after: After = None,
+    copy: Annotated[
+        Path,
+        Argument(metavar="COPY", help="What `rsnotify mirror` keeps.", show_default=False),
+    ],
+    out: Annotated[
+        str,
+        Argument(
+            metavar="OUT",
+            help="The folder that is served, or s3://bucket/prefix; with --from a ZIP.",
+            show_default=False,
+        ),
+    ],
+    base: Annotated[
+        str | None, Option(metavar="URL", help="The address at which OUT is served.")
+    ] = None,
+    max_bytes: Annotated[
+        str, Option(metavar="SIZE", help="How long a package may be, such as 500MiB.")
+    ] = "1GiB",
+    max_entries: Annotated[
+        int,
+        Option("--max-entries", min=1, max=MAX_ENTRIES, help="How many resources it may hold."),
+    ] = MAX_ENTRIES,
+    changes: Annotated[
+        bool,
+        Option("--changes", help="Make Change Dumps, too: what changed since the last run."),
+    ] = False,
+    keep: Annotated[
+        int, Option(min=1, max=1000, help="Keep so many dumps, the newest included.")
+    ] = KEEP,
+    without_failed: Annotated[
+        bool,
+        Option("--without-failed", help="Leave out what the mirror could not fetch; name it."),
+    ] = False,
+    capability_list: Annotated[
+        str | None,
+        Option(metavar="URL", help="Of the dumps' set. [that of the mirror's Source]"),
+    ] = None,
+    publish: Annotated[
+        str | None,
+        Option("--publish", metavar="SET", help="Let the hub's set name and announce them."),
+    ] = None,
+    after: Annotated[
+        str | None,
+        Option("--from", metavar="TIME", help="Only what has changed since, as one ZIP."),
+    ] = None,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     """Make a Resource Dump of a copy, and Change Dumps.
 
@@ -134,8 +124,8 @@ def dump(
             with progress(f"sending to {out}"):
                 bucket.publish(folder.directory)
         if publish is not None:
-            with connected(url, data) as hub:
-                _announce(folder, publish, hub)
+            with hub.connected() as client:
+                _announce(folder, publish, client)
     _say_dumped(dumped, folder, json=json)
     raise typer.Exit(1 if dumped.problems else 0)
 

@@ -7,18 +7,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 import typer
+from typer import Option
 
-from rsnotify.cli.target import HERE, Json, Url
+from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.target import HERE, Url
 from rsnotify.errors import PROBLEM
 
-commands = typer.Typer()
-
-
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing if the hub is ready.")]
+commands = Commands()
 
 
 @commands.command()
-def health(quiet: Quiet = False, json: Json = False, url: Url = HERE) -> None:
+def health(
+    quiet: Annotated[bool, Option("--quiet", help="Print nothing if the hub is ready.")] = False,
+    json: Json = False,
+    url: Url = HERE.url,
+) -> None:
     """Exit with 0 if the hub can be sent requests, else with 1 and the reason.
 
     For the health check of a container.

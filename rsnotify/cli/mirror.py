@@ -6,29 +6,30 @@ it takes none of the mirror's time, and its memory is given back.
 
 import asyncio
 import logging
-import os
 import re
 import shlex
-import signal
 import sys
 from base64 import b64encode
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from sqlite3 import connect
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 from msgspec.structs import replace
+from typer import Argument, Option
 
 from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
-from rsnotify.cli.target import Json, Metrics, token_of_environment
+from rsnotify.cli.options import AS_USUAL, Commands, Json, MaxDelete, Metrics, Requests
+from rsnotify.cli.output import print_found
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
-from rsnotify_client.network import Network, parse_header
+from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify_client.textfile import write as write_metrics
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import Map, place_of
@@ -91,102 +92,8 @@ class Dumping(NamedTuple):
 
 # --- the command ---------------------------------------------------------------------------------
 
-commands = typer.Typer()
-Result = TypeVar("Result")
+commands = Commands()
 
-
-MirrorPlaces = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="URL... [DIR]",
-        help="A site, a set, a channel: any address of a Source; then where the copy is.",
-        show_default=False,
-    ),
-]
-AllSets = Annotated[
-    bool, typer.Option("--all-sets", help="Copy each set of the Source, into DIR/SET.")
-]
-Once = Annotated[bool, typer.Option("--once", help="Bring it up to date and end.")]
-Select = Annotated[
-    list[str] | None,
-    typer.Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
-]
-Exclude = Annotated[
-    list[str] | None, typer.Option(metavar="GLOB", help="All but these. Repeatable.")
-]
-MaxDelete = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        max=100,
-        metavar="PERCENT",
-        help="How much of the copy a list that leaves it out, or another --select, may remove.",
-    ),
-]
-Maps = Annotated[
-    list[str] | None,
-    typer.Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
-]
-Jobs = Annotated[int, typer.Option(min=1, max=256, help="Fetch so many at once.")]
-PerHost = Annotated[int, typer.Option(min=1, max=256, help="From one host so many.")]
-KeepDeleted = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Move deleted files there, outside the copy.")
-]
-Exec = Annotated[
-    str | None,
-    typer.Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),
-]
-Stdout = Annotated[
-    bool, typer.Option("--stdout", help="Keep no files: print each change as a JSON line.")
-]
-Lag = Annotated[bool, typer.Option("--lag", help="Print the time from change to file.")]
-
-SameSite = Annotated[
-    bool, typer.Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
-]
-Status = Annotated[bool, typer.Option("--status", help="Say how far the copy in DIR is, and end.")]
-MaxBehind = Annotated[
-    float,
-    typer.Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be in step."),
-]
-
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
-]
-DumpEvery = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Make a dump of the copy so often, such as 24h; see --dump."),
-]
-DumpWords = Annotated[
-    str | None,
-    typer.Option(
-        "--dump", metavar="'OUT OPTIONS'", help="What `rsnotify dump` is given beside the copy."
-    ),
-]
-
-# Of both mirror and audit
-Headers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--header",
-        metavar="'[HOST ]NAME: VALUE'",
-        help="Sent to the origin of URL, or to HOST. Repeatable.",
-    ),
-]
-Cookies = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="cookies.txt, each for its own host.")
-]
-Rate = Annotated[
-    float | None, typer.Option(min=0.001, metavar="N", help="Requests a second, at most.")
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(min=0.1, metavar="SECONDS", help="For an answer that does not come. [60]"),
-]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log each request.")]
-LogFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Append a log there, with each request.")
-]
 
 MIRROR = """Copy a Source and keep the copy in step, or bring it up to date once.
 
@@ -198,34 +105,70 @@ on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130
 
 
 @commands.command(help=MIRROR)
-def mirror(
-    places: MirrorPlaces,
-    once: Once = False,
-    select: Select = None,
-    exclude: Exclude = None,
+async def mirror(
+    places: Annotated[
+        list[str],
+        Argument(
+            metavar="URL... [DIR]",
+            help="A site, a set, a channel: any address of a Source; then where the copy is.",
+            show_default=False,
+        ),
+    ],
+    once: Annotated[bool, Option("--once", help="Bring it up to date and end.")] = False,
+    select: Annotated[
+        list[str] | None,
+        Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, Option(metavar="GLOB", help="All but these. Repeatable.")
+    ] = None,
     max_delete: MaxDelete = 10,
-    map_: Maps = None,
-    jobs: Jobs = 16,
-    per_host: PerHost = 8,
-    keep_deleted: KeepDeleted = None,
-    exec_: Exec = None,
-    stdout: Stdout = False,
-    lag: Lag = False,
+    map_: Annotated[
+        list[str] | None,
+        Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
+    ] = None,
+    jobs: Annotated[int, Option(min=1, max=256, help="Fetch so many at once.")] = 16,
+    per_host: Annotated[int, Option(min=1, max=256, help="From one host so many.")] = 8,
+    keep_deleted: Annotated[
+        Path | None, Option(metavar="DIR", help="Move deleted files there, outside the copy.")
+    ] = None,
+    exec_: Annotated[
+        str | None,
+        Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),
+    ] = None,
+    stdout: Annotated[
+        bool, Option("--stdout", help="Keep no files: print each change as a JSON line.")
+    ] = False,
+    lag: Annotated[bool, Option("--lag", help="Print the time from change to file.")] = False,
     json: Json = False,
-    status: Status = False,
-    max_behind: MaxBehind = 7200,
+    status: Annotated[
+        bool, Option("--status", help="Say how far the copy in DIR is, and end.")
+    ] = False,
+    max_behind: Annotated[
+        float,
+        Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be in step."),
+    ] = 7200,
     metrics: Metrics = None,
-    same_site: SameSite = False,
-    header: Headers = None,
-    cookies: Cookies = None,
-    rate: Rate = None,
-    timeout: Timeout = None,
-    dry_run: DryRun = False,
-    verbose: Verbose = False,
-    log_file: LogFile = None,
-    all_sets: AllSets = False,
-    dump_every: DumpEvery = None,
-    dump: DumpWords = None,
+    same_site: Annotated[
+        bool, Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
+    ] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
+    ] = False,
+    all_sets: Annotated[
+        bool, Option("--all-sets", help="Copy each set of the Source, into DIR/SET.")
+    ] = False,
+    dump_every: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Make a dump of the copy so often, such as 24h; see --dump."),
+    ] = None,
+    dump: Annotated[
+        str | None,
+        Option(
+            "--dump", metavar="'OUT OPTIONS'", help="What `rsnotify dump` is given beside the copy."
+        ),
+    ] = None,
+    requests: Requests = AS_USUAL,
 ) -> None:
     if status:
         raise typer.Exit(show_status(Path(places[-1]), json=json, max_behind=max_behind))
@@ -236,9 +179,8 @@ def mirror(
         raise typer.BadParameter("--dump-every goes with --dump: say how often, and where to")
     if dump_every is not None and (once or directory is None or all_sets or sources[1:]):
         raise typer.BadParameter("--dump-every goes with one set in a directory, without --once")
-    log_more(verbose=verbose, file=log_file)
     options = Options(
-        network=network_of(header or [], cookies, rate, timeout),
+        network=requests.network(),
         selection=Selection(tuple(select or ()), tuple(exclude or ())),
         max_delete=max_delete,
         maps=tuple(map(map_of, map_ or ())),
@@ -253,7 +195,7 @@ def mirror(
         check_address(source, directory)
     if dry_run:
         planning = _show_plan(sources[0], directory, options, token=token, json=json)
-        raise typer.Exit(until_ended(planning))
+        raise typer.Exit(await planning)
     shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
     is_one = directory is None or not (all_sets or sources[1:])
     if not is_one and (Path(places[-1]) / FILE).exists():
@@ -263,7 +205,7 @@ def mirror(
     dumping = dump and dump_every and Dumping(seconds_of(dump_every), tuple(shlex.split(dump)))
     run = MirrorRun(options, token, once, exec_, shown, StatusReporter(metrics), dumping or None)
     if is_one:
-        raise typer.Exit(run.one(sources[0], directory))
+        raise typer.Exit(await run.one(sources[0], directory))
     sets = SetMirrors(
         *(sources, Path(places[-1]), run.one_of_several),
         token=token,
@@ -271,7 +213,7 @@ def mirror(
         all_sets=all_sets,
         once=once,
     )
-    raise typer.Exit(until_ended(sets.run()))
+    raise typer.Exit(await sets.run())
 
 
 def _placed(
@@ -316,12 +258,12 @@ class MirrorRun(NamedTuple):
     reporter: "StatusReporter"
     dumping: Dumping | None = None
 
-    def one(self, url: str, directory: Path | None) -> int:
+    async def one(self, url: str, directory: Path | None) -> int:
         """One Source in this directory, or in none; the exit status."""
         if directory is not None:
-            return until_ended(self._mirror(url, directory, self.token))
+            return await self._mirror(url, directory, self.token)
         with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:
-            return until_ended(self._mirror(url, Path(folder), self.token))
+            return await self._mirror(url, Path(folder), self.token)
 
     async def one_of_several(self, url: str, directory: Path, token: str | None) -> int:
         """A set in a directory of its own, which names it."""
@@ -336,7 +278,7 @@ class MirrorRun(NamedTuple):
         hook: Hook | None = None if self.options.has_files else print_content
         if self.command is not None:
             hook = command_hook(self.command, directory)
-        try:
+        with wrong_use(Rejected):
             async with Mirror(
                 *(url, directory, self.options),
                 token=token,
@@ -358,8 +300,6 @@ class MirrorRun(NamedTuple):
                     if not isinstance(sys.exception(), Exception):  # that says more
                         say_end(mirror, self.shown)
                 return 0 if is_whole else 1
-        except Rejected as error:
-            raise InvalidSettings(error.detail) from None
 
 
 def check_address(url: str, directory: Path | None) -> None:
@@ -373,22 +313,6 @@ def check_address(url: str, directory: Path | None) -> None:
     if not is_swapped:
         advice = "give one that begins with http://, https:// or ws://"
     raise InvalidSettings(f"{url!r} is no address: {advice}")
-
-
-def until_ended(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run until it ends; SIGTERM is an interruption as Ctrl-C is."""
-
-    async def main() -> Result:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        return await work
-
-    try:
-        return asyncio.run(main())
-    except asyncio.CancelledError:
-        notify(STOPPING)
-        raise KeyboardInterrupt from None
 
 
 class StatusReporter:
@@ -438,15 +362,10 @@ def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
     with State(directory, is_writer=False) as state:
         status = status_of(state)
     is_well = status.is_well(max_behind)
-    if json:
-        typer.echo(msgspec.json.encode(status))
-        return 0 if is_well else 1
-    for line in status_lines(status):
-        typer.echo(line)
+    verdict = "IN STEP" if is_well else "OUT OF STEP"
     if status.in_step and not is_well:
-        typer.echo(f"OUT OF STEP: it was in step last more than {max_behind:g} s ago")
-    else:
-        typer.echo("IN STEP" if is_well else "OUT OF STEP")
+        verdict += f": it was in step last more than {max_behind:g} s ago"
+    print_found(status, [*status_lines(status), verdict], json=json)
     return 0 if is_well else 1
 
 
@@ -486,13 +405,11 @@ async def _show_plan(
                 skipped.append(event)
                 typer.echo(f"{event.event}: {event.problem}", err=True)
 
-        try:
+        with wrong_use(Rejected):
             async with Mirror(url, Path(folder), options, token=token, report=report) as mirror:
                 await mirror.plan()
                 _say_plan(mirror.state, json=json)
                 return 1 if skipped else 0
-        except Rejected as error:
-            raise InvalidSettings(error.detail) from None
 
 
 def _say_plan(state: State, *, json: bool) -> None:
@@ -515,34 +432,3 @@ async def print_content(event: Event, content: bytes | None) -> None:
     if content is not None:
         line["content"] = b64encode(content).decode()
     say(msgspec.json.encode(line))
-
-
-def network_of(
-    headers: list[str], cookies: Path | None, rate: float | None, timeout: float | None
-) -> Network:
-    """What the options say, and what the environment says besides."""
-    return replace(
-        Network.of(os.environ),
-        headers=tuple(map(parse_header, headers)),
-        cookies=None if cookies is None else str(cookies),
-        rate=rate,
-        timeout_seconds=timeout,
-    )
-
-
-def log_more(*, verbose: bool, file: Path | None) -> None:
-    """Each request, on stderr or in a file."""
-    if verbose or file is not None:
-        for package in ("rsnotify_client", "rsnotify_mirror"):
-            logging.getLogger(package).setLevel(logging.DEBUG)
-    if file is None:
-        return
-    if not verbose:  # what stood on stderr before stands there still
-        for handler in logging.getLogger().handlers:
-            handler.setLevel(logging.INFO)
-    try:
-        handler = logging.FileHandler(file)
-    except OSError as error:
-        raise InvalidSettings(f"--log-file {file}: {error.strerror}") from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger().addHandler(handler)

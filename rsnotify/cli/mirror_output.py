@@ -1,7 +1,6 @@
 """What `rsnotify mirror` shows while it works and at its end: progress, lines or JSON."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from time import monotonic
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import typer
 
-from rsnotify.cli.output import counted, size
+from rsnotify.cli.output import counted, put_aside, size
 from rsnotify_client.address import host_of
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.report import Event, Sums, percentile, problem_of
@@ -25,7 +24,7 @@ def say(line: str | bytes, *, err: bool = False) -> None:
     try:
         typer.echo(line, err=err)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2 if err else 1)  # for what is left
+        put_aside(2 if err else 1)
         raise typer.Exit(1) from None
 
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -65,36 +66,27 @@ def copies_in(directory: Path) -> list[Path]:
     return sorted(each.parent for each in directory.glob(f"*/{FILE}")) or [directory]
 
 
+@dataclass(repr=False, eq=False)
 class SetMirrors:
     """Mirrors of several sets that run beside each other."""
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        directory: Path,
-        mirror: MirrorOne,
-        *,
-        token: str | None,
-        network: Network | None,
-        all_sets: bool,
-        once: bool,
-    ) -> None:
-        self._urls = urls
-        self._directory = directory
-        self._mirror = mirror
-        self._token = token
-        self._network = network
-        self._all_sets = all_sets
-        self._once = once
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._running: dict[str, asyncio.Task[int]] = {}
+    urls: Sequence[str]
+    directory: Path
+    mirror: MirrorOne
+    _: KW_ONLY
+    token: str | None
+    network: Network | None
+    all_sets: bool
+    once: bool
+    _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _running: dict[str, asyncio.Task[int]] = field(default_factory=dict)
 
     async def run(self) -> int:
         """The exit status: 0 if all are up to date."""
         try:
             urls, statuses = await self._found()
             self._begin(urls)
-            while not self._once:
+            while not self.once:
                 later = asyncio.create_task(asyncio.sleep(LOOK_SECONDS))
                 tasks = [later, *self._running.values()]
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -112,41 +104,41 @@ class SetMirrors:
     def _begin(self, urls: Sequence[str]) -> None:
         for url, name in folders_of(list(dict.fromkeys([*self._running, *urls]))).items():
             if url not in self._running:
-                self._running[url] = asyncio.create_task(self._keep(url, self._directory / name))
+                self._running[url] = asyncio.create_task(self._keep(url, self.directory / name))
 
     async def _found(self) -> tuple[list[str], list[int]]:
         """All sets; and the statuses of addresses where none was found."""
         urls, statuses = list[str](), list[int]()
-        for url in self._urls:
+        for url in self.urls:
             try:
-                urls += await self._sets_at(url) if self._all_sets else [url]
+                urls += await self._sets_at(url) if self.all_sets else [url]
             except (Rejected, TryAgain) as error:
-                if len(self._urls) == 1 and not self._running:
+                if len(self.urls) == 1 and not self._running:
                     raise InvalidSettings(error.detail) from None
                 typer.echo(f"failed: {error.detail}", err=True)
                 statuses.append(1)
         return urls, statuses
 
     async def _sets_at(self, url: str) -> list[str]:
-        async with Web(self._token_for(url), url, network=self._network) as web:
+        async with Web(self._token_for(url), url, network=self.network) as web:
             return await discover_sets(web, url)
 
     def _token_for(self, url: str) -> str | None:
-        return self._token if origin_of(url) == origin_of(self._urls[0]) else None
+        return self.token if origin_of(url) == origin_of(self.urls[0]) else None
 
     async def _keep(self, url: str, directory: Path) -> int:
         """Once, or again and again if it ends."""
         while True:
-            async with self._places if self._once else asyncio.Lock():
+            async with self._places if self.once else asyncio.Lock():
                 status = await self._guarded(url, directory)
-            if self._once:
+            if self.once:
                 return status
             log.warning("%s is tried again in %g s", directory.name, AGAIN_SECONDS)
             await asyncio.sleep(AGAIN_SECONDS)
 
     async def _guarded(self, url: str, directory: Path) -> int:
         try:
-            return await self._mirror(url, directory, self._token_for(url))
+            return await self.mirror(url, directory, self._token_for(url))
         except InvalidSettings as error:
             for problem in error.problems:
                 typer.echo(f"{directory.name}: failed: {problem}", err=True)

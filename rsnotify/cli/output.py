@@ -1,8 +1,9 @@
 """What commands print: tables, fields, lines, and the progress of what takes long."""
 
+import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,17 @@ def print_fields(fields: dict[str, Any], *, json: bool) -> None:
     width = max(map(len, fields))
     for name, value in fields.items():
         typer.echo(f"{name.replace('_', ' '):{width}}  {_shown(value)}")
+
+
+def print_found(found: object, lines: Iterable[str], *, json: bool, err: bool = False) -> None:
+    """What was found, for programs or for people."""
+    for line in (msgspec.json.encode(found),) if json else lines:
+        typer.echo(line, err=err)
+
+
+def put_aside(stream: int) -> None:
+    """Let nothing more be written where nobody reads, not even at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def print_done(done: dict[str, Any], words: str, *, json: bool) -> None:

@@ -4,73 +4,34 @@ Rules that hold here: a body leaves as it was written, cut between changes only;
 alone judges it.
 """
 
-import asyncio
 import os
 import secrets
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import typer
+from typer import Argument, Option
 
+from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import counted, progress
-from rsnotify.cli.resources import FORMATS, JSON, NDJSON, XML
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, token_for
+from rsnotify.cli.resources import FORMATS, JSON, NDJSON, PIECE_BYTES, XML
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import CHANGE_TYPES, Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
-from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.between import MAX_DELETE, Unreadable, changes_between
 from rsnotify_client.hub import Accepted
 from rsnotify_client.publisher import Publisher
 
-commands = typer.Typer()
-
-
-Locs = Annotated[
-    list[str] | None, typer.Argument(metavar="[LOC]...", help="URIs of changed resources.")
-]
-What = Annotated[str, typer.Option(help="created, updated or deleted.")]
-Lastmod = Annotated[str | None, typer.Option(help="When they were last modified.")]
-File = Annotated[Path | None, typer.Option("--file", "-f", help="A file of changes; - is stdin.")]
-Format = Annotated[
-    str | None,
-    typer.Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
-]
-Framework = Annotated[bool, typer.Option("--framework", help="Publish to the framework channel.")]
-Capability = Annotated[
-    str | None, typer.Option(help="What the changed documents are, such as resourcelist.")
-]
-Index = Annotated[str | None, typer.Option(metavar="URI", help="The index that they lie under.")]
-Between = Annotated[
-    tuple[str, str] | None,
-    typer.Option(metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."),
-]
-MaxDelete = Annotated[
-    float | None,
-    typer.Option(
-        min=0, max=100, metavar="PERCENT", help="How much of OLD, or of DIR, may be gone. [10]"
-    ),
-]
-Dir = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="What changed in a folder of files.")
-]
-Base = Annotated[
-    str | None, typer.Option(metavar="URL", help="Where the files of --dir are served.")
-]
-Watch = Annotated[bool, typer.Option("--watch", help="Go on publishing what changes in --dir.")]
-State = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="What of --dir is published. [.DIR.rsnotify-SET.db, beside DIR]"
-    ),
-]
+commands = Commands()
 
 
 def _checked_key(key: str | None) -> str | None:
@@ -78,13 +39,6 @@ def _checked_key(key: str | None) -> str | None:
         raise typer.BadParameter("--key is empty: is the variable set that you wrote there?")
     return key
 
-
-Key = Annotated[
-    str | None,
-    typer.Option(
-        help="Idempotency key: repeated with it, nothing is stored twice.", callback=_checked_key
-    ),
-]
 
 PUBLISH = """Publish changes to a set.
 
@@ -114,24 +68,61 @@ of it. A file is published at the address that `--base` and its path make:
 @commands.command(help=PUBLISH)
 def publish(
     set_name: SetName,
-    locs: Locs = None,
-    change: What = "updated",
-    lastmod: Lastmod = None,
-    file: File = None,
-    format_: Format = None,
-    framework: Framework = False,
-    capability: Capability = None,
-    index: Index = None,
-    between: Between = None,
-    max_delete: MaxDelete = None,
-    dir_: Dir = None,
-    base: Base = None,
-    watch: Watch = False,
-    state: State = None,
-    key: Key = None,
+    locs: Annotated[
+        list[str] | None, Argument(metavar="[LOC]...", help="URIs of changed resources.")
+    ] = None,
+    change: Annotated[str, Option(help="created, updated or deleted.")] = "updated",
+    lastmod: Annotated[str | None, Option(help="When they were last modified.")] = None,
+    file: Annotated[
+        Path | None, Option("--file", "-f", help="A file of changes; - is stdin.")
+    ] = None,
+    format_: Annotated[
+        str | None,
+        Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
+    ] = None,
+    framework: Annotated[
+        bool, Option("--framework", help="Publish to the framework channel.")
+    ] = False,
+    capability: Annotated[
+        str | None, Option(help="What the changed documents are, such as resourcelist.")
+    ] = None,
+    index: Annotated[
+        str | None, Option(metavar="URI", help="The index that they lie under.")
+    ] = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        Option(metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."),
+    ] = None,
+    max_delete: Annotated[
+        float | None,
+        Option(
+            min=0, max=100, metavar="PERCENT", help="How much of OLD, or of DIR, may be gone. [10]"
+        ),
+    ] = None,
+    dir_: Annotated[
+        Path | None, Option("--dir", metavar="DIR", help="What changed in a folder of files.")
+    ] = None,
+    base: Annotated[
+        str | None, Option(metavar="URL", help="Where the files of --dir are served.")
+    ] = None,
+    watch: Annotated[
+        bool, Option("--watch", help="Go on publishing what changes in --dir.")
+    ] = False,
+    state: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE", help="What of --dir is published. [.DIR.rsnotify-SET.db, beside DIR]"
+        ),
+    ] = None,
+    key: Annotated[
+        str | None,
+        Option(
+            help="Idempotency key: repeated with it, nothing is stored twice.",
+            callback=_checked_key,
+        ),
+    ] = None,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     if [bool(locs), file is not None, between is not None, dir_ is not None].count(True) != 1:
         raise typer.BadParameter(
@@ -158,18 +149,17 @@ def publish(
     elif dir_ is not None and base is None:
         raise typer.BadParameter("--dir needs --base, the address where its files are served")
     most = MAX_DELETE if max_delete is None else max_delete
-    with token_for(url, data) as token:
+    with hub.token() as token:
         if dir_ is not None:
             from rsnotify.cli.publish_folder import FolderSource, publish_folder
 
             folder = FolderSource(dir_, base or "", state, most, watch)
-            publish_folder(url, token, set_name, folder)
+            publish_folder(hub.url, token, set_name, folder)
         elif between is not None:
-            publish_between(url, token, set_name, *between, most)
+            publish_between(hub.url, token, set_name, *between, most)
         else:
             kind: Kind = "framework" if framework else "change"
-            publishing = publish_all(url, token, set_name, source, kind=kind, key=key, json=json)
-            asyncio.run(publishing)
+            publish_all(hub.url, token, set_name, source, kind=kind, key=key, json=json)
 
 
 def _check_loc(loc: str) -> None:
@@ -195,7 +185,6 @@ def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file
 
 AT_ONCE = 1_000
 FLUSH_SECONDS = 60.0
-PAUSE_SECONDS = 0.1  # a line on stdin does not wait longer than this for others to go with it
 
 
 class PublishBody(NamedTuple):
@@ -209,11 +198,11 @@ class PublishBody(NamedTuple):
 class PublishInput(NamedTuple):
     """Where the bodies come from, and how many changes there will be, if that is known."""
 
-    bodies: AsyncIterator[PublishBody]
+    bodies: Iterator[PublishBody]
     total: int | None
 
 
-async def publish_all(
+def publish_all(
     url: str,
     token: str | None,
     set_name: str,
@@ -226,26 +215,22 @@ async def publish_all(
     """Publish every body in turn; print what the hub accepted."""
     run = key or secrets.token_hex(12)
     accepted: Accepted | None = None
-    async with AsyncPublisher(url, token) as publisher:
-        with progress(f"publishing to {set_name}") as say:
-            number = done = 0
-            async for body in source.bodies:
-                answer = await publisher.publish_body(
-                    set_name,
-                    body.content,
-                    body.content_type,
-                    kind=kind,
-                    key=run if number == 0 else f"{run}-{number}",
-                )
-                if accepted is not None:
-                    answer = Accepted(
-                        accepted.accepted + answer.accepted, accepted.from_, answer.until
-                    )
-                accepted = answer
-                done += body.changes
-                total = "" if source.total is None else f" of {source.total:,}"
-                say(f"publishing to {set_name}: {done:,}{total} changes")
-                number += 1
+    with Publisher(url, token) as publisher, progress(f"publishing to {set_name}") as say:
+        done = 0
+        for number, body in enumerate(source.bodies):
+            answer = publisher.publish_body(
+                set_name,
+                body.content,
+                body.content_type,
+                kind=kind,
+                key=run if number == 0 else f"{run}-{number}",
+            )
+            if accepted is not None:
+                answer = Accepted(accepted.accepted + answer.accepted, accepted.from_, answer.until)
+            accepted = answer
+            done += body.changes
+            total = "" if source.total is None else f" of {source.total:,}"
+            say(f"publishing to {set_name}: {done:,}{total} changes")
     if accepted is None:
         raise Rejected("there was no change to publish")
     if json:
@@ -263,7 +248,7 @@ def of_locs(locs: Sequence[str], **fields: Any) -> PublishInput:
     for loc in locs:
         _check_loc(loc)
     changes = [Change(loc, **fields) for loc in locs]
-    return PublishInput(_each(_json_bodies(changes)), len(changes))
+    return PublishInput(_json_bodies(changes), len(changes))
 
 
 def of_file(path: Path, format_: str | None) -> PublishInput:
@@ -274,13 +259,13 @@ def of_file(path: Path, format_: str | None) -> PublishInput:
         if sys.stdin is None:  # the parent process closed it
             raise InvalidSettings("--file -: stdin is closed: redirect something into it")
         if format_ in ("ndjson", "jsonl") and _comes_bit_by_bit(sys.stdin.fileno()):
-            return PublishInput(_lines_as_they_come(), None)
+            return PublishInput(_lines_as_they_come(sys.stdin.fileno()), None)
         content = sys.stdin.buffer.read()
     else:
         content = _read(path)
     content_type = FORMATS[format_ or _guessed(path, content)]
     bodies = list(_BODIES[content_type](content))
-    return PublishInput(_each(iter(bodies)), sum(body.changes for body in bodies))
+    return PublishInput(iter(bodies), sum(body.changes for body in bodies))
 
 
 def _comes_bit_by_bit(stdin: int) -> bool:
@@ -290,10 +275,8 @@ def _comes_bit_by_bit(stdin: int) -> bool:
 
 
 def _read(path: Path) -> bytes:
-    try:
+    with wrong_use(OSError, at=f"cannot read {path}"):
         return path.read_bytes()
-    except OSError as error:
-        raise InvalidSettings(f"cannot read {path}: {error.strerror}") from None
 
 
 def _guessed(path: Path, content: bytes) -> str:
@@ -355,40 +338,21 @@ def _bodies_of_xml(content: bytes) -> Iterator[PublishBody]:
 _BODIES = {JSON: _bodies_of_json, NDJSON: _bodies_of_ndjson, XML: _bodies_of_xml}
 
 
-async def _each(bodies: Iterator[PublishBody]) -> AsyncIterator[PublishBody]:
-    for body in bodies:
-        yield body
-
-
-async def _lines_as_they_come() -> AsyncIterator[PublishBody]:
-    reader = asyncio.StreamReader(limit=2**24)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    while first := await reader.readline():
-        lines = [first.rstrip()]
-        while len(lines) < AT_ONCE and (line := await _soon(reader)):
-            lines.append(line.rstrip())
-        if lines := [line for line in lines if line]:
-            yield PublishBody(b"\n".join(lines), NDJSON, len(lines))
-
-
-async def _soon(reader: asyncio.StreamReader) -> bytes:
-    try:
-        async with asyncio.timeout(PAUSE_SECONDS):
-            return await reader.readline()
-    except TimeoutError:
-        return b""
+def _lines_as_they_come(stdin: int) -> Iterator[PublishBody]:
+    """Those that are there go together; while they do, others may come."""
+    begun = b""
+    while piece := os.read(stdin, PIECE_BYTES):
+        lines, _, begun = (begun + piece).rpartition(b"\n")
+        yield from _bodies_of_ndjson(lines)
+    yield from _bodies_of_ndjson(begun)
 
 
 def publish_between(
     url: str, token: str | None, set_name: str, old: str, new: str, max_delete: float
 ) -> None:
     """Publish what changed; print how much, and end with status 1 if some of it was refused."""
-    try:
+    with wrong_use(ValueError):
         publisher = Publisher(url, token)
-    except ValueError as error:
-        raise InvalidSettings(str(error)) from None
     with publisher:
         try:
             changes = changes_between(old, new, max_delete=max_delete)

@@ -9,8 +9,9 @@ import logging
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple
 from urllib.parse import quote
@@ -20,7 +21,8 @@ import typer
 
 from rsnotify.cli.relay import rung_by_signals
 from rsnotify.cli.resources import NDJSON, LoadBody, LoadRequest, load
-from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.cli.root import wrong_use
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.folder import Folder, Look
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay
@@ -50,7 +52,14 @@ def publish_folder(url: str, token: str | None, set_name: str, options: FolderSo
     with closing(Folder(options.folder, options.base, set_name, options.state)) as folder:
         publishing = Publishing(url, token, set_name, folder, options)
         publishing.begin()
-        with _relay(folder.state, url, token, publishing) as relay:
+        with wrong_use(ValueError):
+            relay = Relay(
+                f"sqlite:///{quote(str(folder.state.absolute()))}",
+                url,
+                token,
+                on_refused=lambda refused: publishing.refused.append(refused.change.loc),
+            )
+        with closing(relay):
             relay.start()
             if options.watches:
                 publishing.watch(relay)
@@ -58,64 +67,49 @@ def publish_folder(url: str, token: str | None, set_name: str, options: FolderSo
                 publishing.finish(relay)
 
 
-@contextmanager
-def _relay(state: Path, url: str, token: str | None, publishing: "Publishing") -> Iterator[Relay]:
-    try:
-        relay = Relay(
-            f"sqlite:///{quote(str(state.absolute()))}",
-            url,
-            token,
-            on_refused=lambda refused: publishing.refused.append(refused.change.loc),
-        )
-    except ValueError as error:
-        raise InvalidSettings(str(error)) from None
-    with closing(relay):
-        yield relay
-
-
+@dataclass(repr=False, eq=False)
 class Publishing:
     """One run of the command."""
 
-    def __init__(
-        self, url: str, token: str | None, set_name: str, folder: Folder, options: FolderSource
-    ) -> None:
-        self._url, self._token, self._set_name = url, token, set_name
-        self._folder, self._options = folder, options
-        self._found: Counter[str] = Counter()
-        self._said: set[str] = set()
-        self._look: Look | None = None
-        self.refused: list[str] = []
+    url: str
+    token: str | None
+    set_name: str
+    folder: Folder
+    options: FolderSource
+    refused: list[str] = field(default_factory=list)
+    _found: Counter[str] = field(default_factory=Counter)
+    _said: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
         """Load the whole state, if the hub has not had it."""
-        if self._folder.is_loaded(self._url):
+        if self.folder.is_loaded(self.url):
             return
         look = self._settled(is_loaded=False)
         if look.held_back or look.unread:
             raise Rejected("nothing was loaded: " + "; ".join(_problems(look)))
-        if not look.files and self._options.max_delete < 100:
+        if not look.files and self.options.max_delete < 100:
             raise Rejected(
-                f"{self._options.folder} has no file to publish: is it mounted? If it is meant to "
+                f"{self.options.folder} has no file to publish: is it mounted? If it is meant to "
                 "be empty, say so with --max-delete 100"
             )
-        self._folder.forget_changes()
+        self.folder.forget_changes()
         with tempfile.NamedTemporaryFile(suffix=".ndjson") as file:
             self._write_resources(file)
             outcome = self._load(Path(file.name))
-        self._folder.has_loaded(self._url)
+        self.folder.has_loaded(self.url)
         self._found.clear()
         counts = {name: outcome[name] for name in ("created", "updated", "deleted")}
         typer.echo(f"loaded {outcome['resources']} resources: {_counted(Counter(counts))}")
 
     def _write_resources(self, file: "IO[bytes]") -> None:
-        for loc, fields in self._folder.resources():
+        for loc, fields in self.folder.resources():
             file.write(msgspec.json.encode({"loc": loc, **fields}) + b"\n")
         file.flush()
 
     def _load(self, path: Path) -> dict[str, int]:
         body = LoadBody([path], {"Content-Type": NDJSON})
-        wanted = LoadRequest(max_delete=self._options.max_delete)
-        return load(self._url, self._token, self._set_name, body, wanted=wanted, key=None)
+        wanted = LoadRequest(max_delete=self.options.max_delete)
+        return load(self.url, self.token, self.set_name, body, wanted=wanted, key=None)
 
     def finish(self, relay: Relay) -> None:
         """Publish what changed until now; what is left undone is no success."""
@@ -139,7 +133,7 @@ class Publishing:
         return look
 
     def _looked(self, *, is_loaded: bool) -> Look:
-        look = self._folder.look(max_delete=self._options.max_delete, is_loaded=is_loaded)
+        look = self.folder.look(max_delete=self.options.max_delete, is_loaded=is_loaded)
         self._found += look.found
         for each in look.left_out:
             self._say(f"left out: {each}")
@@ -147,7 +141,7 @@ class Publishing:
 
     def watch(self, relay: Relay) -> None:
         ended = rung_by_signals()
-        typer.echo(f"rsnotify publish ready, watching {self._options.folder}")
+        typer.echo(f"rsnotify publish ready, watching {self.options.folder}")
         pause = 0.0
         while not ended.wait(pause):
             began = time.monotonic()

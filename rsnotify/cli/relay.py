@@ -12,56 +12,55 @@ from pathlib import Path
 from time import time
 from typing import Annotated, NamedTuple
 
-import msgspec
 import typer
+from typer import Option
 
-from rsnotify.cli.output import counted, print_table
-from rsnotify.cli.target import DATA, HERE, Data, Json, Metrics, Url, token_for
+from rsnotify.cli.options import Commands, Json, Metrics
+from rsnotify.cli.output import counted, print_found, print_table
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import HERE, Hub
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
-from rsnotify_client.answer import NotAHub, hub_trouble
+from rsnotify_client.answer import hub_trouble
 from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, WaitingChanges
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay, database_of, table_of, without_password
 from rsnotify_client.sender import ThreadBell
 from rsnotify_client.textfile import exposition, write
 
-commands = typer.Typer()
+commands = Commands()
 log = logging.getLogger(__name__)
 
 
 Database = Annotated[
     str,
-    typer.Option(
+    Option(
         envvar="RSNOTIFY_DATABASE",
         metavar="URL",
         help="Such as postgresql://user@host/name, mysql://…, sqlite:///file.db.",
     ),
-]
-CreateTable = Annotated[
-    bool, typer.Option("--create-table", help="Create the table first, if it is not there.")
-]
-PrintSql = Annotated[
-    bool, typer.Option("--print-sql", help="Print what creates the table, and end.")
-]
-
-ShowStatus = Annotated[bool, typer.Option("--status", help="Say what waits in the table, and end.")]
-MaxBehind = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait.")
 ]
 
 
 @commands.command()
 def relay(
     database: Database,
-    create_table: CreateTable = False,
-    print_sql: PrintSql = False,
-    status: ShowStatus = False,
-    max_behind: MaxBehind = 300,
+    create_table: Annotated[
+        bool, Option("--create-table", help="Create the table first, if it is not there.")
+    ] = False,
+    print_sql: Annotated[
+        bool, Option("--print-sql", help="Print what creates the table, and end.")
+    ] = False,
+    status: Annotated[
+        bool, Option("--status", help="Say what waits in the table, and end.")
+    ] = False,
+    max_behind: Annotated[
+        float,
+        Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait."),
+    ] = 300,
     json: Json = False,
     metrics: Metrics = None,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     """Publish the outbox table of an application's database.
 
@@ -75,28 +74,25 @@ def relay(
     if status:
         raise typer.Exit(show_status(database, json=json, max_behind=max_behind))
     try:
-        with token_for(url, data) as token:
-            relay = Relay(database, url, token)
+        with wrong_use(ValueError, OutboxError), hub.token() as token:
+            relay = Relay(database, hub.url, token)
             if create_table:
                 relay.table.create(database_of(database))
             relay.check()  # what the hub refuses is reported at once
-    except (ValueError, OutboxError) as error:
-        raise InvalidSettings(str(error)) from None
-    except NotAHub as error:
-        raise InvalidSettings(error.detail) from None
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", hub_trouble(error))
     run(relay, metrics)
 
 
-Drop = Annotated[
-    str | None, typer.Option("--drop", metavar="SET", help="Drop what waits of this set.")
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-
-
 @commands.command()
-def outbox(database: Database, drop: Drop = None, yes: Yes = False, json: Json = False) -> None:
+def outbox(
+    database: Database,
+    drop: Annotated[
+        str | None, Option("--drop", metavar="SET", help="Drop what waits of this set.")
+    ] = None,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
     """Show what waits in an outbox, by set, or drop what waits of one set.
 
     It may be an outbox table or the outbox file of a publisher, which is
@@ -150,13 +146,11 @@ def show_status(database: str, *, json: bool, max_behind: float) -> int:
     with _outbox(database) as table:
         status = status_of(table)
     is_well = status.behind_seconds <= max_behind
-    if json:
-        typer.echo(msgspec.json.encode(status._asdict()))
-    elif status.since is None:
-        typer.echo("IN STEP: nothing waits")
-    else:
-        said = f"{status.waiting} waiting, since {status.since} ({status.behind_seconds:.0f} s)"
-        typer.echo(f"{'IN STEP' if is_well else 'OUT OF STEP'}: {said}")
+    said = f"{status.waiting} waiting, since {status.since} ({status.behind_seconds:.0f} s)"
+    if status.since is None:
+        said = "nothing waits"
+    line = f"{'IN STEP' if is_well else 'OUT OF STEP'}: {said}"
+    print_found(status._asdict(), [line], json=json)
     return 0 if is_well else 1
 
 
@@ -169,10 +163,8 @@ def write_metrics(metrics: Path, relay: Relay) -> None:
 
 def run(relay: Relay, metrics: Path | None = None) -> None:
     """Publish until SIGTERM or Ctrl-C; what waits then stays in the table."""
-    try:
+    with wrong_use(OutboxError):
         waiting = relay.table.waiting()
-    except OutboxError as error:
-        raise InvalidSettings(str(error)) from None
     ended = rung_by_signals()
     with relay:
         if metrics is not None:

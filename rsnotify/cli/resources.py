@@ -16,37 +16,30 @@ from urllib.parse import urlencode
 
 import msgspec
 import typer
+from typer import Argument, Option
 
-from rsnotify.cli.hub_request import ask, asked
+from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import Say, print_fields, progress, size
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, hub_at, path_of_set, token_for
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import HERE, Hub, SetName, asked, hub_at, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.hub import HubClient
 
-commands = typer.Typer()
-resources = typer.Typer(
+commands = Commands()
+resources = Commands(
     no_args_is_help=True, help="Load the whole state of a set, compare it, ask about it."
 )
 commands.add_typer(resources, name="resources")
 
 Files = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="FILE...", help="NDJSON, JSON or Resource Lists, plain or gzip; - is stdin."
-    ),
+    Argument(metavar="FILE...", help="NDJSON, JSON or Resource Lists, plain or gzip; - is stdin."),
 ]
-Format = Annotated[
-    str | None, typer.Option("--format", help="json, ndjson or xml. [by the first byte]")
-]
+Format = Annotated[str | None, Option("--format", help="json, ndjson or xml. [by the first byte]")]
 MaxDelete = Annotated[
     float | None,
-    typer.Option(min=0, max=100, help="Percent of the known resources that may be deleted. [10]"),
+    Option(min=0, max=100, help="Percent of the known resources that may be deleted. [10]"),
 ]
-Tell = Annotated[
-    bool | None,
-    typer.Option("--tell/--no-tell", help="Publish the differences. [unless the set is empty]"),
-]
-Key = Annotated[str | None, typer.Option(help="Idempotency key, to repeat a load that broke off.")]
 PATIENCE_SECONDS = 60.0  # a load takes long already
 
 
@@ -54,13 +47,17 @@ PATIENCE_SECONDS = 60.0  # a load takes long already
 def load_resources(
     set_name: SetName,
     files: Files,
-    tell: Tell = None,
+    tell: Annotated[
+        bool | None,
+        Option("--tell/--no-tell", help="Publish the differences. [unless the set is empty]"),
+    ] = None,
     max_delete: MaxDelete = None,
     format_: Format = None,
-    key: Key = None,
+    key: Annotated[
+        str | None, Option(help="Idempotency key, to repeat a load that broke off.")
+    ] = None,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     """Make these the resources of the set: all of them, and no others.
 
@@ -70,7 +67,7 @@ def load_resources(
 
     `rsnotify resources load dataset1 resourcelist-index.xml part1.xml part2.xml`
     """
-    _load(url, data, set_name, files, format_, LoadRequest(tell, max_delete), key, json=json)
+    _load(hub, set_name, files, format_, LoadRequest(tell, max_delete), key, json=json)
 
 
 @resources.command("compare")
@@ -80,35 +77,33 @@ def compare(
     max_delete: MaxDelete = None,
     format_: Format = None,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     """Say what `load` would change, and change nothing."""
     wanted = LoadRequest(None, max_delete, dry_run=True)
-    _load(url, data, set_name, files, format_, wanted, None, json=json)
+    _load(hub, set_name, files, format_, wanted, None, json=json)
 
 
 def _load(
-    url: str, data: Path, set_name: str, files: list[Path], format_: str | None,
+    hub: Hub, set_name: str, files: list[Path], format_: str | None,
     wanted: "LoadRequest", key: str | None, *, json: bool,
 ) -> None:  # fmt: skip
     body = body_of(files, format_)
-    with progress("sending") as say, token_for(url, data) as token:
-        outcome = load(url, token, set_name, body, wanted=wanted, key=key, say=say)
+    with progress("sending") as say, hub.token() as token:
+        outcome = load(hub.url, token, set_name, body, wanted=wanted, key=key, say=say)
     print_outcome(outcome, json=json)
 
 
 @resources.command("show")
 def show(
     set_name: SetName,
-    loc: Annotated[str | None, typer.Argument(metavar="[LOC]", help="URI of a resource.")] = None,
+    loc: Annotated[str | None, Argument(metavar="[LOC]", help="URI of a resource.")] = None,
     json: Json = False,
-    url: Url = HERE,
-    data: Data = DATA,
+    hub: Hub = HERE,
 ) -> None:
     """Show what the hub knows of one resource, or how many it knows and what is being loaded."""
     query = "" if loc is None else "?" + urlencode({"loc": loc})
-    answer = ask(url, data, "GET", path_of_resources(set_name) + query)
+    answer = hub.ask("GET", path_of_resources(set_name) + query)
     print_fields(answer.object("resources" if loc is None else "loc"), json=json)
 
 
@@ -186,11 +181,8 @@ def _kind(path: Path, begin: bytes) -> str:
 
 
 def _beginning(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(64)
-    except OSError as error:
-        raise InvalidSettings(f"cannot read {path}: {error.strerror}") from None
+    with wrong_use(OSError, at=f"cannot read {path}"), path.open("rb") as file:
+        return file.read(64)
 
 
 def _opened(path: Path) -> BufferedReader:

@@ -6,10 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from rsnotify import __version__
@@ -167,6 +169,16 @@ def main() -> None:
         sys.exit(1)
 
 
+@contextmanager
+def wrong_use(*errors: type[Exception], at: str = "") -> Iterator[None]:
+    """Such an error within means that the command was used wrong; `at` says where, or what for."""
+    try:
+        yield
+    except errors as error:
+        said = getattr(error, "strerror", None) or getattr(error, "detail", None) or str(error)
+        raise InvalidSettings(f"{at}: {said}" if at else said) from None
+
+
 def _with_advice(error: Any) -> str:
     """A wrong use of the command line, in words; and where to read how it is used."""
     if "tok" in getattr(error, "option_name", ""):
@@ -199,14 +211,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[
-    bool,
-    typer.Option(
-        "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
-    ),
-]
-
-
 @app.callback()
-def _root(version: Version = False) -> None:
+def _root(
+    version: Annotated[
+        bool,
+        Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
     pass

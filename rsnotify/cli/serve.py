@@ -11,14 +11,16 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from urllib.parse import quote as percent_encoded
 
 import msgspec
 import typer
+from typer import Argument, Option
 
+from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import print_done, progress
-from rsnotify.cli.target import ADMIN_FILE, DATA, Json, checked_name
+from rsnotify.cli.target import ADMIN_FILE, DATA, checked_name
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.admin_token import admin_token, check_token_file, checked_token
 from rsnotify.process.embedded_redis.backup import back_up
@@ -32,40 +34,40 @@ from rsnotify.process.workers import end_with_parent
 from rsnotify.redis_client import Address, connect
 
 log = logging.getLogger(__name__)
-commands = typer.Typer()
+commands = Commands()
 
-Host = Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")]
-Port = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="Port; 0 takes a free one. [8080]")
-]
-DataDirectory = Annotated[
-    Path | None, typer.Option(help="Directory of the embedded Redis and the admin token. [data]")
-]
-Redis = Annotated[
-    str | None,
-    typer.Option(help="A Redis of your own, such as redis://localhost:6379/0. [embedded]"),
-]
-PublicUrl = Annotated[str | None, typer.Option(help="The address others reach the hub by.")]
-ServedSets = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME", help="A set to serve; made if new. Repeatable."),
-]
-Workers = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="Hub processes sharing the port. [1]")
-]
-InheritedSocket = Annotated[int | None, typer.Option(hidden=True)]  # how workers are started
+
+class Chosen(NamedTuple):
+    """The settings that are options, too; each wins over its variable."""
+
+    host: Annotated[str | None, Option(help="Address to listen on. [127.0.0.1]")] = None
+    port: Annotated[
+        str | None, Option(metavar="NUMBER", help="Port; 0 takes a free one. [8080]")
+    ] = None
+    data: Annotated[
+        Path | None, Option(help="Directory of the embedded Redis and the admin token. [data]")
+    ] = None
+    redis_url: Annotated[
+        str | None,
+        Option("--redis", help="A Redis of your own, such as redis://localhost:6379/0. [embedded]"),
+    ] = None
+    public_url: Annotated[str | None, Option(help="The address others reach the hub by.")] = None
+    workers: Annotated[
+        str | None, Option(metavar="NUMBER", help="Hub processes sharing the port. [1]")
+    ] = None
+
+
+NOTHING = Chosen()
 
 
 @commands.command()
 def serve(
-    host: Host = None,
-    port: Port = None,
-    data: DataDirectory = None,
-    redis: Redis = None,
-    public_url: PublicUrl = None,
-    sets: ServedSets = None,
-    workers: Workers = None,
-    inherited_socket: InheritedSocket = None,
+    chosen: Chosen = NOTHING,
+    sets: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME", help="A set to serve; made if new. Repeatable."),
+    ] = None,
+    inherited_socket: Annotated[int | None, Option(hidden=True)] = None,
 ) -> None:
     """Run the hub until SIGTERM or Ctrl-C.
 
@@ -76,9 +78,7 @@ def serve(
     """
     for name in sets or []:
         checked_name(name)
-    chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
-    chosen |= {"public_url": public_url, "workers": workers}
-    settings = Settings.from_env(os.environ, **chosen)
+    settings = Settings.from_env(os.environ, **chosen._asdict())
     _log_as(settings)
     is_worker = inherited_socket is not None
     if is_worker:
@@ -170,21 +170,14 @@ def _token_file(settings: Settings) -> str:
 
 # --- check ---------------------------------------------------------------------------------------
 
-Connect = Annotated[
-    bool,
-    typer.Option("--connect", help="Try Redis, the port, the data directory and the JWKS, too."),
-]
-
 
 @commands.command()
 def check(
-    host: Host = None,
-    port: Port = None,
-    data: DataDirectory = None,
-    redis: Redis = None,
-    public_url: PublicUrl = None,
-    workers: Workers = None,
-    connect: Connect = False,
+    chosen: Chosen = NOTHING,
+    connect: Annotated[
+        bool,
+        Option("--connect", help="Try Redis, the port, the data directory and the JWKS, too."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check the settings without starting anything; the options are those of `serve`.
@@ -192,9 +185,7 @@ def check(
     What is wrong is listed, and the exit status is 2. With --connect, what the hub needs is tried
     as well: run it where the hub will run, while it does not.
     """
-    chosen = {"host": host, "port": port, "data": data, "redis_url": redis}
-    chosen |= {"public_url": public_url, "workers": workers}
-    settings = check_settings(os.environ, **chosen)
+    settings = check_settings(os.environ, **chosen._asdict())
     tried = asyncio.run(try_settings(settings)) if connect else []
     if json:
         typer.echo(msgspec.json.encode({"good": True, "tried": tried}))
@@ -324,14 +315,16 @@ async def _try_key_set(settings: Settings) -> list[str]:
 # --- backup ---------------------------------------------------------------------------------------
 
 KeptData = Annotated[
-    Path, typer.Option("--data", envvar="RSNOTIFY_DATA", help="The hub's data directory.")
+    Path, Option("--data", envvar="RSNOTIFY_DATA", help="The hub's data directory.")
 ]
-BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="Written whole, or not at all.")]
-Backup = Annotated[Path, typer.Argument(metavar="FILE", help="What `rsnotify backup` has written.")]
 
 
 @commands.command()
-def backup(file: BackupFile, json: Json = False, data: KeptData = DATA) -> None:
+def backup(
+    file: Annotated[Path, Argument(metavar="FILE", help="Written whole, or not at all.")],
+    json: Json = False,
+    data: KeptData = DATA,
+) -> None:
     """Write all journals to a file, while the hub runs.
 
     It needs the Redis that the hub starts. The admin token is not in the file.
@@ -345,7 +338,11 @@ def backup(file: BackupFile, json: Json = False, data: KeptData = DATA) -> None:
 
 
 @commands.command()
-def restore(file: Backup, json: Json = False, data: KeptData = DATA) -> None:
+def restore(
+    file: Annotated[Path, Argument(metavar="FILE", help="What `rsnotify backup` has written.")],
+    json: Json = False,
+    data: KeptData = DATA,
+) -> None:
     """Make the data directory of a new hub from such a file.
 
     The next `rsnotify serve` with this directory goes on from there.

@@ -9,12 +9,13 @@ from typing import Annotated
 import msgspec
 import typer
 from msgspec.structs import replace
+from typer import Option
 
-from rsnotify.cli.target import DATA, HERE, Data, Json, SetName, Url, token_for
-from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import HERE, Hub, SetName
+from rsnotify.errors import Rejected
 from rsnotify.registry.requests import parse_moment
-from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
@@ -22,32 +23,24 @@ from rsnotify_client.follower import Follower
 from rsnotify_client.following import first_cursor
 from rsnotify_client.notification import NoChannel, Received, channel_url, rendered
 
-commands = typer.Typer()
-
-
-From = Annotated[
-    str | None, typer.Option("--from", metavar="T", help="First all that came after T.")
-]
-Cursor = Annotated[
-    Path | None,
-    typer.Option(help="File that keeps the cursor: begin there, and keep it up to date."),
-]
-Framework = Annotated[bool, typer.Option("--framework", help="Follow the framework channel.")]
-Xml = Annotated[bool, typer.Option("--xml", help="Print the payloads.")]
-Count = Annotated[int, typer.Option(min=0, help="End after so many changes; 0 never ends.")]
+commands = Commands()
 
 
 @commands.command()
 def subscribe(
     set_name: SetName,
-    from_: From = None,
-    cursor: Cursor = None,
-    framework: Framework = False,
-    xml: Xml = False,
+    from_: Annotated[
+        str | None, Option("--from", metavar="T", help="First all that came after T.")
+    ] = None,
+    cursor: Annotated[
+        Path | None,
+        Option(help="File that keeps the cursor: begin there, and keep it up to date."),
+    ] = None,
+    framework: Annotated[bool, Option("--framework", help="Follow the framework channel.")] = False,
+    xml: Annotated[bool, Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
-    count: Count = 0,
-    url: Url = HERE,
-    data: Data = DATA,
+    count: Annotated[int, Option(min=0, help="End after so many changes; 0 never ends.")] = 0,
+    hub: Hub = HERE,
 ) -> None:
     """Follow a set's channel and print each change as a line.
 
@@ -55,44 +48,28 @@ def subscribe(
     twice. Each line has the change's datetime, what happened, and the resource.
     """
     show = as_xml if xml else as_json if json else as_lines
-    kind: Kind = "framework" if framework else "change"
-    with token_for(url, data) as token:
-        following = follow(
-            url, token, set_name, kind, after=from_, cursor_file=cursor, show=show, count=count
-        )
-        asyncio.run(following)
+    channel = channel_url(hub.url, set_name, "framework" if framework else "change")
+    with hub.token() as token:
+        store = None if cursor is None else FileCursor(cursor)
+        after = first_cursor(store, None, channel)
+        if from_ is not None:
+            with wrong_use(Rejected):
+                after = parse_moment(from_, "--from")
+        try:
+            follower = Follower(channel, cursor=after, token=token)
+            asyncio.run(_print(follower, store, show, count))
+        except NoChannel as error:
+            what = f"has no channel of {set_name!r}: the answer was {error.status}"
+            raise NotAHub(hub.url, what, error.status) from None
+        except HistoryGone as error:
+            raise Rejected(str(error)) from None
 
 
 Show = Callable[[Received], Iterator[str]]
 
 
-async def follow(
-    url: str,
-    token: str | None,
-    set_name: str,
-    kind: Kind,
-    *,
-    after: str | None,
-    cursor_file: Path | None,
-    show: Show,
-    count: int,
-) -> None:
-    """Follow the channel; the cursor is kept after a notification was printed, never before."""
-    channel = channel_url(url, set_name, kind)
-    store = None if cursor_file is None else FileCursor(cursor_file)
-    kept = first_cursor(store, None, channel)
-    cursor = kept if after is None else _parsed(after)
-    follower = Follower(channel, cursor=cursor, token=token)
-    try:
-        await _print(follower, store, show, count)
-    except NoChannel as error:
-        what = f"has no channel of {set_name!r}: the answer was {error.status}"
-        raise NotAHub(url, what, error.status) from None
-    except HistoryGone as error:
-        raise Rejected(str(error)) from None
-
-
 async def _print(follower: Follower, store: FileCursor | None, show: Show, count: int) -> None:
+    """The cursor is kept after a notification was printed, never before."""
     seen = 0
     async with aclosing(aiter(follower)) as notifications:
         async for whole in notifications:
@@ -129,10 +106,3 @@ def as_json(received: Received) -> Iterator[str]:
 def as_xml(received: Received) -> Iterator[str]:
     if received.changes:
         yield rendered(received).decode()
-
-
-def _parsed(text: str) -> Position:
-    try:
-        return parse_moment(text, "--from")
-    except Rejected as error:
-        raise InvalidSettings(error.detail) from None

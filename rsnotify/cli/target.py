@@ -1,28 +1,31 @@
-"""The hub that a command speaks to: its address, the token for it, and the options for both."""
+"""The hub that a command speaks to: the options for it, the token for it, and requests to it."""
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import quote, urlsplit
 
-import typer
+import msgspec
+from typer import Argument, Option
 
+from rsnotify.cli.root import wrong_use
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_client.address import EXAMPLE, wrong_address, wrong_token
 from rsnotify_client.answer import NOTHING_THERE, NotAHub, WrongToken
-from rsnotify_client.hub import HubClient
+from rsnotify_client.hub import HubAnswer, HubClient, patiently
 
-HERE = EXAMPLE
 DATA = Path("data")
 NO_SET = re.compile(r"there is no set '(.+)'")
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
+PATIENCE_SECONDS = 5  # an unreachable hub is reported soon, not after a minute
 
 
 def path_of_set(name: str) -> str:
@@ -99,23 +102,13 @@ def credential_for(url: str, data: Path) -> Credential:
 
 
 def _read_token(file: Path) -> str:
-    try:
+    with wrong_use(OSError, at=f"{ADMIN_FILE}={str(file)!r}"):
         return file.read_text().strip()
-    except OSError as error:
-        raise InvalidSettings(f"{ADMIN_FILE}={str(file)!r}: {error.strerror}") from None
 
 
 def hub_at(url: str, token: str | None) -> closing[HubClient]:
     """The hub, until the block ends."""
     return closing(HubClient(url, token, answer_bytes=ANSWER_BYTES))
-
-
-@contextmanager
-def token_for(url: str, data: Path) -> Iterator[str | None]:
-    """The token to speak with; what the hub refuses meanwhile says what to do."""
-    credential = credential_for(url, data)
-    with refusals_of(credential, url):
-        yield credential.token
 
 
 @contextmanager
@@ -153,7 +146,7 @@ def sets_of(url: str, token: str | None) -> list[str]:
 
 def _completed(incomplete: str) -> list[str]:
     """Sets whose names begin so, for the shell."""
-    url = os.environ.get("RSNOTIFY_URL", HERE)
+    url = os.environ.get("RSNOTIFY_URL", EXAMPLE)
     with suppress(InvalidSettings):
         names = sets_of(url, credential_for(url, Path(os.environ.get("RSNOTIFY_DATA", DATA))).token)
         return [name for name in names if name.startswith(incomplete)]
@@ -164,27 +157,61 @@ def _completed(incomplete: str) -> list[str]:
 
 Url = Annotated[
     str,
-    typer.Option(
-        "--url", envvar="RSNOTIFY_URL", help="Where the hub is.", callback=checked_address
-    ),
+    Option("--url", envvar="RSNOTIFY_URL", help="Where the hub is.", callback=checked_address),
 ]
-Data = Annotated[
-    Path,
-    typer.Option(
-        "--data",
-        envvar="RSNOTIFY_DATA",
-        help="The hub's data directory, for its admin token, on the hub's own machine. "
-        "Elsewhere set `RSNOTIFY_TOKEN`.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Metrics = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write numbers for Prometheus' textfile collector there."),
-]
+
+
+class Hub(NamedTuple):
+    """The hub that a command speaks to, with the token for it; what it refuses says what to do."""
+
+    url: Url = EXAMPLE
+    data: Annotated[
+        Path,
+        Option(
+            "--data",
+            envvar="RSNOTIFY_DATA",
+            help="The hub's data directory, for its admin token, on the hub's own machine. "
+            "Elsewhere set `RSNOTIFY_TOKEN`.",
+        ),
+    ] = DATA
+
+    @contextmanager
+    def token(self) -> Iterator[str | None]:
+        credential = credential_for(*self)
+        with refusals_of(credential, self.url):
+            yield credential.token
+
+    @contextmanager
+    def connected(self) -> Iterator[HubClient]:
+        with self.token() as token, hub_at(self.url, token) as client:
+            yield client
+
+    def ask(self, method: str, path: str, content: object | None = None) -> HubAnswer:
+        """Make one request; what was answered."""
+        body = None if content is None else msgspec.json.encode(content)
+        with self.connected() as client:
+            return asked(client, method, path, body=body)
+
+
+HERE = Hub()
+
+
+def asked(
+    hub: HubClient,
+    method: str,
+    path: str,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+) -> HubAnswer:
+    """The hub's answer; asked again while there is none, so it must be harmless to repeat."""
+    return patiently(partial(hub.ask, method, path, headers, body), patience_seconds)
+
+
 SetName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="SET",
         help="Name of the set of resources.",
         callback=checked_name,

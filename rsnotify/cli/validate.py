@@ -14,10 +14,12 @@ from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer import Argument, Option
 
-from rsnotify.cli import mirror
+from rsnotify.cli.options import AS_USUAL, Commands, Json, Requests
 from rsnotify.cli.output import counted
-from rsnotify.cli.target import Json, token_of_environment
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.document_rules import Violation, judge_document
 from rsnotify.resourcesync.tables import MAX_BYTES
@@ -26,44 +28,31 @@ from rsnotify_client.web import Unreachable, Web
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from rsnotify_mirror.inspection.samples import Bounds, Checked
 
-commands = typer.Typer()
-
-
-Documents = Annotated[
-    list[str] | None, typer.Argument(metavar="[FILE|URL]…", help="The documents; - is stdin.")
-]
-Site = Annotated[
-    str | None, typer.Option(metavar="URL", help="Look at the whole Source that this leads to.")
-]
-MostDocuments = Annotated[
-    int, typer.Option("--documents", min=1, help="With --site: documents at most.")
-]
-MostSamples = Annotated[
-    int, typer.Option("--samples", min=0, help="With --site: resources to compare.")
-]
-MostPackages = Annotated[
-    int, typer.Option("--packages", min=0, help="With --site: ZIP packages to open.")
-]
-Listen = Annotated[
-    float, typer.Option(min=0, max=3600, help="With --site: seconds to listen to each channel.")
-]
+commands = Commands()
 
 
 @commands.command()
 def validate(
-    documents: Documents = None,
-    site: Site = None,
-    most_documents: MostDocuments = 200,
-    samples: MostSamples = 20,
-    packages: MostPackages = 20,
-    listen: Listen = 3,
+    documents: Annotated[
+        list[str] | None, Argument(metavar="[FILE|URL]…", help="The documents; - is stdin.")
+    ] = None,
+    site: Annotated[
+        str | None, Option(metavar="URL", help="Look at the whole Source that this leads to.")
+    ] = None,
+    most_documents: Annotated[
+        int, Option("--documents", min=1, help="With --site: documents at most.")
+    ] = 200,
+    samples: Annotated[
+        int, Option("--samples", min=0, help="With --site: resources to compare.")
+    ] = 20,
+    packages: Annotated[
+        int, Option("--packages", min=0, help="With --site: ZIP packages to open.")
+    ] = 20,
+    listen: Annotated[
+        float, Option(min=0, max=3600, help="With --site: seconds to listen to each channel.")
+    ] = 3,
     json: Json = False,
-    header: mirror.Headers = None,
-    cookies: mirror.Cookies = None,
-    rate: mirror.Rate = None,
-    timeout: mirror.Timeout = None,
-    verbose: mirror.Verbose = False,
-    log_file: mirror.LogFile = None,
+    requests: Requests = AS_USUAL,
 ) -> None:
     """Validate ResourceSync documents, or a whole Source, against the specifications.
 
@@ -75,8 +64,7 @@ def validate(
     """
     if (site is None) == (not documents):
         raise InvalidSettings("name documents, or one Source with --site")
-    mirror.log_more(verbose=verbose, file=log_file)
-    network = mirror.network_of(header or [], cookies, rate, timeout)
+    network = requests.network()
     if site is not None:
         bounds = Bounds(
             documents=most_documents, samples=samples, packages=packages, listen_seconds=listen
@@ -131,10 +119,8 @@ async def all_judged(documents: Iterable[str], network: Network | None = None) -
 
 
 def _read(document: str) -> bytes:
-    try:
+    with wrong_use(OSError, at=f"cannot read {document}"):
         return sys.stdin.buffer.read() if document == "-" else Path(document).read_bytes()
-    except OSError as error:
-        raise InvalidSettings(f"cannot read {document}: {error.strerror}") from None
 
 
 async def _fetched(url: str, network: Network | None) -> bytes:
@@ -226,11 +212,9 @@ def run_site(url: str, token: str | None, bounds: Bounds, network: Network, *, j
         def report(checked: Checked) -> None:
             status.update(f"{escape(checked.kind)} {escape(checked.document)}")
 
-        try:
+        with wrong_use(Rejected, TryAgain):  # the address itself
             looking = inspect(url, token=token, bounds=bounds, network=network, report=report)
             found = asyncio.run(looking)
-        except (Rejected, TryAgain) as error:  # the address itself
-            raise InvalidSettings(error.detail) from None
     if json:
         typer.echo(msgspec.json.encode(found))
     else:

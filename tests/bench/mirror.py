@@ -23,8 +23,7 @@ import msgspec
 from aiohttp import web
 
 from rsnotify.cli.demo import Collection, Site
-from rsnotify.cli.hub_request import asked
-from rsnotify.cli.target import hub_at
+from rsnotify.cli.target import asked, hub_at
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.hub import HubClient
 from rsnotify_mirror.mirror import Mirror

@@ -8,8 +8,7 @@ from typing import Any
 
 from websockets.sync.client import connect
 
-from rsnotify.cli.hub_request import asked
-from rsnotify.cli.target import hub_at
+from rsnotify.cli.target import asked, hub_at
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from tests.client.hubs import HubProcess
 from tests.mirror.test_dumps import mirrored

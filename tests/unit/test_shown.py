@@ -10,7 +10,7 @@ import pytest
 from rsnotify.cli import administer, output, validate
 from rsnotify.cli.audit import SHOWN, print_audit
 from rsnotify.cli.mirror import map_of
-from rsnotify.cli.publish import PublishBody, of_file, of_locs
+from rsnotify.cli.publish import of_file, of_locs
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_mirror.audit import Audit, Finding
 
@@ -30,10 +30,6 @@ def file(tmp_path: Path, name: str, content: bytes) -> Path:
     return path
 
 
-async def bodies(given: Any) -> list[PublishBody]:
-    return [body async for body in given.bodies]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "content_type"),
     [
@@ -47,15 +43,15 @@ async def bodies(given: Any) -> list[PublishBody]:
         ("a.txt", b"\n" + URLSET % ENTRY, "application/xml"),
     ],
 )
-async def test_the_format_is_that_of_the_name_else_of_the_first_byte(
+def test_the_format_is_that_of_the_name_else_of_the_first_byte(
     tmp_path: Path, name: str, content: bytes, content_type: str
 ) -> None:
-    found = await bodies(of_file(file(tmp_path, name, content), None))
+    found = of_file(file(tmp_path, name, content), None).bodies
     assert {body.content_type for body in found} == {content_type}
 
 
-async def test_a_format_that_is_named_counts_whatever_the_name_says(tmp_path: Path) -> None:
-    (body,) = await bodies(of_file(file(tmp_path, "a.xml", LINE), "ndjson"))
+def test_a_format_that_is_named_counts_whatever_the_name_says(tmp_path: Path) -> None:
+    (body,) = of_file(file(tmp_path, "a.xml", LINE), "ndjson").bodies
     assert body.content_type == "application/x-ndjson"
 
 
@@ -73,16 +69,16 @@ def many(name: str, number: int) -> bytes:
 
 @pytest.mark.parametrize("name", ["a.json", "a.ndjson", "a.xml"])
 @pytest.mark.parametrize(("number", "sizes"), [(0, []), (1_000, [1_000]), (1_001, [1_000, 1])])
-async def test_a_request_has_1000_changes_at_most(
+def test_a_request_has_1000_changes_at_most(
     tmp_path: Path, name: str, number: int, sizes: list[int]
 ) -> None:
     given = of_file(file(tmp_path, name, many(name, number)), None)
-    assert [body.changes for body in await bodies(given)] == sizes
+    assert [body.changes for body in given.bodies] == sizes
     assert given.total == number
 
 
-async def test_resources_on_the_command_line_are_changed_alike() -> None:
-    (body,) = await bodies(of_locs(["u:a", "u:b"], change="deleted"))
+def test_resources_on_the_command_line_are_changed_alike() -> None:
+    (body,) = of_locs(["u:a", "u:b"], change="deleted").bodies
     assert msgspec.json.decode(body.content) == [
         {"loc": "u:a", "change": "deleted"},
         {"loc": "u:b", "change": "deleted"},

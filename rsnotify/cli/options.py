@@ -1,0 +1,157 @@
+"""The options that several commands have: one by one, and in groups.
+
+A group is a NamedTuple of options. A command takes it as one parameter; on the command line stands
+each of its options.
+"""
+
+import inspect
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import typer
+from msgspec.structs import replace
+from typer import Option
+
+from rsnotify.cli.root import wrong_use
+from rsnotify.process.sd_notify import STOPPING, notify
+from rsnotify_client.network import Network, parse_header
+
+Command = Callable[..., Coroutine[Any, Any, None] | None]
+AnyCommand = TypeVar("AnyCommand", bound=Command)
+
+
+class Commands(typer.Typer):
+    """Commands, which may take groups of options, and may be coroutines."""
+
+    def command(self, *words: Any, **settings: Any) -> Callable[[AnyCommand], AnyCommand]:
+        register = super().command(*words, **settings)
+
+        def registered(command: AnyCommand) -> AnyCommand:
+            register(_ungrouped(command))
+            return command
+
+        return registered
+
+
+def _ungrouped(command: Command) -> Callable[..., None]:
+    """The command with every option of its groups in place of these."""
+    signature = inspect.signature(command)
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Callable[..., object]] = {}
+    for parameter in signature.parameters.values():
+        if hasattr(parameter.annotation, "_fields"):
+            groups[parameter.name] = parameter.annotation
+            parameters += inspect.signature(parameter.annotation).parameters.values()
+        else:
+            parameters.append(parameter)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            options = {each: given.pop(each) for each in inspect.signature(group).parameters}
+            given[name] = group(**options)
+        running = command(**given)
+        if running is not None:
+            _until_ended(running)
+
+    keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    run.__signature__ = signature.replace(parameters=keyword_only)  # type: ignore[attr-defined]
+    return run
+
+
+def _until_ended(work: Coroutine[Any, Any, None]) -> None:
+    """Run until it ends; SIGTERM is an interruption as Ctrl-C is."""
+    import asyncio
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await work
+
+    try:
+        asyncio.run(main())
+    except asyncio.CancelledError:
+        notify(STOPPING)
+        raise KeyboardInterrupt from None
+
+
+Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
+Metrics = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Write numbers for Prometheus' textfile collector there."),
+]
+MaxDelete = Annotated[
+    float,
+    Option(
+        min=0,
+        max=100,
+        metavar="PERCENT",
+        help="How much of the copy a list that leaves it out, or another --select, may remove.",
+    ),
+]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Log each request.")]
+LogFile = Annotated[
+    Path | None, Option(metavar="FILE", help="Append a log there, with each request.")
+]
+Headers = Annotated[
+    list[str] | None,
+    Option(
+        "--header",
+        metavar="'[HOST ]NAME: VALUE'",
+        help="Sent to the origin of URL, or to HOST. Repeatable.",
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    Option("--timeout", min=0.1, metavar="SECONDS", help="For an answer that does not come. [60]"),
+]
+
+
+class Requests(NamedTuple):
+    """How others are asked, and what is logged of it."""
+
+    header: Headers = None
+    cookies: Annotated[
+        Path | None, Option(metavar="FILE", help="cookies.txt, each for its own host.")
+    ] = None
+    rate: Annotated[
+        float | None, Option(min=0.001, metavar="N", help="Requests a second, at most.")
+    ] = None
+    timeout: Timeout = None
+    verbose: Verbose = False
+    log_file: LogFile = None
+
+    def network(self) -> Network:
+        """What these options say, and what the environment says besides; logged from now on."""
+        self._log()
+        return replace(
+            Network.of(os.environ),
+            headers=tuple(map(parse_header, self.header or ())),
+            cookies=None if self.cookies is None else str(self.cookies),
+            rate=self.rate,
+            timeout_seconds=self.timeout,
+        )
+
+    def _log(self) -> None:
+        """Each request, on stderr or in a file."""
+        if self.verbose or self.log_file is not None:
+            for package in ("rsnotify_client", "rsnotify_mirror"):
+                logging.getLogger(package).setLevel(logging.DEBUG)
+        if self.log_file is None:
+            return
+        if not self.verbose:  # what stood on stderr before stands there still
+            for handler in logging.getLogger().handlers:
+                handler.setLevel(logging.INFO)
+        with wrong_use(OSError, at=f"--log-file {self.log_file}"):
+            file = logging.FileHandler(self.log_file)
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        logging.getLogger().addHandler(file)
+
+
+AS_USUAL = Requests()
