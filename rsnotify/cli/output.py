@@ -37,7 +37,7 @@ def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json:
         table.add_column(" ".join(words), no_wrap=first, overflow="fold", min_width=width)
     for row in rows:
         table.add_row(*(_shown(row.get(column, "")) for column in columns))
-    console = Console()
+    console = Console(markup=False)
     console.width = max(console.width, least)
     console.print(table)
 
@@ -53,9 +53,15 @@ def print_fields(fields: dict[str, Any], *, json: bool) -> None:
 
 
 def print_found(found: object, lines: Iterable[str], *, json: bool, err: bool = False) -> None:
-    """What was found, for programs or for people."""
-    for line in (msgspec.json.encode(found),) if json else lines:
-        typer.echo(line, err=err)
+    """What was found, for programs or for people.
+
+    The exit status says it, too: whoever reads the first line only does not change it.
+    """
+    try:
+        for line in (msgspec.json.encode(found),) if json else lines:
+            typer.echo(line, err=err)
+    except BrokenPipeError:
+        put_aside(2 if err else 1)
 
 
 def put_aside(stream: int) -> None:
@@ -89,6 +95,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = _STEERING.sub("?", text)
     return to_the_minute(text) if sys.stdout.isatty() else text
 
 
@@ -102,6 +109,8 @@ def to_the_minute(text: str) -> str:
     return f"{found[1]} {found[2]} UTC" if found else text
 
 
+_STEERING = re.compile("[\0-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that end a line, or a cell of it, or steer a terminal: a hub may not be ours."""
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?Z")
 
 

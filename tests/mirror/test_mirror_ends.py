@@ -124,6 +124,15 @@ async def test_a_mirror_whose_output_nobody_reads_ends_quietly(
     assert (status, said) == (1, "")  # it may come so far before it prints
 
 
+async def test_a_verdict_that_nobody_reads_is_still_the_exit_status(
+    source: Source, copy: Path
+) -> None:
+    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
+        assert await mirror.once()
+    for words in (("audit", source.url + CAPABILITIES), ("mirror", "--status")):
+        assert await without_reader(*words, str(copy)) == (0, "")
+
+
 async def test_a_mirror_ends_if_nobody_reads_how_far_it_is(
     source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

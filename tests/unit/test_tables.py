@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from rsnotify.cli.output import print_table
+from rsnotify.cli.output import print_fields, print_table
 
 ID = "0123456789abcdef"
 COLUMNS = ("id", "set", "kind", "callback", "behind_seconds", "last_answer", "next_attempt")
@@ -52,3 +52,16 @@ def test_nothing_is_left_out_for_want_of_room(printed: str) -> None:
 def test_seconds_are_whole(printed: str) -> None:
     assert "86400" in printed
     assert "86400." not in printed
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_a_hub_says_ends_no_cell_and_steers_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    row = {"name": "a\x1b]0;b\x07\tc\r\nd\u202ee[/f]"}
+    print_table([row], ["name"], json=False)
+    print_fields(row, json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("a?]0;b??c??d?e[/f]" in line for line in lines) == 2
