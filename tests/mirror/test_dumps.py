@@ -796,6 +796,52 @@ async def test_a_window_before_the_baseline_is_refused(
     source: Source, copied: Path, tmp_path: Path
 ) -> None:
     """What changed before cannot be told."""
+async def test_a_fault_at_the_rename_leaves_no_name_that_leads_nowhere(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rename = tmp_path / "out", os.rename
+    dump(copied, out)
+    before = sorted(out.rglob("*"))
+    source.change("a", b"1")
+    await mirrored(source, copied)
+
+    def fail(here: Path, there: Path) -> None:
+        if Path(there).name == "current":
+            raise OSError("the disk is broken")
+        rename(here, there)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="broken"):
+        dump(copied, out)
+    assert [each for each in sorted(out.rglob("*")) if each.name != ".next"] == before
+
+
+async def test_killed_at_the_rename_the_next_run_takes_away_the_names_of_what_is_no_more(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """It has nothing to make."""
+    out, options, rename = tmp_path / "out", OPTIONS._replace(keep=1), os.rename
+    without = options._replace(makes_change_dumps=False)
+
+    def die(here: Path, there: Path) -> None:
+        rename(here, there)
+        if Path(there).name == "current":
+            os._exit(9)
+
+    def act() -> None:
+        os.rename = die  # type: ignore[assignment]
+        dump(copied, out, without)
+
+    for content in (b"1", b"2"):
+        dump(copied, out, options)
+        source.change("a", content)
+        await mirrored(source, copied)
+    assert in_child(act) == 9
+    assert not (out / "changedump.xml").exists()
+    assert dump(copied, out, without).generation is None
+    assert not os.path.lexists(out / "changedump.xml")
+
+
     assert make_window(copied, tmp_path / "a.zip", source.at) == 0
     with pytest.raises(NotWhole, match=f"knows single changes from {source.at} on"):
         make_window(copied, tmp_path / "a.zip", Position(source.at - 1))

@@ -254,7 +254,6 @@ def make(
         before = last if last and (last.base, last.up) == (options.base, up) else None
         if before is not None and at <= Position.parse(before.at):
             return Dumped(None, tuple(failed))
-        folder.sweep(folder.kept)  # what a killed run left
         known = last.packages if last and last.up == up else ()
         old = [each for each in known if is_readable(folder.packages, each)]
         old.sort(key=lambda each: each.first)

@@ -54,6 +54,7 @@ class DumpFolder:
         return lock
 
     def __enter__(self) -> Self:
+        self.sweep(self.kept)  # what a killed run left
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
@@ -97,8 +98,6 @@ class DumpFolder:
         pointer.unlink(missing_ok=True)
         pointer.symlink_to(f"{GENERATIONS}/{generation.name}")
         os.rename(pointer, self.directory / CURRENT)
-        for name in {*PUBLISHED} - documents.keys():
-            (self.directory / name).unlink(missing_ok=True)
         _sync(self.directory)
 
     def sweep(self, kept: Sequence[Generation]) -> None:
@@ -114,6 +113,9 @@ class DumpFolder:
         for name in os.listdir(self.packages):
             if name.rpartition(".")[0] not in packages:
                 (self.packages / name).unlink()
+        for name in PUBLISHED:
+            if not (self.directory / name).exists():  # a link to what `current` does not have
+                (self.directory / name).unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
