@@ -580,6 +580,33 @@ async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
                 digest = f"sha-256:{hashlib.sha256(b'new').hexdigest()}"
                 state.stored(row, msgspec.structs.replace(row.have, length=3, hash=digest))
 
+async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_that_is_said(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that is at the Source is called deleted; the next dump has its change."""
+    monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.READING_SECONDS", 0.001)
+    out, options = tmp_path / "out", OPTIONS._replace(leaves_out=True)
+    dump(copied, out)
+    before = state_of(zips(out))
+    source.change("f0/r0.txt", b"new")
+    source.change("f0/r3.txt", b"newer")
+    source.resources["/f0/r3.txt"] = b"broken"
+    async with Mirror(source.url + CAPABILITIES, copied) as mirror:
+        assert not await mirror.once()
+    (wrong,) = copied.glob("*/f0/r0.txt")
+    wrong.write_bytes(b"NEW")
+    failed, differs = dump(copied, out, options).problems
+    assert failed.startswith(source.loc("f0/r3.txt"))
+    assert failed.endswith("; what the copy has of it is in the dump")
+    assert differs.endswith("when it was fetched; what the last dump has of it is in this one")
+    assert state_of(zips(out)) == before
+    wrong.write_bytes(b"new")
+    source.change("f0/r3.txt", b"mended")
+    await mirrored(source, copied)
+    assert dump(copied, out, options).problems == ()
+    assert state_of(zips(out, "changedump.xml"), before) == of_source(source)
+
+
         assert make(copied, folder, OPTIONS, progress).problems == ()
     source_now.resources["/f2/r8.txt"] = b"new"
     assert state_of(zips(out)) == of_source(source)
@@ -767,6 +794,52 @@ async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
     dump(copied, out)
     assert state_of(zips(out)) == of_source(source)
     assert not [name for name in os.listdir(out / "generations") if name[0] == "."]
+
+
+async def test_a_fault_at_the_rename_leaves_no_name_that_leads_nowhere(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rename = tmp_path / "out", os.rename
+    dump(copied, out)
+    before = sorted(out.rglob("*"))
+    source.change("a", b"1")
+    await mirrored(source, copied)
+
+    def fail(here: Path, there: Path) -> None:
+        if Path(there).name == "current":
+            raise OSError("the disk is broken")
+        rename(here, there)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="broken"):
+        dump(copied, out)
+    assert [each for each in sorted(out.rglob("*")) if each.name != ".next"] == before
+
+
+async def test_killed_at_the_rename_the_next_run_takes_away_the_names_of_what_is_no_more(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """It has nothing to make."""
+    out, options, rename = tmp_path / "out", OPTIONS._replace(keep=1), os.rename
+    without = options._replace(makes_change_dumps=False)
+
+    def die(here: Path, there: Path) -> None:
+        rename(here, there)
+        if Path(there).name == "current":
+            os._exit(9)
+
+    def act() -> None:
+        os.rename = die  # type: ignore[assignment]
+        dump(copied, out, without)
+
+    for content in (b"1", b"2"):
+        dump(copied, out, options)
+        source.change("a", content)
+        await mirrored(source, copied)
+    assert in_child(act) == 9
+    assert not (out / "changedump.xml").exists()
+    assert dump(copied, out, without).generation is None
+    assert not os.path.lexists(out / "changedump.xml")
 
 
 # A window ---------------------------------------------------------------------------------------

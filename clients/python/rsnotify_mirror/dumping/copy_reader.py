@@ -133,9 +133,16 @@ class CopyReader:
             at = min(at, Position(position - 1))
         return at
 
-    def failed(self) -> list[tuple[str, str]]:
-        """Resources that the mirror could not fetch, and why."""
-        return self._state.problems(limit=1_000)
+    def failed(self) -> list[str]:
+        """What the mirror could not fetch, and why; a resource may be there in an older version."""
+        query = (
+            "SELECT loc, problem, have IS NOT NULL FROM resource WHERE problem IS NOT NULL"
+            " ORDER BY loc LIMIT 1000"
+        )
+        return [
+            f"{loc}: {why}{'; what the copy has of it is in the dump' * is_held}"
+            for loc, why, is_held in self._state.database.execute(query)
+        ]
 
     def rows(self, first: str, before: str | None) -> Iterator[HeldRow]:
         """What is held, by address."""

@@ -181,7 +181,7 @@ class Packing(msgspec.Struct):
         """What is to be written; without a content it stays as it lies in the old package."""
         for loc, seen in rows:
             old = known.pop(loc, None)
-            content = None if self._is_same(loc, seen, old) else self._read(loc, seen)
+            content = None if self._is_same(loc, seen, old) else self._read(loc, seen, old)
             if content is not None:
                 self._note(content, old)
                 yield content.member, content.data
@@ -211,13 +211,14 @@ class Packing(msgspec.Struct):
             self._made.append(self._writer.close())
             self._writer = None
 
-    def _read(self, loc: str, seen: str) -> Content | None:
+    def _read(self, loc: str, seen: str, old: ZipMember | None) -> Content | None:
         try:
             return self.copy.read(loc, seen)
         except NotAsFetched as error:
             if not self.options.leaves_out:
                 raise
-            self.problems.append(str(error))
+            stays = "" if old is None else "; what the last dump has of it is in this one"
+            self.problems.append(f"{error}{stays}")
             return None
 
     def _note(self, content: Content, old: ZipMember | None) -> None:
@@ -249,7 +250,7 @@ def make(
     """Make a dump of the copy, if it has changed since the last one."""
     with CopyReader(copy) as reader:
         at, last = reader.at(without_failed=options.leaves_out), _last(folder, reader.source)
-        failed = [f"{loc}: {why}" for loc, why in reader.failed()]
+        failed = reader.failed()
         up = options.up or reader.source
         before = last if last and (last.base, last.up) == (options.base, up) else None
         if before is not None and at <= Position.parse(before.at):
