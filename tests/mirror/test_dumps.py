@@ -38,7 +38,7 @@ from rsnotify_mirror.dumping.zip_records import (
     local_header,
 )
 from rsnotify_mirror.mirror import Mirror
-from rsnotify_mirror.plan import Options
+from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.state import State
 from tests.support.children import in_child
 from tests.support.needs import need
@@ -499,6 +499,30 @@ async def test_a_dump_without_change_dumps_ends_their_row(
     assert span.md.until == made.at
 
 
+async def test_other_limits_alone_do_not_end_the_row_of_change_dumps(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """Twice nothing has changed in the copy, which is of a later time; the next one joins."""
+    out, states = tmp_path / "out", []
+    options = Options(selection=Selection(exclude=("*/elsewhere",)))
+    for entries, name in [(20, "a"), (20, "a"), (9, "elsewhere"), (8, "elsewhere"), (8, "a")]:
+        source.change(name, os.urandom(9))
+        async with Mirror(source.url + CAPABILITIES, copied, options) as mirror:
+            assert await mirror.once()
+        made = dump(copied, out, OPTIONS._replace(limits=Limits(10**9, entries), keep=9)).generation
+        assert made
+        states.append(state_of(zips(out)))
+    changes = zips(out, "changedump.xml")
+    assert len(changes) == 2
+    assert state_of(changes, states[0]) == states[-1]
+    spans = [each.md for each in document(out, "changedump.xml").entries]
+    assert [each and each.until for each in spans[:-1]] == [
+        each and each.from_ for each in spans[1:]
+    ]
+    for path in out.glob("generations/*/*.xml"):
+        valid(path.read_bytes())
+
+
 # What is not as it should be --------------------------------------------------------------------
 
 
@@ -556,30 +580,6 @@ async def test_a_file_that_is_not_what_was_fetched_is_never_packed(
     assert state_of(zips(out)) == {k: v for k, v in before.items() if not k.endswith("f0/r0.txt")}
 
 
-async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rows of the dump are those of its beginning."""
-    monkeypatch.setattr("rsnotify_mirror.dumping.dump.REPORTED_ROWS", 1)
-    monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 0)  # one after another
-    out, source_now = tmp_path / "out", source
-    with DumpFolder(out) as folder:
-        replaced = False
-
-        def progress(done: int, total: int) -> None:
-            nonlocal replaced
-            if replaced:
-                return
-            replaced = True
-            with State(copied) as state:
-                row = state.row(source.loc("f2/r8.txt"))
-                assert row
-                assert row.path
-                assert row.have
-                (copied / row.path).write_bytes(b"new")
-                digest = f"sha-256:{hashlib.sha256(b'new').hexdigest()}"
-                state.stored(row, msgspec.structs.replace(row.have, length=3, hash=digest))
-
 async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_that_is_said(
     source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -606,6 +606,30 @@ async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_th
     assert dump(copied, out, options).problems == ()
     assert state_of(zips(out, "changedump.xml"), before) == of_source(source)
 
+
+async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
+    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the dump are those of its beginning."""
+    monkeypatch.setattr("rsnotify_mirror.dumping.dump.REPORTED_ROWS", 1)
+    monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 0)  # one after another
+    out, source_now = tmp_path / "out", source
+    with DumpFolder(out) as folder:
+        replaced = False
+
+        def progress(done: int, total: int) -> None:
+            nonlocal replaced
+            if replaced:
+                return
+            replaced = True
+            with State(copied) as state:
+                row = state.row(source.loc("f2/r8.txt"))
+                assert row
+                assert row.path
+                assert row.have
+                (copied / row.path).write_bytes(b"new")
+                digest = f"sha-256:{hashlib.sha256(b'new').hexdigest()}"
+                state.stored(row, msgspec.structs.replace(row.have, length=3, hash=digest))
 
         assert make(copied, folder, OPTIONS, progress).problems == ()
     source_now.resources["/f2/r8.txt"] = b"new"
@@ -772,30 +796,6 @@ async def test_interrupted_as_soon_as_it_is_published_a_dump_stays(
     assert dump(copied, out).generation is None
 
 
-async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-
-    def die(folder: Path) -> None:
-        (folder / ".generation.json").unlink()
-        os._exit(9)
-
-    def act() -> None:
-        shutil.rmtree = die  # type: ignore[assignment]
-        dump(copied, out)
-
-    for number in range(KEEP + 1):
-        source.change("f0/r0.txt", b"%d" % number)
-        await mirrored(source, copied)
-        assert in_child(act) == (9 if number == KEEP else 0)  # only the last removes one
-    source.change("f0/r1.txt", b"newer")
-    await mirrored(source, copied)
-    dump(copied, out)
-    assert state_of(zips(out)) == of_source(source)
-    assert not [name for name in os.listdir(out / "generations") if name[0] == "."]
-
-
 async def test_a_fault_at_the_rename_leaves_no_name_that_leads_nowhere(
     source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -840,6 +840,30 @@ async def test_killed_at_the_rename_the_next_run_takes_away_the_names_of_what_is
     assert not (out / "changedump.xml").exists()
     assert dump(copied, out, without).generation is None
     assert not os.path.lexists(out / "changedump.xml")
+
+
+async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+
+    def die(folder: Path) -> None:
+        (folder / ".generation.json").unlink()
+        os._exit(9)
+
+    def act() -> None:
+        shutil.rmtree = die  # type: ignore[assignment]
+        dump(copied, out)
+
+    for number in range(KEEP + 1):
+        source.change("f0/r0.txt", b"%d" % number)
+        await mirrored(source, copied)
+        assert in_child(act) == (9 if number == KEEP else 0)  # only the last removes one
+    source.change("f0/r1.txt", b"newer")
+    await mirrored(source, copied)
+    dump(copied, out)
+    assert state_of(zips(out)) == of_source(source)
+    assert not [name for name in os.listdir(out / "generations") if name[0] == "."]
 
 
 # A window ---------------------------------------------------------------------------------------
@@ -869,52 +893,6 @@ async def test_a_window_before_the_baseline_is_refused(
     source: Source, copied: Path, tmp_path: Path
 ) -> None:
     """What changed before cannot be told."""
-async def test_a_fault_at_the_rename_leaves_no_name_that_leads_nowhere(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, rename = tmp_path / "out", os.rename
-    dump(copied, out)
-    before = sorted(out.rglob("*"))
-    source.change("a", b"1")
-    await mirrored(source, copied)
-
-    def fail(here: Path, there: Path) -> None:
-        if Path(there).name == "current":
-            raise OSError("the disk is broken")
-        rename(here, there)
-
-    monkeypatch.setattr(os, "rename", fail)
-    with pytest.raises(OSError, match="broken"):
-        dump(copied, out)
-    assert [each for each in sorted(out.rglob("*")) if each.name != ".next"] == before
-
-
-async def test_killed_at_the_rename_the_next_run_takes_away_the_names_of_what_is_no_more(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
-    """It has nothing to make."""
-    out, options, rename = tmp_path / "out", OPTIONS._replace(keep=1), os.rename
-    without = options._replace(makes_change_dumps=False)
-
-    def die(here: Path, there: Path) -> None:
-        rename(here, there)
-        if Path(there).name == "current":
-            os._exit(9)
-
-    def act() -> None:
-        os.rename = die  # type: ignore[assignment]
-        dump(copied, out, without)
-
-    for content in (b"1", b"2"):
-        dump(copied, out, options)
-        source.change("a", content)
-        await mirrored(source, copied)
-    assert in_child(act) == 9
-    assert not (out / "changedump.xml").exists()
-    assert dump(copied, out, without).generation is None
-    assert not os.path.lexists(out / "changedump.xml")
-
-
     assert make_window(copied, tmp_path / "a.zip", source.at) == 0
     with pytest.raises(NotWhole, match=f"knows single changes from {source.at} on"):
         make_window(copied, tmp_path / "a.zip", Position(source.at - 1))

@@ -67,14 +67,10 @@ class Changes:
             (loc, when),
         )
 
-    def __len__(self) -> int:
-        count: int = self._changes.execute("SELECT count(*) FROM change").fetchone()[0]
-        return count
-
     # Packages -----------------------------------------------------------------------------------
 
     def packages(self, folder: Path, run: str, up: str, limits: Limits) -> Iterator[MadePackage]:
-        """Each with the changes of a time of its own, oldest first."""
+        """Each with the changes of a time of its own, oldest first; none if nothing has changed."""
 
         def new(number: int, after: Position) -> PackageWriter:
             name, md = f"{run}-changes-{number:04}", _manifest(after, self._until)
@@ -96,7 +92,8 @@ class Changes:
                     writer = new(next(numbers), Position(last))
                 writer.put([member], package)
                 last = when
-            yield writer.close(str(self._until))
+            if writer.entries or writer.deleted:
+                yield writer.close(str(self._until))
         finally:
             writer.abandon()
 

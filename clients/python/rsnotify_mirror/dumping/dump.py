@@ -261,12 +261,12 @@ def make(
         changes = None
         if options.makes_change_dumps and before is not None:
             if len(old) == len(known):
-                changes = Changes(Position.parse(before.at), at)
+                changes = Changes(Position.parse(before.same_since or before.at), at)
             else:
                 failed.append(
                     f"the Change Dump since {before.at}: the index of a package is damaged"
                 )
-        run, change_packages = _name(folder), None
+        run, change_packages, same_since = _name(folder), None, None
         md = Md(capability="resourcedump-manifest", at=str(at))
 
         def new(number: int) -> PackageWriter:
@@ -277,8 +277,8 @@ def make(
         if changes is not None:
             for loc, position in reader.gone(changes.after, at):
                 changes.deleted(loc, position)
-            if len(changes):
-                change_packages = tuple(changes.packages(folder.packages, run, up, options.limits))
+            change_packages = tuple(changes.packages(folder.packages, run, up, options.limits))
+            same_since = None if change_packages else str(changes.after)
             changes.close()
         problems = (*failed, *packing.problems)
         unchanged = before.packages if before else None if last else ()
@@ -286,7 +286,8 @@ def make(
             return Dumped(None, problems)
         completed = render_datetime(int(time() * MICROSECONDS))
         generation = Generation(
-            *(run, reader.source, up, options.base, str(at), completed, packages, change_packages)
+            *(run, reader.source, up, options.base, str(at), completed, packages, change_packages),
+            same_since=same_since,
         )
     kept = [*folder.kept, generation][-options.keep :]
     still_listed = (made.name for each in stretches_of(kept) for made in each.changes or ())

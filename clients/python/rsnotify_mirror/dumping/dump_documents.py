@@ -7,6 +7,7 @@ schema refuses a document, and a manifest, that lists nothing.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import msgspec
 from msgspec.structs import replace
@@ -34,6 +35,7 @@ class Generation(msgspec.Struct, frozen=True):
     packages: tuple[MadePackage, ...]
     changes: tuple[MadePackage, ...] | None = None  # None: nothing says what has changed
     told: tuple[str, ...] = ()  # names of the packages of its Change Dump
+    same_since: str | None = None  # if nothing has: since when, for the next Change Dump
 
     @property
     def is_in_parts(self) -> bool:
@@ -52,7 +54,7 @@ def documents_of(kept: Sequence[Generation], *, most: int = MAX_ENTRIES) -> dict
     ]
     if past:
         found[ARCHIVES[RESOURCE_DUMP]] = _archive("resourcedump", newest, past)
-    if newest.changes is not None:
+    if newest.changes:
         found[STRETCH] = _changes(newest, newest.changes, until=newest.at)
     if stretches:
         packages = [package for each in stretches for package in each.changes or ()]
@@ -63,13 +65,9 @@ def documents_of(kept: Sequence[Generation], *, most: int = MAX_ENTRIES) -> dict
 
 
 def stretches_of(kept: Sequence[Generation]) -> list[Generation]:
-    """The last of them that say without a gap what has changed."""
-    found: list[Generation] = []
-    for each in reversed(kept):
-        if not each.changes:
-            break
-        found.append(each)
-    return found[::-1]
+    """The last of them that say without a gap what has changed, where anything has."""
+    row = takewhile(lambda each: each.changes is not None, reversed(kept))
+    return [each for each in row if each.changes][::-1]
 
 
 def address(newest: Generation, generation: Generation, name: str) -> str:
