@@ -16,9 +16,8 @@ from aiohttp import web
 
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
-from rsnotify_mirror.inspection.documents import SILENT
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
-from rsnotify_mirror.inspection.samples import Bounds
+from rsnotify_mirror.inspection.samples import SILENT, Bounds
 from tests.integration.test_cli import rsnotify
 from tests.support.running import TOKEN, RunningHub, clean_environment
 from tests.support.sources import Handler, Source, digest
@@ -750,23 +749,42 @@ async def test_no_document_is_read_that_is_too_far_from_the_address(site: Site) 
     assert site.asked["/index5.xml"] == 0
 
 
-async def test_a_host_that_does_not_answer_is_not_asked_for_each_document(site: Site) -> None:
-    asked = 0
+def name_documents(site: Site, addresses: list[str]) -> None:
+    md = Md(capability="capabilitylist")
+    lists = (Entry(each, md=md) for each in addresses)
+    site.list("/.well-known/resourcesync", "description", *lists, up="")
 
-    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal asked
-        asked += 1
+
+def name_resources(site: Site, addresses: list[str]) -> None:
+    entries = (Entry(each, md=Md(length=1)) for each in addresses)
+    site.list("/part1.xml", "resourcelist", *entries, index="/resourcelist.xml", at=T0)
+
+
+def name_descriptions(site: Site, addresses: list[str]) -> None:
+    site.part("/part1.xml", "/a", links=tuple(Link("describedby", each) for each in addresses))
+
+
+@pytest.mark.parametrize("name", [name_documents, name_resources, name_descriptions])
+async def test_a_host_that_does_not_answer_is_not_asked_for_each_address(
+    site: Site, name: Callable[[Site, list[str]], None]
+) -> None:
+    """What it did not answer is wrong, and the rest was not checked."""
+    asked: list[str] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readline()).decode().split()[1])
         writer.close()
 
+    site.offer_no_dumps()
     async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
         host = "http://127.0.0.1:{1}".format(*server.sockets[0].getsockname())
-        md = Md(capability="capabilitylist")
-        lists = (Entry(f"{host}/{number}.xml", md=md) for number in range(SILENT + 2))
-        site.list("/.well-known/resourcesync", "description", *lists, up="")
+        addresses = [f"{host}/{number}" for number in range(SILENT + 2)]
+        name(site, addresses)
         found = await inspect(site.url, bounds=BOUNDS)
-    unchecked = [each.document for each in found.checked if each.error]
-    assert asked == SILENT
-    assert unchecked == [f"{host}/{SILENT}.xml", f"{host}/{SILENT + 1}.xml"]
+    there = [each for each in found.checked if each.document in addresses]
+    assert len(asked) == SILENT
+    assert {each.document for each in there if each.violations} == {host + each for each in asked}
+    assert [bool(each.error) for each in there] == [not each.violations for each in there]
 
 
 @pytest.mark.parametrize("more", [0, 1])

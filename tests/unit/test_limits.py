@@ -69,8 +69,7 @@ from rsnotify_client import bounded as bounded_answers
 from rsnotify_mirror import mirror, paths, state, storing, workers
 from rsnotify_mirror.dumping import dump_documents, parts
 from rsnotify_mirror.inspection import contents
-from rsnotify_mirror.inspection.documents import SILENT
-from rsnotify_mirror.inspection.samples import Bounds
+from rsnotify_mirror.inspection.samples import SILENT, Bounds
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 DOCUMENT = (REFERENCE / "limits.md").read_text()
@@ -219,7 +218,7 @@ LIMITS: dict[str, float] = {
     "documents of a Source (`--documents`)": Bounds().documents,
     "documents from the address to one that is read": Bounds().depth,
     "bytes of all documents, decompressed": Bounds().total_bytes,
-    "documents asked of a host that does not answer": SILENT,
+    "addresses asked of a host that does not answer": SILENT,
     "resources that are compared (`--samples`)": Bounds().samples,
     "a resource that is compared": Bounds().sample_bytes,
     "entries of indexes, Capability Lists and dumps together": Bounds().entries,

@@ -8,7 +8,7 @@ violation only if the document that named it still does, for a Source changes wh
 import asyncio
 import zipfile
 import zlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
@@ -21,12 +21,11 @@ from rsnotify.resourcesync.document_rules import Violation, Violations, judge_do
 from rsnotify.resourcesync.tables import ARCHIVES, LISTS, MAX_BYTES, as_of_today
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
-from rsnotify_client.address import host_of
 from rsnotify_client.discovery import UP, linked
 from rsnotify_client.documents import next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import Check
-from rsnotify_client.web import XML_FIRST, FetchedPage, Unpacker, Unreachable, Web, check_status
+from rsnotify_client.web import XML_FIRST, FetchedPage, Unpacker, check_status
 from rsnotify_mirror.inspection import relations
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
 from rsnotify_mirror.inspection.relations import (
@@ -41,10 +40,12 @@ from rsnotify_mirror.inspection.relations import (
 from rsnotify_mirror.inspection.samples import (
     PACKAGE,
     TOKEN_NEEDED,
+    Asking,
     Bounds,
     Checked,
     LinkedResource,
     Sample,
+    Unjudged,
     linked_from,
     sampled,
 )
@@ -55,7 +56,6 @@ WHOLES = ("resourcelist", "resourcedump")
 RESOURCES = ("resourcelist", "changelist", "resourcedump-manifest", "changedump-manifest")
 UNTYPED = ("", "text/plain", "application/octet-stream", "binary/octet-stream")
 PACKED = ("application/gzip", "application/x-gzip")
-SILENT = 3  # times that a host does not answer, each for as long as a connection may take
 
 Report = Callable[[Checked], None]
 
@@ -75,7 +75,7 @@ class _Place(NamedTuple):
 class Documents:
     """The documents of a Source, as far as they were reached."""
 
-    def __init__(self, web: Web, bounds: Bounds, report: Report, contents: Contents) -> None:
+    def __init__(self, asking: Asking, bounds: Bounds, report: Report, contents: Contents) -> None:
         self.read: dict[str, Document] = {}  # lists of resources and changes without their entries
         self.checked: dict[str, Checked] = {}
         self.relations: list[Found] = []
@@ -84,13 +84,12 @@ class Documents:
         self.links: list[list[LinkedResource]] = []
         self.beyond = 0  # documents that are named, but beyond the bounds
         self.report = report
-        self._web = web
+        self.asking = asking
         self._bounds = bounds
         self._contents = contents
         self._left_bytes = bounds.total_bytes
         self._left_entries = bounds.entries
         self._namer: dict[str, str] = {}
-        self._silent = Counter[str]()  # by host: requests without an answer since its last document
         self._waiting: deque[_Place] = deque()
 
     def begin_at(self, url: str, capability: str = "", *, namer: str = "") -> None:
@@ -117,21 +116,17 @@ class Documents:
         checked = self.checked[url] = Checked(url, place.named.capability or "document")
         self.report(checked)
         self._namer[url] = place.namer
-        host = host_of(url)
-        if self._silent[host] >= SILENT:
-            checked.error = f"it was not asked for: {host} has not answered {SILENT} times"
-            return
         try:
-            page = await fetched(self._web, url, min(MAX_BYTES, self._left_bytes))
+            page = await fetched(self.asking, url, min(MAX_BYTES, self._left_bytes))
+        except Unjudged as error:
+            checked.error = str(error)
         except TooLong as error:
             self._too_long(checked, error)
         except Rejected as error:
             await self._missing(place, checked, error)
         except TryAgain as error:
-            self._silent[host] += isinstance(error, Unreachable)
             checked.violations.append(_not_there(error.detail))
         else:
-            del self._silent[host]
             self._left_bytes -= len(page.body)
             self._judge(place, checked, page)
 
@@ -161,8 +156,8 @@ class Documents:
     async def again(self, url: str) -> Document | None:
         """The document as it is now, if it can be read."""
         try:
-            return parsed(await fetched(self._web, url, MAX_BYTES))
-        except (Rejected, TryAgain):
+            return parsed(await fetched(self.asking, url, MAX_BYTES))
+        except (Rejected, TryAgain, Unjudged):
             return None
 
     def _judge(self, place: _Place, checked: Checked, page: FetchedPage) -> None:
@@ -330,10 +325,10 @@ def _not_there(detail: str) -> Violation:
     return Violation("Core 7", "/", detail, "Serve it, or name it no longer.")
 
 
-async def fetched(web: Web, url: str, cap: int) -> FetchedPage:
+async def fetched(asking: Asking, url: str, cap: int) -> FetchedPage:
     """A document, unpacked if it is packed; `Rejected` says why there is none."""
     body, unpacker = bytearray(), Unpacker()
-    async with web.ask(url, headers={"Accept": XML_FIRST, "Accept-Encoding": "gzip"}) as answer:
+    async with asking.ask(url, headers={"Accept": XML_FIRST, "Accept-Encoding": "gzip"}) as answer:
         check_status(url, answer)
         try:
             async for chunk in answer.pieces():
@@ -349,16 +344,11 @@ async def fetched(web: Web, url: str, cap: int) -> FetchedPage:
 ADVICE = "Write the package, its manifest and its dump together."
 
 
-class TooMuch(Exception):
-    """More bytes than may be read, or unpacked."""
-
-
 class Packages:
     """The packages of all dumps that were read."""
 
-    def __init__(self, web: Web, documents: Documents, contents: Contents, bounds: Bounds) -> None:
+    def __init__(self, documents: Documents, contents: Contents, bounds: Bounds) -> None:
         self.unopened = 0
-        self._web = web
         self._documents = documents
         self._contents = contents
         self._bounds = bounds
@@ -379,7 +369,7 @@ class Packages:
                 file = cast("BinaryIO", opened)
                 differs = await self._fetch(named, file)
                 found = [] if differs else await asyncio.to_thread(self._inside, named, file)
-        except TooMuch as error:
+        except Unjudged as error:
             checked.error = str(error)
         except (Rejected, TryAgain) as error:
             if getattr(error, "status", None) in TOKEN_NEEDED:
@@ -399,12 +389,12 @@ class Packages:
     async def _fetch(self, named: NamedPackage, file: BinaryIO) -> list[Violation]:
         """Fetch it into the file; return where it differs from what the dump says."""
         check = Check(named.md.length, named.md.hash)
-        async with self._web.ask(named.url) as answer:
+        async with self._documents.asking.ask(named.url) as answer:
             check_status(named.url, answer)
             async for piece in answer.pieces():
                 self._left_bytes -= len(piece)
                 if self._left_bytes < 0:
-                    raise TooMuch("it was not read to its end: the packages are too long together")
+                    raise Unjudged("it was not read to its end: the packages are too long together")
                 file.write(piece)
                 check.update(piece)
         wrong = check.problem()
@@ -461,7 +451,7 @@ class Packages:
             for piece in package.content(packed):
                 self._left_unpacked -= len(piece)
                 if self._left_unpacked < 0:
-                    raise TooMuch("not all that is in it was unpacked: too many bytes together")
+                    raise Unjudged("not all that is in it was unpacked: too many bytes together")
                 check.update(piece)
         except Rejected as error:
             return _wrong(error.detail)

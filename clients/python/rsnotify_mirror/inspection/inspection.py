@@ -39,7 +39,14 @@ from rsnotify_mirror.inspection.relations import (
     intervals_apart,
     named_in,
 )
-from rsnotify_mirror.inspection.samples import TOKEN_NEEDED, Bounds, Checked, Samples, chosen
+from rsnotify_mirror.inspection.samples import (
+    TOKEN_NEEDED,
+    Asking,
+    Bounds,
+    Checked,
+    Samples,
+    chosen,
+)
 from rsnotify_mirror.inspection.samples import linked as linked_resources
 
 SOCKETS = ("ws://", "wss://")
@@ -262,7 +269,7 @@ async def inspect(
         documents, checked = walk.documents, walk.checked()
         channels = (checked_channel(web, each, bounds) for each in _channels(documents))
         checked += await asyncio.gather(*channels)
-        samples = Samples(web, _change_lists(documents), bounds)
+        samples = Samples(documents.asking, _change_lists(documents), bounds)
         checked += await samples.check(chosen(documents.samples, bounds.samples), report)
         links = linked_resources(documents.links, bounds.links)
         checked += await samples.check_links(links, report)
@@ -294,11 +301,11 @@ class _Walk(NamedTuple):
 
 async def _walked(web: Web, url: str, bounds: Bounds, report: Report) -> _Walk:
     with Contents() as contents:
-        documents = Documents(web, bounds, report, contents)
+        documents = Documents(Asking(web), bounds, report, contents)
         ways = Ways(web, documents, report)
         await ways.look(url)
         await documents.walk()
-        packages = Packages(web, documents, contents, bounds)
+        packages = Packages(documents, contents, bounds)
         checked = await packages.check()
         documents.look_at_all()
     return _Walk(ways, documents, checked, packages.unopened)

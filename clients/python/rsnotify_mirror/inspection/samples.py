@@ -3,14 +3,15 @@
 Rules that hold here: a resource that differs is a violation only if no Change List has a
 change since: it is looked at again, and the lists are read again. So a Source may change meanwhile.
 
-`Checked` and `Bounds` are those of every part of an inspection.
+`Checked`, `Bounds` and `Asking` are those of every part of an inspection.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,11 +20,11 @@ from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.document_rules import Violation
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
-from rsnotify_client.address import joined
+from rsnotify_client.address import host_of, joined
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check
-from rsnotify_client.web import Web
+from rsnotify_client.web import Reply, Unreachable, Web
 from rsnotify_mirror.inspection.relations import capability_of
 
 RESOURCE = "resource"  # the kind of a resource that was compared
@@ -61,6 +62,42 @@ class Bounds(msgspec.Struct, frozen=True):
     pause_seconds: float = 1.0  # a change may be stated a moment after it has happened
 
 
+SILENT = 3  # times that a host does not answer, each for as long as a connection may take
+
+
+class Unjudged(Exception):
+    """Why something could not be judged, or not to its end."""
+
+
+class Asking:
+    """Asks for what a Source names, until a host has not answered three times.
+
+    What was not answered before is then what it was; the rest there is not asked for.
+    """
+
+    def __init__(self, web: Web) -> None:
+        self.web = web
+        self._unanswered = defaultdict[str, list[tuple[str, Unreachable]]](list)  # by host
+
+    @asynccontextmanager
+    async def ask(
+        self, url: str, *, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Reply]:
+        host = host_of(url)
+        unanswered = self._unanswered[host]
+        if len(unanswered) >= SILENT:
+            message = f"it was not asked for: {host} has not answered {SILENT} times"
+            raise dict(unanswered).get(url) or Unjudged(message)
+        try:
+            async with self.web.ask(url, headers=headers) as answer:
+                yield answer
+        except Unreachable as error:
+            unanswered.append((url, error))
+            raise
+        unanswered.clear()
+
+
+_T = TypeVar("_T")
 ROUNDS = 4
 LINKED_RELATIONS = {"describedby": "Core 14.5", "duplicate": "Core 14.2"}
 
@@ -152,8 +189,8 @@ def _spread(samples: Sequence[Sample], count: int) -> list[Sample]:
 class Samples:
     """Resources that are fetched and compared."""
 
-    def __init__(self, web: Web, changelists: Sequence[str], bounds: Bounds) -> None:
-        self._web = web
+    def __init__(self, asking: Asking, changelists: Sequence[str], bounds: Bounds) -> None:
+        self._asking = asking
         self._changelists = changelists
         self._bounds = bounds
 
@@ -162,17 +199,20 @@ class Samples:
     ) -> list[Checked]:
         """What became of each; one that differs twice from the same description is wrong."""
         found = {each.loc: Checked(each.loc, RESOURCE) for each in samples}
+        differing: dict[Sample, Violation] = {}
+
+        async def look(sample: Sample) -> None:
+            report(found[sample.loc])
+            try:
+                if (wrong := await self._difference(sample)) is not None:
+                    differing[sample] = wrong
+            except Unjudged as error:
+                found[sample.loc].error = str(error)
+
         left, before = list(samples), set[Sample]()
         for number in range(ROUNDS):
-            differing: dict[Sample, Violation] = {}
-            for each in left:
-                report(found[each.loc])
-                try:
-                    wrong = await self._difference(each)
-                except NotCompared as error:
-                    found[each.loc].error = str(error)
-                else:
-                    differing |= {each: wrong} if wrong else {}
+            differing.clear()
+            await _host_by_host(look, {each: each.loc for each in left})
             for each in differing.keys() & before:
                 found[each.loc].violations.append(differing[each])
             before = differing.keys() - before
@@ -188,26 +228,31 @@ class Samples:
         self, links: Sequence[LinkedResource], report: Callable[[Checked], None]
     ) -> list[Checked]:
         """Whether links lead somewhere, those of resources that are there."""
-        found = []
-        for link in links:
-            checked = Checked(link.href, LINKED)
-            found.append(checked)
+        found = {link: Checked(link.href, LINKED) for link in links}
+
+        async def look(link: LinkedResource) -> None:
+            checked = found[link]
             report(checked)
-            why = await self._answer(link.href)
-            if isinstance(why, int) and why in TOKEN_NEEDED:
-                checked.error = "a token is needed"
-            elif why == 200 or await self._answer(link.href) == 200:
-                continue
-            elif link.owner and await self._answer(link.owner) != 200:
-                checked.note = "what links to it is gone, too"
-            else:
-                checked.violations.append(_dead(link, why))
-        return found
+            try:
+                why = await self._answer(link.href)
+                if why == 200 or await self._answer(link.href) == 200:
+                    return
+                if link.owner and await self._answer(link.owner) != 200:
+                    checked.note = "what links to it is gone, too"
+                else:
+                    checked.violations.append(_dead(link, why))
+            except Unjudged as error:
+                checked.error = str(error)
+
+        await _host_by_host(look, {link: link.href for link in links})
+        return list(found.values())
 
     async def _answer(self, url: str) -> int | str:
         """The status, or why there is none."""
         try:
-            async with self._web.ask(url) as answer:
+            async with self._asking.ask(url) as answer:
+                if answer.status in TOKEN_NEEDED:
+                    raise Unjudged("a token is needed")
                 return answer.status
         except (Rejected, TryAgain) as error:
             return error.detail
@@ -216,15 +261,15 @@ class Samples:
         """How it differs from what was stated."""
         check = Check(sample.length, sample.hash)
         try:
-            async with self._web.ask(sample.loc) as answer:
+            async with self._asking.ask(sample.loc) as answer:
                 if answer.status in TOKEN_NEEDED:
-                    raise NotCompared("a token is needed")
+                    raise Unjudged("a token is needed")
                 if answer.status != 200:
                     return _gone(f"the answer is {answer.status}")
                 async for piece in answer.pieces():
                     check.update(piece)
                     if check.length > self._bounds.sample_bytes:
-                        raise NotCompared(f"it has more than {self._bounds.sample_bytes} bytes")
+                        raise Unjudged(f"it has more than {self._bounds.sample_bytes} bytes")
         except (Rejected, TryAgain) as error:
             return _gone(error.detail)
         wrong = check.problem()
@@ -242,7 +287,7 @@ class Samples:
         return [each for each in newest.values() if each is not None]
 
     async def _follow(self, url: str, begin: Position, newest: dict[str, Sample | None]) -> None:
-        async with aclosing(ChangeLists(self._web, url).after(begin)) as stretches:
+        async with aclosing(ChangeLists(self._asking.web, url).after(begin)) as stretches:
             async for received in stretches:
                 for stated, change in zip(received.positions, received.changes, strict=True):
                     known = newest.get(change.loc)
@@ -253,8 +298,17 @@ class Samples:
                     newest[change.loc] = sample if is_there else None
 
 
-class NotCompared(Exception):
-    """A resource that may not be read, or not to its end."""
+async def _host_by_host(look: Callable[[_T], Awaitable[None]], found: Mapping[_T, str]) -> None:
+    """Look at these, by address: at one host in turn, at all hosts at the same time."""
+    hosts = defaultdict[str, list[_T]](list)
+    for each, url in found.items():
+        hosts[host_of(url)].append(each)
+
+    async def in_turn(there: Iterable[_T]) -> None:
+        for each in there:
+            await look(each)
+
+    await asyncio.gather(*map(in_turn, hosts.values()))
 
 
 def _dead(link: LinkedResource, why: int | str) -> Violation:
