@@ -260,8 +260,11 @@ class _CarefulTar:
 class RemotePackages:
     """Packages over HTTP, for a caller who only wants their manifests."""
 
+    stores = False  # what packages hold
+
     def __init__(self, web: Web) -> None:
         self._web = web
+        self.when_kept: Callable[[], None] = lambda: None  # called after each that brings changes
 
     @asynccontextmanager
     async def open(self, wanted: SourceResource) -> AsyncIterator[Package]:

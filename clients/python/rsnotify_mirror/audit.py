@@ -18,11 +18,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.change import Position
 from rsnotify_client.between import MAX_DELETE
-from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import discover
-from rsnotify_client.dumps import lists_of
+from rsnotify_client.dumps import RemotePackages
 from rsnotify_client.network import Network
 from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.web import Unchanged, Web, check_status
@@ -31,7 +29,7 @@ from rsnotify_mirror.fetch import condition_of
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import OURS, Map, key_of
 from rsnotify_mirror.plan import Have, Options, Selection, compared
-from rsnotify_mirror.planning import Baseline, record
+from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import FILE, State, StateRow
 
@@ -274,53 +272,33 @@ async def _source_now(
     url: str, token: str | None, copy: State, network: Network | None
 ) -> AsyncIterator[Now]:
     selection = msgspec.json.decode(copy.fact("selection") or "{}", type=Selection)
-    skipped: list[str] = []
-
-    def report(event: Event) -> None:
-        if event.event == "skipped" and event.problem:
-            skipped.append(event.problem)
+    events: list[Event] = []
 
     with (
         tempfile.TemporaryDirectory(prefix="rsnotify-audit-") as folder,
         State(Path(folder)) as state,
     ):
         async with Web(token, url, network=network) as web:
-            baseline = await _read_now(web, url, copy, state, selection, report)
-            yield Now(web, state, baseline, skipped)
+            await _read_now(web, url, copy, state, selection, events.append)
+            (baseline,) = (each for each in events if each.event == "baseline")
+            yield Now(web, state, baseline, [each.problem for each in events if each.problem])
 
 
 async def _read_now(
     web: Web, url: str, copy: State, state: State, selection: Selection, report: Report
-) -> Event:
+) -> None:
     source = await discover(web, url)
     known = copy.fact("source")
     if known not in (None, source.url):
         raise InvalidSettings(
             f"{copy.directory} is the mirror of {known}, not of {source.url}: give its address"
         )
-    baseline = Baseline(web, source, state, selection, report)
-    lists = lists_of(web, source, skip=baseline.skip)
-    at = await baseline.plan(lists)
-    if lists is not None and at is not None and baseline.is_of_resources:
-        await _read_changes(lists, at, baseline, state, selection)
-    state.commit()
-    return baseline.summary()
-
-
-async def _read_changes(
-    lists: ChangeLists, at: Position, baseline: Baseline, state: State, selection: Selection
-) -> None:
-    try:
-        try:
-            async for received in lists.after(at):
-                record(state, received, selection)
-        except HistoryGone as error:
-            if (gap := baseline.gap_before(error.begins, at)) is not None:
-                baseline.skip(gap)
-            async for received in lists.after(error.begins):
-                record(state, received, selection)
-    except (Rejected, TryAgain) as error:
-        baseline.skip(error.detail)
+    options, packages = Options(selection=selection), RemotePackages(web)
+    planner = Planner(
+        *(url, web, state, options), packages=packages, report=report, wake=lambda: None
+    )
+    await planner.prepare(source)
+    await planner.bring_up_to_date()
 
 
 def check_may_repair(directory: Path) -> None:

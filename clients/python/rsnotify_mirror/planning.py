@@ -22,7 +22,7 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
-from rsnotify_client.between import MAX_DELETE, too_many
+from rsnotify_client.between import too_many
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo
 from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.documents import RemoteDocument
@@ -35,7 +35,6 @@ from rsnotify_mirror.paths import Map
 from rsnotify_mirror.plan import Options, Selection, as_words, newest, wanted_by
 from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
 from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, State
-from rsnotify_mirror.storing import Unpacking
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ class Planner:
         state: State,
         options: Options,
         *,
-        packages: Unpacking,
+        packages: RemotePackages,
         report: Report,
         wake: Callable[[], None],
     ) -> None:
@@ -76,9 +75,9 @@ class Planner:
         self._trouble: str | None = NOT_READ
         self._known: Timeline | None = None  # what the lists have had since the first reading
 
-    async def prepare(self) -> None:
-        """Find the Source, and see that this directory is its mirror."""
-        self._offered = await self._discovered()
+    async def prepare(self, offered: Capabilities | None = None) -> None:
+        """Find the Source, unless it is found, and see that this directory is its mirror."""
+        self._offered = offered or await self._discovered()
         self._claim_directory(self._offered.url)
         self._select(self._options.selection)
         self._lists = lists_of(self._web, self._offered, skip=self._skip, packages=self._packages)
@@ -211,14 +210,7 @@ class Planner:
         self.state.set_fact("cursor", None)
         self.state.set_fact("incomplete", None)
         baseline = Baseline(
-            self._web,
-            self._offered,
-            self.state,
-            self._options.selection,
-            self._report,
-            packages=self._packages,
-            fills=self.state.counts()[0] == 0 or self.state.fact(FILLED) is not None,
-            max_delete=self._options.max_delete,
+            *(self._web, self._offered, self.state, self._options, self._packages, self._report)
         )
         at = await baseline.plan(self._lists)
         lists = self._lists if at is not None and baseline.is_of_resources else None
@@ -354,12 +346,9 @@ class Baseline:
         web: Web,
         offered: Capabilities,
         state: State,
-        selection: Selection,
+        options: Options,
+        packages: RemotePackages,
         report: Report,
-        *,
-        packages: RemotePackages | None = None,
-        fills: bool = False,
-        max_delete: float = MAX_DELETE,
     ) -> None:
         self.is_complete = True
         self.completed: Position | None = None  # when its Source had completed it
@@ -367,11 +356,11 @@ class Baseline:
         self._web = web
         self._offered = offered
         self._state = state
-        self._selection = selection
+        self._selection, self._max_delete = options.selection, options.max_delete
         self._report = report
-        self._packages = packages or RemotePackages(web)
-        self._fills = fills and offered.resourcedump is not None  # an empty copy, from packages
-        self._max_delete = max_delete
+        self._packages = packages
+        is_empty = state.counts()[0] == 0 or state.fact(FILLED) is not None
+        self._fills = is_empty and packages.stores and offered.resourcedump is not None
         self._generation = state.generation + 1
         self._parts: set[str] = set()
 
@@ -456,8 +445,6 @@ class Baseline:
         self._state.plan(selected, self._generation, due)
         self.listed += len(wanted)
 
-    # --- Resource Lists ---------------------------------------------------------------------------
-
     # Resource Lists -----------------------------------------------------------------------------
 
     async def _lists(self, url: str, depth: int = 0) -> Position | None:
@@ -522,8 +509,6 @@ class Baseline:
         except (Rejected, TryAgain) as error:
             self.skip(error.detail)
         return at
-
-    # --- Resource Dumps ---------------------------------------------------------------------------
 
     # Resource Dumps -----------------------------------------------------------------------------
 

@@ -376,13 +376,14 @@ def _mark() -> str:
 
 
 class Unpacking(RemotePackages):
-    """The packages of one mirror; `when_kept` is called after each that brings changes."""
+    """The packages of one mirror."""
+
+    stores = True
 
     def __init__(
         self, web: Web, state: State, disk: Disk, store: Store, fetcher: Fetcher, report: Report
     ) -> None:
         super().__init__(web)
-        self.when_kept: Callable[[], None] = lambda: None
         self._state = state
         self._disk = disk
         self._store = store
