@@ -48,38 +48,69 @@ _UNCHANGED = """
 NOT EXISTS (SELECT 1 FROM state AS later WHERE later.whole = :changes AND later.loc = last.loc
             AND later.time BETWEEN :at AND :end)
 """
-_BOTH = f"""
-SELECT last.loc, last.change, last.time, last.hash, listed.hash, listed.document
-FROM ({_LAST}) AS last LEFT JOIN (SELECT * FROM state WHERE whole = :whole) AS listed
-  ON listed.loc = last.loc
-WHERE {_UNCHANGED} AND (listed.loc IS NULL) != (last.change = 'deleted')
-   OR {_UNCHANGED} AND last.change != 'deleted' AND listed.hash != last.hash
-"""  # noqa: S608 - constants
-_TWICE = """
-SELECT loc, min(document), max(document) FROM state WHERE whole = :whole
-GROUP BY loc HAVING min(document) != max(document)
-"""
-_OTHER_SNAPSHOT = """
-SELECT one.loc, one.document, one.hash, other.hash, other.loc IS NULL
-FROM (SELECT * FROM state WHERE whole = :whole) AS one
+Check = tuple[str, str, str]
+"""A clause, an advice, and a query for what is against the clause: document, resource, message."""
+
+_UNLIKE_CHANGES: Check = (
+    "Core 10.1",
+    "List what there was at that time.",
+    f"""
+SELECT coalesce(url, :url), last.loc, printf('%s was %s at %s, before `at` %s, but is %s', last.loc,
+  last.change, moment(last.time), moment(:at), CASE WHEN listed.loc IS NULL THEN 'not listed'
+  WHEN last.change = 'deleted' THEN 'still listed' ELSE 'listed with another hash' END)
+FROM ({_LAST}) AS last
+LEFT JOIN (SELECT * FROM state WHERE whole = :whole) AS listed ON listed.loc = last.loc
+LEFT JOIN document ON id = listed.document
+WHERE {_UNCHANGED} AND CASE WHEN listed.loc IS NULL THEN last.change != 'deleted' AND :is_whole
+  ELSE last.change = 'deleted' OR listed.hash != last.hash AND differ(listed.hash, last.hash) END
+""",  # noqa: S608 - constants
+)
+_TWICE: Check = (
+    "Core 10.2",
+    "Let each resource stand in one part.",
+    """
+SELECT last.url, loc, printf('%s stands in %s already', loc, first.url)
+FROM (SELECT loc, min(document) AS one, max(document) AS other FROM state WHERE whole = :whole
+      GROUP BY loc HAVING one != other)
+JOIN document AS first ON first.id = one JOIN document AS last ON last.id = other
+""",
+)
+_UNLIKE_SNAPSHOT: Check = (
+    "Core 11.2",
+    "Let manifest and list say the same of the same moment.",
+    """
+SELECT url, one.loc, printf('%s %s %s, and no change says why', one.loc,
+  iif(other.loc IS NULL, 'is here, but not in', 'has another hash than in'), :there)
+FROM (SELECT * FROM state WHERE whole = :whole) AS one JOIN document ON id = one.document
 LEFT JOIN (SELECT * FROM state WHERE whole = :other) AS other ON one.loc = other.loc
-WHERE (other.loc IS NULL OR one.hash != other.hash)
+WHERE CASE WHEN other.loc IS NULL THEN :all_there
+           ELSE :compares AND one.hash != other.hash AND differ(one.hash, other.hash) END
   AND NOT EXISTS (SELECT 1 FROM state AS between_ WHERE between_.whole = :changes
                   AND between_.loc = one.loc AND between_.time BETWEEN :at AND :end)
-"""
-_NOT_LISTED = """
-SELECT packed.loc, packed.document, packed.time, listed.change, packed.change FROM
-  (SELECT * FROM state WHERE whole = :whole AND time BETWEEN :begin AND :end) AS packed
+""",
+)
+_NOT_LISTED: Check = (
+    "Core 13.2",
+    "Let both list the same changes.",
+    """
+SELECT url, packed.loc, printf('%s was %s at %s, but the Change List %s', packed.loc,
+  packed.change, moment(packed.time), coalesce('says ' || listed.change, 'has no such change'))
+FROM (SELECT * FROM state WHERE whole = :whole AND time BETWEEN :at AND :end) AS packed
+JOIN document ON id = packed.document
 LEFT JOIN (SELECT * FROM state WHERE whole = :changes) AS listed
   ON listed.loc = packed.loc AND listed.time = packed.time
 WHERE listed.loc IS NULL OR listed.change != packed.change
-"""
-_NOT_PACKED = """
-SELECT loc, min(time) FROM state
-WHERE whole = :changes AND time > :begin AND time < :end
+""",
+)
+_NOT_PACKED: Check = (
+    *_NOT_LISTED[:2],
+    """
+SELECT :url, loc, printf('%s changed at %s, but in no manifest', loc, moment(min(time))) FROM state
+WHERE whole = :changes AND time > :at AND time < :end
   AND loc NOT IN (SELECT loc FROM state WHERE whole = :whole)
 GROUP BY loc
-"""
+""",
+)
 _UNLIKE = """
 SELECT loc, change, time, hash, length, path FROM stated WHERE document = :one
 EXCEPT SELECT loc, change, time, hash, length, path FROM stated WHERE document = :other
@@ -106,6 +137,8 @@ class Contents:
         self._stated = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._stated.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         self._stated.executescript(_TABLES)
+        self._stated.create_function("differ", 2, _differ)
+        self._stated.create_function("moment", 1, lambda time: str(Position(time)))
         self._stated.execute("BEGIN")
 
     def __enter__(self) -> Self:
@@ -146,7 +179,7 @@ class Contents:
             self._group(whole.number, whole.members)
         for whole in wholes:
             if whole.kind in SNAPSHOTS:
-                yield from self._listed_twice(whole)
+                yield from self._look(_TWICE, whole)
         for number, each in enumerate(sorted({whole.set for whole in wholes}), len(wholes) + 1):
             found = [whole for whole in wholes if whole.set == each]
             lists = [url for whole in found if whole.kind == "changelist" for url in whole.members]
@@ -170,46 +203,15 @@ class Contents:
             if whole.kind == "changedump":
                 yield from self._dumped(whole, changes, spans)
 
-    def _listed_twice(self, whole: Whole) -> Iterator[Found]:
-        found = (
-            (self._url(last), loc, f"{loc} stands in {self._url(first)} already")
-            for loc, first, last in self._stated.execute(_TWICE, {"whole": whole.number})
-        )
-        yield from _named("Core 10.2", found, "Let each resource stand in one part.")
-
     def _against_changes(
         self, whole: Whole, changes: int, spans: list[tuple[int, int]]
     ) -> Iterator[Found]:
         at = int(whole.begin or 0)
         known = next((begin for begin, end in spans if begin < at <= end), None)
-        if known is None:
-            return
-        end = EVER if whole.end is None else int(whole.end)
-        words = {"whole": whole.number, "changes": changes, "at": at, "known": known, "end": end}
-        rows = self._stated.execute(_BOTH, words)
-        found = (each for row in rows if (each := self._unlike_change(whole, *row)) is not None)
-        yield from _named("Core 10.1", found, "List what there was at that time.")
-
-    def _unlike_change(
-        self,
-        whole: Whole,
-        loc: str,
-        change: str,
-        time: int,
-        stated: str | None,
-        listed: str | None,
-        document: int | None,
-    ) -> tuple[str, str, str] | None:
-        when = f"at {Position(time)}, before `at` {whole.begin}"
-        if document is None:
-            missing = f"{loc} was {change} {when}, but is not listed"
-            return (whole.url, loc, missing) if whole.is_whole else None
-        if change == "deleted":
-            return self._url(document), loc, f"{loc} was deleted {when}, but is still listed"
-        if _is_other(stated, listed):
-            message = f"{loc} was {change} {when}, but is listed with another hash"
-            return self._url(document), loc, message
-        return None
+        if known is not None:
+            end = EVER if whole.end is None else int(whole.end)
+            words = {"changes": changes, "at": at, "known": known, "end": end}
+            yield from self._look(_UNLIKE_CHANGES, whole, **words)
 
     def _against_snapshot(
         self, one: Whole, other: Whole, changes: int, spans: list[tuple[int, int]]
@@ -221,39 +223,33 @@ class Contents:
         taken = [each.end for each in (one, other)]
         over = EVER if None in taken else max(end, *(int(each or 0) for each in taken))
         for here, there in ((one, other), (other, one)):
-            words = {"whole": here.number, "other": there.number, "changes": changes}
-            rows = self._stated.execute(_OTHER_SNAPSHOT, words | {"at": begin, "end": over})
-            found = (
-                (self._url(document), loc, _unlike_snapshot(loc, there, is_missing=bool(missing)))
-                for loc, document, own, stated, missing in rows
-                if (there.is_whole if missing else here is one and _is_other(own, stated))
-            )
-            advice = "Let manifest and list say the same of the same moment."
-            yield from _named("Core 11.2", found, advice)
+            words = {"other": there.number, "there": there.url, "all_there": there.is_whole}
+            words |= {"changes": changes, "at": begin, "end": over, "compares": here is one}
+            yield from self._look(_UNLIKE_SNAPSHOT, here, **words)
 
     def _dumped(self, whole: Whole, changes: int, spans: list[tuple[int, int]]) -> Iterator[Found]:
         """A Change Dump's manifests against Change Lists, where both cover the same time."""
         own = (int(whole.begin or 0), EVER if whole.end is None else int(whole.end))
         for span in spans:
             begin, end = max(own[0], span[0]), min(own[1], span[1])
-            if begin >= end:
-                continue
-            words = {"whole": whole.number, "changes": changes, "begin": begin, "end": end}
-            found = (
-                (self._url(document), loc, _unlike_change_list(loc, time, listed, packed))
-                for loc, document, time, listed, packed in self._stated.execute(_NOT_LISTED, words)
-            )
-            yield from _named("Core 13.2", found, "Let both list the same changes.")
-            if whole.is_whole and whole.end is not None:
-                missing = (
-                    (whole.url, loc, f"{loc} changed at {Position(time)}, but in no manifest")
-                    for loc, time in self._stated.execute(_NOT_PACKED, words)
-                )
-                yield from _named("Core 13.2", missing, "Let both list the same changes.")
+            if begin < end:
+                words = {"changes": changes, "at": begin, "end": end}
+                yield from self._look(_NOT_LISTED, whole, **words)
+                if whole.is_whole and whole.end is not None:
+                    yield from self._look(_NOT_PACKED, whole, **words)
 
-    def _url(self, number: int) -> str:
-        found = self._stated.execute("SELECT url FROM document WHERE id = ?", (number,)).fetchone()
-        return str(found[0])
+    def _look(self, check: Check, whole: Whole, **words: object) -> Iterator[Found]:
+        """The first that it finds, by document, resource and message; the others are counted."""
+        clause, advice, query = check
+        own = {"whole": whole.number, "url": whole.url, "is_whole": whole.is_whole}
+        more, last = 0, ""
+        for number, (url, loc, message) in enumerate(self._stated.execute(query, own | words)):
+            if number < NAMED:
+                yield url, Violation(clause, f"/urlset/url[loc={loc!r}]", message, advice)
+            else:
+                more, last = more + 1, url
+        if more:
+            yield last, Violation(clause, "/urlset", f"the same of {more} more resources", advice)
 
 
 def _row(url: str, entry: Entry, *, by_lastmod: bool) -> tuple[object, ...]:
@@ -263,32 +259,9 @@ def _row(url: str, entry: Entry, *, by_lastmod: bool) -> tuple[object, ...]:
     return loc, md.change, stated, md.hash, md.length, md.path
 
 
-def _is_other(one: str | None, other: str | None) -> bool:
+def _differ(one: str | None, other: str | None) -> bool:
     first, second = digests(one), digests(other)
     return any(first[name] != second[name] for name in first.keys() & second.keys())
-
-
-def _unlike_snapshot(loc: str, other: Whole, *, is_missing: bool) -> str:
-    if is_missing:
-        return f"{loc} is here, but not in {other.url}, and no change says why"
-    return f"{loc} has another hash than in {other.url}, and no change says why"
-
-
-def _unlike_change_list(loc: str, time: int, listed: str | None, packed: str) -> str:
-    stated = "has no such change" if listed is None else f"says {listed}"
-    return f"{loc} was {packed} at {Position(time)}, but the Change List {stated}"
-
-
-def _named(clause: str, found: Iterable[tuple[str, str, str]], advice: str) -> Iterator[Found]:
-    """The first of these, by document, resource and message; the others are counted."""
-    more, last = 0, ""
-    for number, (document, loc, message) in enumerate(found):
-        if number < NAMED:
-            yield document, Violation(clause, f"/urlset/url[loc={loc!r}]", message, advice)
-        else:
-            more, last = more + 1, document
-    if more:
-        yield last, Violation(clause, "/urlset", f"the same of {more} more resources", advice)
 
 
 def _wholes(read: Mapping[str, Document], sets: Mapping[str, str]) -> Iterator[Whole]:
