@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -188,6 +188,15 @@ class State:
         except sqlite3.OperationalError as error:
             raise self.unwritable(error) from None
 
+    def _ask(self, query: str, *values: object) -> Any:
+        """The first row of the answer; None if there is none."""
+        return self.database.execute(query, values).fetchone()
+
+    def _change(self, query: str, *values: object) -> int:
+        """Change something, in a transaction; how many rows it was."""
+        self.begin()
+        return self.database.execute(query, values).rowcount
+
     def commit(self) -> None:
         if not self.database.in_transaction:
             return
@@ -209,13 +218,11 @@ class State:
     # Facts --------------------------------------------------------------------------------------
 
     def fact(self, name: str) -> str | None:
-        found = self.database.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
-        value: str | None = found[0] if found else None
-        return value
+        found = self._ask("SELECT value FROM fact WHERE name = ?", name)
+        return found and cast("str | None", found[0])
 
     def set_fact(self, name: str, value: str | None) -> None:
-        self.begin()
-        self.database.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+        self._change("INSERT OR REPLACE INTO fact VALUES (?, ?)", name, value)
 
     def claim(self, name: str, value: str) -> str | None:
         """Record a fact that never changes in a mirror's life; return it if another is recorded."""
@@ -301,20 +308,16 @@ class State:
 
     def listed(self, generation: int) -> int:
         """How many resources the baseline named."""
-        query = "SELECT count(*) FROM resource WHERE generation = ?"
-        count: int = self.database.execute(query, (generation,)).fetchone()[0]
-        return count
+        return int(self._ask("SELECT count(*) FROM resource WHERE generation = ?", generation)[0])
 
     def has_held_back(self, now: float) -> bool:
         """Whether something is put off because a package may hold it."""
         query = f"SELECT 1 FROM resource WHERE {_HELD_BACK} LIMIT 1"  # noqa: S608
-        return self.database.execute(query, (now,)).fetchone() is not None
+        return self._ask(query, now) is not None
 
     def release(self, now: float) -> None:
         """Make due what was held back."""
-        self.begin()
-        query = f"UPDATE resource SET due = ? WHERE {_HELD_BACK}"  # noqa: S608
-        self.database.execute(query, (now, now))
+        self._change(f"UPDATE resource SET due = ? WHERE {_HELD_BACK}", now, now)  # noqa: S608
 
     # The work -----------------------------------------------------------------------------------
 
@@ -331,30 +334,29 @@ class State:
         return [_row(each) for each in found if each[0] not in known], last
 
     def next_due(self) -> float | None:
-        found = self.database.execute("SELECT min(due) FROM resource WHERE due IS NOT NULL")
-        value: float | None = found.fetchone()[0]
-        return value
+        found: tuple[float | None] = self._ask(
+            "SELECT min(due) FROM resource WHERE due IS NOT NULL"
+        )
+        return found[0]
 
     def counts(self) -> tuple[int, int, int]:
         """The number of resources, of those with work to do, and of those that failed."""
-        query = "SELECT count(*), count(due), count(problem) FROM resource"
-        found: tuple[int, int, int] = self.database.execute(query).fetchone()
+        found: tuple[int, int, int] = self._ask(
+            "SELECT count(*), count(due), count(problem) FROM resource"
+        )
         return found
 
     def failing(self, until: float) -> tuple[int, int]:
         """How many resources are in trouble, and how many of them are tried again before then."""
-        found: tuple[int, int] = self.database.execute(
+        found: tuple[int, int] = self._ask(
             "SELECT count(*), count(*) FILTER (WHERE due < ?) FROM resource"
             " WHERE due IS NOT NULL AND problem IS NOT NULL",
-            (until,),
-        ).fetchone()
+            until,
+        )
         return found
 
     def row(self, loc: str) -> StateRow | None:
-        found = self.database.execute(
-            f"SELECT {_ROW} FROM resource WHERE loc = ?",  # noqa: S608
-            (loc,),
-        ).fetchone()
+        found = self._ask(f"SELECT {_ROW} FROM resource WHERE loc = ?", loc)  # noqa: S608
         return found and _row(found)
 
     def rows_of(self, locs: Sequence[str]) -> dict[str, StateRow]:
@@ -386,9 +388,8 @@ class State:
 
     def hook_failed(self, row: StateRow, have: Have) -> None:
         """The copy has it, but it is not done: its hook failed."""
-        self.begin()
-        self.database.execute(
-            "UPDATE resource SET have = ?, part = NULL WHERE loc = ?", (_encode(have), row.loc)
+        self._change(
+            "UPDATE resource SET have = ?, part = NULL WHERE loc = ?", _encode(have), row.loc
         )
 
     def removed(self, row: StateRow) -> None:
@@ -396,33 +397,26 @@ class State:
         self.begin()
         if row.path is not None:
             self._places.free(row.path)
-        self.database.execute(
-            "UPDATE resource SET path = NULL, have = NULL, part = NULL WHERE loc = ?", (row.loc,)
+        self._change(
+            "UPDATE resource SET path = NULL, have = NULL, part = NULL WHERE loc = ?", row.loc
         )
-        self.database.execute(
-            "DELETE FROM resource WHERE loc = ? AND version = ?", (row.loc, row.version)
-        )
+        self._change("DELETE FROM resource WHERE loc = ? AND version = ?", row.loc, row.version)
         if row.wanted.position is not None:
-            deletion = (row.loc, row.wanted.position)
-            self.database.execute("INSERT OR REPLACE INTO gone VALUES (?, ?)", deletion)
+            self._change("INSERT OR REPLACE INTO gone VALUES (?, ?)", row.loc, row.wanted.position)
 
     def failed(self, row: StateRow, problem: str, due: float) -> bool:
         """Record a failure; False if it was planned again meanwhile: then it is due at once."""
-        self.begin()
-        updated = self.database.execute(
+        query = (
             "UPDATE resource SET problem = ?, attempts = attempts + 1, due = ?"
-            " WHERE loc = ? AND version = ?",
-            (problem, due, row.loc, row.version),
+            " WHERE loc = ? AND version = ?"
         )
-        return updated.rowcount > 0
+        return self._change(query, problem, due, row.loc, row.version) > 0
 
     def keep_part(self, loc: str, part: Have | None) -> None:
         """Record what a half-fetched file is a part of; durable before the file grows."""
-        self.begin()
         encoded = None if part is None else _encode(part)
-        row = (encoded, loc)
-        if not self.database.execute("UPDATE resource SET part = ? WHERE loc = ?", row).rowcount:
-            self.database.execute("DELETE FROM fact WHERE name = ?", (PART + loc,))
+        if not self._change("UPDATE resource SET part = ? WHERE loc = ?", encoded, loc):
+            self._change("DELETE FROM fact WHERE name = ?", PART + loc)
             if encoded is not None:
                 self.set_fact(PART + loc, encoded)
         self.commit()
@@ -453,41 +447,31 @@ class State:
 
     def retry_failed(self, now: float) -> None:
         """Retry whatever failed; what a package may hold still waits for the package."""
-        self.begin()
         which = "due" if self.fact(FILLED) is None else "problem"
-        self.database.execute(
-            f"UPDATE resource SET due = ?, attempts = 0 WHERE {which} IS NOT NULL",  # noqa: S608
-            (now,),
-        )
+        query = f"UPDATE resource SET due = ?, attempts = 0 WHERE {which} IS NOT NULL"  # noqa: S608
+        self._change(query, now)
 
     def call_again(self, now: float) -> None:
         """Make due what a hook failed for, even though the run before had no hook."""
-        self.begin()
-        self.database.execute(
-            "UPDATE resource SET due = ?, attempts = 0 WHERE json_extract(have, '$.hook_failed')",
-            (now,),
-        )
+        query = "UPDATE resource SET due = ?, attempts = 0"
+        self._change(f"{query} WHERE json_extract(have, '$.hook_failed')", now)
 
     def retry_failed_of(self, host: str, now: float) -> None:
         """Retry what failed at one host; what is under way there begins to count again, too."""
-        self.begin()
-        self.database.execute(
+        self._change(
             "UPDATE resource SET due = min(due, ?), attempts = 0"
             " WHERE loc >= ? AND loc < ? AND problem IS NOT NULL",
-            (now, f"{host}/", f"{host}0"),  # what begins with the host and a slash
+            *(now, f"{host}/", f"{host}0"),  # what begins with the host and a slash
         )
 
     def attempts_of(self, row: StateRow) -> int:
         """How often it has failed by now: less than when it was read, if the host came back."""
-        found = self.database.execute(
-            "SELECT attempts FROM resource WHERE loc = ?", (row.loc,)
-        ).fetchone()
+        found = self._ask("SELECT attempts FROM resource WHERE loc = ?", row.loc)
         return row.attempts if found is None else int(found[0])
 
     def forget_gone(self, before: float) -> None:
         """Forget what was deleted before this time: no list of changes needs it any more."""
-        self.begin()
-        self.database.execute("DELETE FROM gone WHERE position < ?", (int(before * MICROSECONDS),))
+        self._change("DELETE FROM gone WHERE position < ?", int(before * MICROSECONDS))
 
     # Places -------------------------------------------------------------------------------------
 
