@@ -6,7 +6,7 @@ is. Each channel is opened for a moment only.
 
 import asyncio
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -157,75 +157,50 @@ def begins_a_document(body: bytes) -> bool:
     return stream.has_head
 
 
-class Ways:
-    """The ways from an address to a Source's documents."""
+async def begin(web: Web, documents: Documents, url: str, report: Report) -> list[Checked]:
+    """Let the documents begin where any form of discovery leads to; what became of each form.
 
-    def __init__(self, web: Web, documents: Documents, report: Callable[[Checked], None]) -> None:
-        self.checked: list[Checked] = []
-        self._web = web
-        self._documents = documents
-        self._report = report
+    `TryAgain` or `Rejected` if the address itself gives no answer.
+    """
+    url = http_twin(url)
+    page = await web.page(url)
+    is_there = page.status == 200 and begins_a_document(page.body)
+    if is_there:
+        documents.begin_at(page.url)
+    header = linked(page.headers.get("link", ""), "resourcesync")
+    is_html = "html" in page.headers.get("content-type", "")
+    element = linked_in_html(page.body.decode(errors="replace")) if is_html else None
+    described, robots = joined(url, WELL_KNOWN), joined(url, ROBOTS)
+    description = None if await _body(web, described) is None else described
+    maps = sitemaps_of((await _body(web, robots) or b"").decode(errors="replace"))
+    forms: list[tuple[str, str, Sequence[str | None], str, str]] = [
+        ("discovery by Link", page.url, [header], "", f"Link of {page.url}"),
+        ("discovery by <link>", page.url, [element], "", f"<link> of {page.url}"),
+        ("discovery", described, [description], "description", "discovery"),
+        ("discovery", robots, maps, "", robots),
+    ]
+    found = []
+    for kind, where, hrefs, capability, namer in forms:
+        there = [joined(where, each) for each in hrefs if each is not None]
+        for each in there:
+            documents.begin_at(each, capability, namer=namer)
+        is_there = is_there or bool(there)
+        found.append(Checked(where, kind, note=None if there else NOT_USED))
+    if not is_there:
+        message = f"neither {url} itself, its links, {WELL_KNOWN} nor {ROBOTS} lead anywhere"
+        wrong = Violation("Core 6.3", "/", message, ADVICE)
+        found.append(Checked(url, "discovery", violations=[wrong]))
+    for checked in found:
+        report(checked)
+    return found
 
-    async def look(self, url: str) -> None:
-        """Try all forms; `TryAgain` or `Rejected` if the address itself gives no answer."""
-        url = http_twin(url)
-        page = await self._web.page(url)
-        found = [self._itself(page), self._header(page), self._html(page)]
-        found += [await self._well_known(url), await self._robots(url)]
-        if not any(found):
-            message = f"neither {url} itself, its links, {WELL_KNOWN} nor {ROBOTS} lead anywhere"
-            wrong = Violation("Core 6.3", "/", message, ADVICE)
-            self._add(Checked(url, "discovery", violations=[wrong]))
 
-    def _itself(self, page: FetchedPage) -> bool:
-        is_there = page.status == 200 and begins_a_document(page.body)
-        if is_there:
-            self._documents.begin_at(page.url)
-        return is_there
-
-    def _header(self, page: FetchedPage) -> bool:
-        return self._linked(page, linked(page.headers.get("link", ""), "resourcesync"), "Link")
-
-    def _html(self, page: FetchedPage) -> bool:
-        is_html = "html" in page.headers.get("content-type", "")
-        href = linked_in_html(page.body.decode(errors="replace")) if is_html else None
-        return self._linked(page, href, "<link>")
-
-    def _linked(self, page: FetchedPage, href: str | None, form: str) -> bool:
-        if href is not None:
-            self._documents.begin_at(joined(page.url, href), namer=f"{form} of {page.url}")
-        outcome = NOT_USED if href is None else None
-        self._add(Checked(page.url, f"discovery by {form}", note=outcome))
-        return href is not None
-
-    async def _well_known(self, url: str) -> bool:
-        described = joined(url, WELL_KNOWN)
-        page = await self._page(described)
-        is_there = page is not None and page.status == 200
-        if is_there:
-            self._documents.begin_at(described, "description", namer="discovery")
-        self._add(Checked(described, "discovery", note=None if is_there else NOT_USED))
-        return is_there
-
-    async def _robots(self, url: str) -> bool:
-        robots = joined(url, ROBOTS)
-        page = await self._page(robots)
-        body = page.body.decode(errors="replace") if page and page.status == 200 else ""
-        maps = sitemaps_of(body)
-        for each in maps:
-            self._documents.begin_at(joined(robots, each), namer=robots)
-        self._add(Checked(robots, "discovery", note=None if maps else NOT_USED))
-        return bool(maps)
-
-    async def _page(self, url: str) -> FetchedPage | None:
-        try:
-            return await self._web.page(url)
-        except (Rejected, TryAgain):
-            return None
-
-    def _add(self, checked: Checked) -> None:
-        self.checked.append(checked)
-        self._report(checked)
+async def _body(web: Web, url: str) -> bytes | None:
+    try:
+        page = await web.page(url)
+    except (Rejected, TryAgain):
+        return None
+    return page.body if page.status == 200 else None
 
 
 class Inspection(msgspec.Struct):
@@ -279,7 +254,7 @@ async def inspect(
 class _Walk(NamedTuple):
     """A Source's documents and packages, as they were read one after another."""
 
-    ways: Ways
+    begun: list[Checked]
     documents: Documents
     packages: Sequence[Checked]
     unopened: int
@@ -296,19 +271,18 @@ class _Walk(NamedTuple):
         found = {each.document: each for each in self.packages} | self.documents.checked
         for url, violation in self.documents.relations:
             found[url].violations.append(violation)
-        return [*self.ways.checked, *self.documents.checked.values(), *self.packages]
+        return [*self.begun, *self.documents.checked.values(), *self.packages]
 
 
 async def _walked(web: Web, url: str, bounds: Bounds, report: Report) -> _Walk:
     with Contents() as contents:
         documents = Documents(Asking(web), bounds, report, contents)
-        ways = Ways(web, documents, report)
-        await ways.look(url)
+        begun = await begin(web, documents, url, report)
         await documents.walk()
         packages = Packages(documents, contents, bounds)
         checked = await packages.check()
         documents.look_at_all()
-    return _Walk(ways, documents, checked, packages.unopened)
+    return _Walk(begun, documents, checked, packages.unopened)
 
 
 def _counted(number: int, name: str) -> str:
