@@ -39,7 +39,6 @@ from rsnotify_mirror.inspection.relations import (
 )
 from rsnotify_mirror.inspection.samples import (
     PACKAGE,
-    TOKEN_NEEDED,
     Asking,
     Bounds,
     Checked,
@@ -123,7 +122,10 @@ class Documents:
         except TooLong as error:
             self._too_long(checked, error)
         except Rejected as error:
-            await self._missing(place, checked, error)
+            if await self._is_still_named(place):
+                checked.violations.append(_not_there(error.detail))
+            else:
+                checked.note = "it was replaced meanwhile"
         except TryAgain as error:
             checked.violations.append(_not_there(error.detail))
         else:
@@ -138,14 +140,6 @@ class Documents:
         else:
             checked.violations.append(_not_there(error.detail))
         self._left_bytes = max(0, self._left_bytes - MAX_BYTES)
-
-    async def _missing(self, place: _Place, checked: Checked, error: Rejected) -> None:
-        if error.status in TOKEN_NEEDED:
-            checked.error = error.detail
-        elif await self._is_still_named(place):
-            checked.violations.append(_not_there(error.detail))
-        else:
-            checked.note = "it was replaced meanwhile"
 
     async def _is_still_named(self, place: _Place) -> bool:
         document = await self.again(place.namer) if place.namer else None
@@ -372,10 +366,7 @@ class Packages:
         except Unjudged as error:
             checked.error = str(error)
         except (Rejected, TryAgain) as error:
-            if getattr(error, "status", None) in TOKEN_NEEDED:
-                checked.error = error.detail
-            else:
-                checked.violations = [_wrong(error.detail)]
+            checked.violations = [_wrong(error.detail)]
         else:
             checked.violations = [*differs, *found]
         if checked.violations and not await self._is_still_named(named):

@@ -24,7 +24,7 @@ from rsnotify_client.address import host_of, joined
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check
-from rsnotify_client.web import Reply, Unreachable, Web
+from rsnotify_client.web import Reply, Unreachable, Web, refused
 from rsnotify_mirror.inspection.relations import capability_of
 
 RESOURCE = "resource"  # the kind of a resource that was compared
@@ -90,6 +90,9 @@ class Asking:
             raise dict(unanswered).get(url) or Unjudged(message)
         try:
             async with self.web.ask(url, headers=headers) as answer:
+                if answer.status in TOKEN_NEEDED:
+                    challenge = answer.headers.get("www-authenticate")
+                    raise Unjudged(refused(url, answer.status, challenge=challenge).detail)
                 yield answer
         except Unreachable as error:
             unanswered.append((url, error))
@@ -251,8 +254,6 @@ class Samples:
         """The status, or why there is none."""
         try:
             async with self._asking.ask(url) as answer:
-                if answer.status in TOKEN_NEEDED:
-                    raise Unjudged("a token is needed")
                 return answer.status
         except (Rejected, TryAgain) as error:
             return error.detail
@@ -262,8 +263,6 @@ class Samples:
         check = Check(sample.length, sample.hash)
         try:
             async with self._asking.ask(sample.loc) as answer:
-                if answer.status in TOKEN_NEEDED:
-                    raise Unjudged("a token is needed")
                 if answer.status != 200:
                     return _gone(f"the answer is {answer.status}")
                 async for piece in answer.pieces():
