@@ -754,11 +754,8 @@ async def test_killed_at_any_call_of_the_system_a_dump_is_whole_and_the_next_run
     assert killed, "nothing was tried"
 
 
-async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
-    """The next run has nothing to make, and nothing to mend."""
-    out, rename = tmp_path / "out", os.rename
+def die_when_published(copy: Path, out: Path, options: DumpOptions) -> None:
+    rename = os.rename
 
     def die(here: Path, there: Path) -> None:
         rename(here, there)
@@ -767,9 +764,17 @@ async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
 
     def act() -> None:
         os.rename = die  # type: ignore[assignment]
-        dump(copied, out)
+        dump(copy, out, options)
 
     assert in_child(act) == 9
+
+
+async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
+    source: Source, copied: Path, tmp_path: Path
+) -> None:
+    """The next run has nothing to make, and nothing to mend."""
+    out = tmp_path / "out"
+    die_when_published(copied, out, OPTIONS)
     assert dump(copied, out).generation is None
     assert state_of(zips(out)) == of_source(source)
 
@@ -820,23 +825,13 @@ async def test_killed_at_the_rename_the_next_run_takes_away_the_names_of_what_is
     source: Source, copied: Path, tmp_path: Path
 ) -> None:
     """It has nothing to make."""
-    out, options, rename = tmp_path / "out", OPTIONS._replace(keep=1), os.rename
+    out, options = tmp_path / "out", OPTIONS._replace(keep=1)
     without = options._replace(makes_change_dumps=False)
-
-    def die(here: Path, there: Path) -> None:
-        rename(here, there)
-        if Path(there).name == "current":
-            os._exit(9)
-
-    def act() -> None:
-        os.rename = die  # type: ignore[assignment]
-        dump(copied, out, without)
-
     for content in (b"1", b"2"):
         dump(copied, out, options)
         source.change("a", content)
         await mirrored(source, copied)
-    assert in_child(act) == 9
+    die_when_published(copied, out, without)
     assert not (out / "changedump.xml").exists()
     assert dump(copied, out, without).generation is None
     assert not os.path.lexists(out / "changedump.xml")

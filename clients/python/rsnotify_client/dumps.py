@@ -243,13 +243,17 @@ def _unxz(pieces: Iterable[bytes]) -> Iterator[bytes]:
         raise lzma.LZMAError("it has no end")
 
 
-class _CarefulTar:
-    """A tar as `tarfile` reads it: what a header says of the next one is not taken into memory."""
+class _CarefulFile:
+    """A file of which is judged how much is read at a time."""
 
     def __init__(self, file: BinaryIO, where: str) -> None:
         self._file = file
         self._where = where
         self.seek, self.tell = file.seek, file.tell
+
+
+class _CarefulTar(_CarefulFile):
+    """A tar as `tarfile` reads it: what a header says of the next one is not taken into memory."""
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= PIECE_BYTES:
@@ -295,17 +299,12 @@ class RemotePackages:
         """The same for changes, of which the next package may have newer ones."""
 
 
-class _Opening:
+class _Opening(_CarefulFile):
     """A package as `zipfile` reads it to open it: the directory that it takes is judged first.
 
     Which one that is, what it claims to hold and what it does are three questions; only the last
     one counts.
     """
-
-    def __init__(self, file: BinaryIO, where: str) -> None:
-        self._where = where
-        self._file = file
-        self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int = -1) -> bytes:
         if size > max(DIRECTORY_BYTES, _RECORD_BYTES):
