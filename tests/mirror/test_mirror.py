@@ -102,7 +102,7 @@ async def test_a_copy_that_is_up_to_date_fetches_nothing(source, copy):
 
 @pytest.mark.parametrize(
     ("told", "words"),
-    [({"hash": digest(b"other")}, "sha-256 digest"), ({"length": 3}, "the Source says 3")],
+    [({"hash": digest(b"other")}, "its sha-256 is"), ({"length": 3}, "3 were stated")],
 )
 async def test_what_is_not_as_the_source_says_is_never_stored(source, copy, told, words):
     await once(source, copy)

@@ -97,7 +97,7 @@ async def stores(
         (b"no gzip", {}, "no whole gzip"),
         (PACKED, told_of(TEXT[:-1]), f"more than {len(TEXT) - 1} bytes"),
         (PACKED, told_of(TEXT + b"!"), f"has {len(TEXT)} bytes"),
-        (PACKED, {"hash": digest(b"other")}, "sha-256 digest"),
+        (PACKED, {"hash": digest(b"other")}, "its sha-256 is"),
         (
             bomb(99 * SMALL_BYTES),
             {},
@@ -264,7 +264,7 @@ EMPTY = b"\x1f\x8b\x08\x08\0\0\0\0\0\xff" + b"n" * 1000 + b"\0\x03\0" + bytes(8)
         (LONG_PACKED + b"more", told_of(LONG), "no whole gzip"),
         (LONG_PACKED, told_of(LONG + b"!"), f"has {len(LONG)} bytes"),
         (LONG_PACKED, told_of(LONG[:-1]), f"more than {len(LONG) - 1} bytes"),
-        (LONG_PACKED, told_of(LONG[::-1]), "sha-256 digest"),
+        (LONG_PACKED, told_of(LONG[::-1]), "its sha-256 is"),
         (bomb(2**28), told_of(LONG), f"more than {len(LONG)} bytes"),
         (EMPTY * 6_000, told_of(LONG), "more bytes in gzip than without it"),
     ],

@@ -18,7 +18,7 @@ from rsnotify.resourcesync.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import dumps as dump
 from rsnotify_client.dumps import DICTIONARY_BYTES, FREE_BYTES, MEMBERS, NAMED, Package
-from rsnotify_client.resource import SourceResource
+from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Unpacker, origin_of, retry_after
 from rsnotify_mirror.audit import Audit, _files, judged
 from rsnotify_mirror.disk import Disk
@@ -642,9 +642,8 @@ class Body:
 
 def test_a_long_body_goes_into_the_file_and_its_digest_whole():
     pieces = [bytes([each]) * (LARGE_READ_BYTES - each) for each in range(5)]
-    digest, file, told = hashlib.sha256(), io.BytesIO(), list[int]()
-    wanted = SourceResource(LOC, length=sum(map(len, pieces)))
-    receiving = Receiving(LOC, wanted, False, digest, told.append)
-    assert receiving.receive(cast("Any", Body(pieces)), file) == wanted.length == sum(told)
-    assert file.getvalue() == b"".join(pieces)
-    assert digest.digest() == hashlib.sha256(file.getvalue()).digest()
+    content, file, told = b"".join(pieces), io.BytesIO(), list[int]()
+    check = Check(len(content), f"sha-256:{hashlib.sha256(content).hexdigest()}")
+    receiving = Receiving(LOC, SourceResource(LOC), False, check, told.append)
+    receiving.receive(cast("Any", Body(pieces)), file)
+    assert (file.getvalue(), sum(told), check.problem()) == (content, len(content), None)

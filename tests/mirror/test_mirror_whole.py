@@ -383,7 +383,7 @@ async def test_a_hostile_tar_is_refused(source, copy, name, monkeypatch):
     ("body", "md", "said"),
     [
         (b"hello", Md(), "dump.zip is no ZIP package"),
-        (b"PK", Md(hash=digest(b"other")), "sha-256 digest"),
+        (b"PK", Md(hash=digest(b"other")), "its sha-256 is"),
         (b"PK", Md(length=3), "2 bytes"),
         (None, Md(), "dump.zip answers 404"),
     ],

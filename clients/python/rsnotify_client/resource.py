@@ -68,7 +68,11 @@ class Check:
         found: tuple[str, Any, str] = checker(digest) or ("", None, "")
         self._name, self._digest, self._expected = found
 
-    def update(self, piece: bytes) -> None:
+    @property
+    def has_digest(self) -> bool:
+        return self._digest is not None
+
+    def update(self, piece: bytes | memoryview) -> None:
         self.length += len(piece)
         if self._digest is not None:
             self._digest.update(piece)

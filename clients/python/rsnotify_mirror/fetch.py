@@ -14,9 +14,10 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from mimetypes import guess_type
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,7 +25,7 @@ import msgspec
 from rsnotify.errors import TryAgain
 from rsnotify_client.answer import AGAIN, cause_of
 from rsnotify_client.network import without_login
-from rsnotify_client.resource import Check, SourceResource, checker, digests
+from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_client.transport import READ_BYTES, Answer
 from rsnotify_client.web import (
     SMALL_BYTES,
@@ -251,25 +252,22 @@ class Fetcher:
         return {} if self._disk.status(row.path) is None else condition_of(row.have)
 
     async def _into_part(self, url: str, row: StateRow, answer: Answer) -> Fetched:
-        checking = checker(row.wanted.hash)
+        check = Check(row.wanted.length, row.wanted.hash)
         is_packed = asks_for_gzip(url, row) and is_long_gzip(row.wanted, answer)
-        digest = checking and checking[1]
-        receiving = Receiving(url, row.wanted, is_packed, digest, self._progress_in_thread())
+        receiving = Receiving(url, row.wanted, is_packed, check, self._progress_in_thread())
         try:
             with self._disk.open_part(row.loc, keep=answer.status == 206) as file:
                 if answer.status == 200:
                     self._keep_part(row.loc, _resumable(answer))
-                length = await self._web.threads.run(
-                    receiving.receive, answer, file, abort=answer.abort
-                )
+                await self._web.threads.run(receiving.receive, answer, file, abort=answer.abort)
             total = answer.headers.get("content-range", "").rpartition("/")[2]
-            if answer.status == 206 and total not in ("*", str(length)):
-                raise Mismatch(f"{url} has {total} bytes, but ends after {length}")
-            _verify(url, row.wanted, length, checking)
+            if answer.status == 206 and total not in ("*", str(check.length)):
+                raise Mismatch(f"{url} has {total} bytes, but ends after {check.length}")
+            _verify(url, check)
         except Mismatch:
             self._drop_part(row.loc)
             raise
-        return Fetched(_have(row.wanted, length, answer), None, length)
+        return Fetched(_have(row.wanted, check.length, answer), None, check.length)
 
     def _drop_part(self, loc: str) -> None:
         """Drop a part that does not lead to the resource: the next try begins from nothing."""
@@ -361,8 +359,11 @@ def _unpacked(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Non
     if len(packed) > SMALL_BYTES:
         return None
     is_known = wanted.length is not None or digests(wanted.hash)
-    if not packed or (is_known and _fits(wanted, packed)):
+    if not packed:
         return _small(url, wanted, packed, answer)
+    if is_known:
+        with suppress(Mismatch):
+            return _small(url, wanted, packed, answer)
     try:
         content = inflated(packed, SMALL_BYTES if wanted.length is None else wanted.length)
     except zlib.error as error:
@@ -406,12 +407,6 @@ def unpacked(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
         raise zlib.error("it has no end")
 
 
-def _fits(wanted: SourceResource, content: bytes) -> bool:
-    check = Check(wanted.length, wanted.hash)
-    check.update(content)
-    return check.problem() is None
-
-
 def _check(url: str, wanted: SourceResource, answer: Answer) -> None:
     if answer.status == 304:
         raise NotModified(_date(answer.headers.get("date")))
@@ -428,20 +423,15 @@ def _check(url: str, wanted: SourceResource, answer: Answer) -> None:
 
 
 def _small(url: str, wanted: SourceResource, content: bytes, answer: Answer) -> Fetched:
-    checking = checker(wanted.hash)
-    if checking is not None:
-        checking[1].update(content)
-    _verify(url, wanted, len(content), checking)
+    check = Check(wanted.length, wanted.hash)
+    check.update(content)
+    _verify(url, check)
     return Fetched(_have(wanted, len(content), answer), content, len(content))
 
 
-def _verify(
-    url: str, wanted: SourceResource, length: int, checking: tuple[str, Any, str] | None
-) -> None:
-    if wanted.length is not None and wanted.length != length:
-        raise Mismatch(f"{url} has {length} bytes, but the Source says {wanted.length}")
-    if checking is not None and checking[1].hexdigest() != checking[2]:
-        raise Mismatch(f"{url} does not have the {checking[0]} digest that the Source says")
+def _verify(url: str, check: Check) -> None:
+    if (problem := check.problem()) is not None:
+        raise Mismatch(f"{url}: {problem}")
 
 
 def _have(wanted: SourceResource, length: int, answer: Answer) -> Have:
@@ -483,20 +473,18 @@ class Receiving(NamedTuple):
     url: str
     wanted: SourceResource
     is_packed: bool
-    digest: Any | None
+    check: Check
     progress: Progress
 
-    def receive(self, answer: Answer, file: BinaryIO) -> int:
-        """In a thread: write the body into the file and the digest; return the file's length."""
+    def receive(self, answer: Answer, file: BinaryIO) -> None:
+        """In a thread: write the body into the file, and check it."""
         if answer.status == 206:
-            _reread(file, self.digest)
-        length, unreported = file.tell(), 0
+            _reread(file, self.check)
+        unreported = 0
         for piece in self._pieces(answer):
-            length += len(piece)
-            if self.wanted.length is not None and length > self.wanted.length:
+            self.check.update(piece)
+            if self.wanted.length is not None and self.check.length > self.wanted.length:
                 raise _too_long(self.url, self.wanted)
-            if self.digest is not None:
-                self.digest.update(piece)
             left = memoryview(piece)
             while left:
                 left = left[file.write(left[:WRITE_BYTES]) :]
@@ -505,7 +493,6 @@ class Receiving(NamedTuple):
                 self.progress(unreported)
                 unreported = 0
         self.progress(unreported)
-        return length
 
     def _pieces(self, answer: Answer) -> Iterator[bytes | memoryview]:
         if not self.is_packed:
@@ -556,10 +543,9 @@ def _pieces(answer: Answer) -> Iterator[memoryview]:
         raise Unreachable(answer.url, cause_of(error)) from None
 
 
-def _reread(part: BinaryIO, digest: Any | None) -> None:
-    """Feed the digest with what the part has already."""
-    if digest is None:
-        part.seek(0, os.SEEK_END)
-        return
+def _reread(part: BinaryIO, check: Check) -> None:
+    """Check what the part has already; without a digest its length is enough."""
+    if not check.has_digest:
+        check.length = part.seek(0, os.SEEK_END)
     while piece := part.read(SMALL_BYTES):
-        digest.update(piece)
+        check.update(piece)
