@@ -16,7 +16,7 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.address import joined
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import digests
-from rsnotify_mirror.inspection.relations import capability_of, parts_of, span_of
+from rsnotify_mirror.inspection.relations import capability_of, parts_of, reached, span_of
 
 CACHE_KIB = 16 * 1024
 NAMED = 10  # of resources for which the same is wrong; the others are counted
@@ -277,7 +277,7 @@ def _wholes(read: Mapping[str, Document], sets: Mapping[str, str]) -> Iterator[W
         kind = capability_of(document)
         if url in below or kind not in (*SNAPSHOTS, "changelist", "changedump"):
             continue
-        named = _members(url, parts)
+        named = reached(url, parts)
         members = tuple(each for each in named if each in read and _belongs(read[each], document))
         begin, end = span_of(document.md)
         if kind in SNAPSHOTS:
@@ -289,15 +289,6 @@ def _wholes(read: Mapping[str, Document], sets: Mapping[str, str]) -> Iterator[W
 
 def _belongs(part: Document, whole: Document) -> bool:
     return capability_of(part).removesuffix("-manifest") == capability_of(whole)
-
-
-def _members(url: str, parts: Mapping[str, list[str]]) -> tuple[str, ...]:
-    found, waiting = {url: None}, [url]
-    while waiting:
-        new = [each for each in parts.get(waiting.pop(), ()) if each not in found]
-        found.update(dict.fromkeys(new))
-        waiting += new
-    return tuple(found)
 
 
 def _covered(lists: Iterable[str], read: Mapping[str, Document]) -> list[tuple[int, int]]:

@@ -194,7 +194,7 @@ def round_in_circles(read: Mapping[str, Document]) -> Iterator[tuple[str, Violat
         yield url, wrong
     for url, named in lists.items():
         for each in named:
-            if is_index(read[each]) and url not in _reached(each, lists):
+            if is_index(read[each]) and url not in reached(each, lists):
                 message = f"the index names {each}, which is an index, too"
                 advice = "Let it name lists only."
                 yield url, Violation("Sitemap protocol", "/sitemapindex", message, advice)
@@ -232,13 +232,14 @@ def _leading_back(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str
                 path[after] = iter(edges[after])
 
 
-def _reached(start: str, edges: Mapping[str, Sequence[str]]) -> set[str]:
-    reached, waiting = {start}, [start]
+def reached(start: str, edges: Mapping[str, Sequence[str]]) -> dict[str, None]:
+    """Where it begins, and all that it leads to, each once."""
+    found, waiting = {start: None}, [start]
     while waiting:
-        found = [each for each in edges[waiting.pop()] if each not in reached]
-        reached.update(found)
-        waiting += found
-    return reached
+        new = [each for each in edges.get(waiting.pop(), ()) if each not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return found
 
 
 def not_in_its_index(url: str, document: Document, read: Mapping[str, Document]) -> Violations:
