@@ -19,7 +19,7 @@ from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_d
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
 from rsnotify_mirror.inspection.samples import SILENT, Bounds
 from tests.integration.test_cli import rsnotify
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, clean_environment
 from tests.support.sources import Handler, Source, digest
 
 BEFORE, BETWEEN = "2026-11-19T00:00:00Z", "2026-11-19T12:00:00Z"
@@ -213,7 +213,7 @@ def told(site: Site, found: Inspection) -> list[tuple[str, str]]:
     ]
 
 
-async def test_a_right_source_has_no_violation_and_all_of_it_is_looked_at(site: Site) -> None:
+async def test_a_right_source_has_no_violation_and_all_of_it_is_looked_at(site):
     found = await inspect(site.url, bounds=BOUNDS)
     assert told(site, found) == []
     kinds = sorted(each.kind for each in found.checked)
@@ -719,7 +719,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-async def test_a_fault_is_found_where_it_is(site: Site, name: str) -> None:
+async def test_a_fault_is_found_where_it_is(site, name):
     spoil, path, message = FAULTS[name]
     spoil(site)
     found = told(site, await inspect(site.url, bounds=BOUNDS))
@@ -732,14 +732,14 @@ async def test_a_fault_is_found_where_it_is(site: Site, name: str) -> None:
 # Bounds, and a Source that changes meanwhile ----------------------------------------------------
 
 
-async def test_no_more_documents_are_read_than_allowed(site: Site) -> None:
+async def test_no_more_documents_are_read_than_allowed(site):
     for most in (3, 4):
         found = await inspect(site.url, bounds=Bounds(documents=most, samples=0, listen_seconds=0))
         assert sum(each.edition is not None for each in found.checked) == most
         assert found.beyond > 0
 
 
-async def test_no_document_is_read_that_is_too_far_from_the_address(site: Site) -> None:
+async def test_no_document_is_read_that_is_too_far_from_the_address(site):
     for number in range(9):
         entry = site.entry(f"/index{number + 1}.xml")
         site.list(f"/index{number}.xml", "resourcelist", entry, root="sitemapindex", at=T0)
@@ -765,9 +765,7 @@ def name_descriptions(site: Site, addresses: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", [name_documents, name_resources, name_descriptions])
-async def test_a_host_that_does_not_answer_is_not_asked_for_each_address(
-    site: Site, name: Callable[[Site, list[str]], None]
-) -> None:
+async def test_a_host_that_does_not_answer_is_not_asked_for_each_address(site, name):
     """What it did not answer is wrong, and the rest was not checked."""
     asked: list[str] = []
 
@@ -788,7 +786,7 @@ async def test_a_host_that_does_not_answer_is_not_asked_for_each_address(
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_once_the_bytes_are_used_up_nothing_more_is_read(site: Site, more: int) -> None:
+async def test_once_the_bytes_are_used_up_nothing_more_is_read(site, more):
     allowed = len(site.documents["/capabilitylist.xml"]) + more
     bounds = msgspec.structs.replace(BOUNDS, total_bytes=allowed)
     found = await inspect(site.url, bounds=bounds)
@@ -815,7 +813,7 @@ LIMITS: dict[str, tuple[Callable[[Site], dict[str, int]], str]] = {
 
 
 @pytest.mark.parametrize("name", LIMITS)
-async def test_what_a_limit_leaves_unchecked_is_named_and_no_success(site: Site, name: str) -> None:
+async def test_what_a_limit_leaves_unchecked_is_named_and_no_success(site, name):
     limit_of, words = LIMITS[name]
     limit = limit_of(site)
     enough = await inspect(site.url, bounds=msgspec.structs.replace(BOUNDS, **limit))
@@ -826,7 +824,7 @@ async def test_what_a_limit_leaves_unchecked_is_named_and_no_success(site: Site,
     assert [each for each in found.unchecked if words in each], found.unchecked
 
 
-async def test_of_the_same_fault_in_many_resources_ten_are_named(site: Site) -> None:
+async def test_of_the_same_fault_in_many_resources_ten_are_named(site):
     for count, said in ((10, 10), (11, 11), (30, 11)):
         names = [f"/n{number}" for number in range(count)]
         site.resources |= dict.fromkeys(names, b"x")
@@ -838,7 +836,7 @@ async def test_of_the_same_fault_in_many_resources_ten_are_named(site: Site) -> 
         assert (f"the same of {count - 10} more resources" in found[-1][1]) == (count > 10)
 
 
-async def test_what_does_not_fit_only_once_was_changed_meanwhile(site: Site) -> None:
+async def test_what_does_not_fit_only_once_was_changed_meanwhile(site):
     site.part("/part2.xml.gz", "/b", "/a")
     site.handlers["/part2.xml.gz"] = lambda _: answer_once(site)
     found = await inspect(site.url, bounds=BOUNDS)
@@ -852,7 +850,7 @@ async def answer_once(site: Site) -> web.StreamResponse:
     return web.Response(body=body, content_type="application/xml")
 
 
-async def test_a_part_that_was_replaced_meanwhile_is_no_violation(site: Site) -> None:
+async def test_a_part_that_was_replaced_meanwhile_is_no_violation(site):
     async def gone(_: web.Request) -> web.StreamResponse:
         site.index_resources("/part2.xml.gz")
         return web.Response(status=404)
@@ -864,9 +862,7 @@ async def test_a_part_that_was_replaced_meanwhile_is_no_violation(site: Site) ->
 
 
 @pytest.mark.parametrize("change", ["updated", "deleted"])
-async def test_a_resource_that_changed_meanwhile_is_compared_with_the_newest_change(
-    site: Site, change: str
-) -> None:
+async def test_a_resource_that_changed_meanwhile_is_compared_with_the_newest_change(site, change):
     async def changed(_: web.Request) -> web.StreamResponse:
         del site.handlers["/a"]
         entry = site.entry(
@@ -880,7 +876,7 @@ async def test_a_resource_that_changed_meanwhile_is_compared_with_the_newest_cha
     assert told(site, await inspect(site.url, bounds=BOUNDS)) == []
 
 
-async def test_what_needs_a_token_is_named_and_no_violation(site: Site) -> None:
+async def test_what_needs_a_token_is_named_and_no_violation(site):
     for path in ("/part1.xml", "/topic", "/socket"):
         site.answer(path, status=401)
     found = await inspect(site.url, bounds=BOUNDS)
@@ -893,7 +889,7 @@ async def test_what_needs_a_token_is_named_and_no_violation(site: Site) -> None:
 # Our own hub, and the command -------------------------------------------------------------------
 
 
-async def test_a_hub_of_ours_under_load_has_no_violation(hub: RunningHub) -> None:
+async def test_a_hub_of_ours_under_load_has_no_violation(hub):
     demo = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rsnotify", "demo", "--port", "0", "--rate", "100"),
         *("--resources", "1000"),
@@ -915,7 +911,7 @@ async def test_a_hub_of_ours_under_load_has_no_violation(hub: RunningHub) -> Non
     assert {"change-notification", "framework-notification", "resource"} <= kinds
 
 
-async def test_the_command_names_each_violation_and_shows_what_was_checked(site: Site) -> None:
+async def test_the_command_names_each_violation_and_shows_what_was_checked(site):
     site.replace("/part1.xml", f' at="{T1}"', "")
     said = await rsnotify("validate", "--site", site.url, "--listen", "0", "--samples", "1")
     assert said.status == 1
@@ -927,5 +923,5 @@ async def test_the_command_names_each_violation_and_shows_what_was_checked(site:
 @pytest.mark.parametrize(
     "words", [(), ("--site", "http://127.0.0.1:1", "x.xml"), ("--site", "http://127.0.0.1:1")]
 )
-async def test_bad_use_ends_with_2(words: tuple[str, ...]) -> None:
+async def test_bad_use_ends_with_2(words):
     assert (await rsnotify("validate", *words)).status == 2

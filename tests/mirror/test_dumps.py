@@ -165,12 +165,12 @@ LIMITS = Limits(bytes=1_000, entries=10)
         ),
     ],
 )
-def test_what_is_kept_and_what_is_written(ranges: list[Range], parts: list[Part]) -> None:
+def test_what_is_kept_and_what_is_written(ranges, parts):
     assert planned(ranges, LIMITS) == parts
 
 
 @pytest.mark.parametrize("offset", [LIMIT_32 - 1, LIMIT_32, 5 * 1024**3])
-def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path: Path, offset: int) -> None:
+def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path, offset):
     """What is before the member is a hole: nothing of it is on the disk."""
     file = tmp_path / "long.zip"
     content, crc = b"hello", 907060870
@@ -189,7 +189,7 @@ def test_a_package_of_more_than_4_gib_is_read_by_others(tmp_path: Path, offset: 
 
 
 @pytest.mark.parametrize("length", [LIMIT_32 - 1, LIMIT_32, 2**40])
-def test_a_member_of_more_than_4_gib_says_so(length: int) -> None:
+def test_a_member_of_more_than_4_gib_says_so(length):
     member = ZipMember("", b"", b"a", length, 1, 0x210000, offset=7)
     record = central_record(member)
     end = end_records(1, len(record), 0)
@@ -200,7 +200,7 @@ def test_a_member_of_more_than_4_gib_says_so(length: int) -> None:
 
 
 @pytest.mark.parametrize("count", [65_534, 65_535, 65_536])
-def test_a_package_of_more_than_65_535_members_says_so(count: int) -> None:
+def test_a_package_of_more_than_65_535_members_says_so(count):
     record = central_record(ZipMember("", b"", b"a", 1, 1, 0x210000))
     file = io.BytesIO(record * count + end_records(count, len(record) * count, 0))
     assert len(zipfile.ZipFile(file).infolist()) == count
@@ -209,14 +209,14 @@ def test_a_package_of_more_than_65_535_members_says_so(count: int) -> None:
 # A dump -----------------------------------------------------------------------------------------
 
 
-async def test_a_dump_is_what_the_source_has(source: Source, copied: Path, tmp_path: Path) -> None:
+async def test_a_dump_is_what_the_source_has(source, copied, tmp_path):
     made = dump(copied, tmp_path / "out").generation
     assert made
     assert made.at == str(source.at)
     assert state_of(zips(tmp_path / "out")) == of_source(source)
 
 
-async def test_packages_are_within_their_limits(copied: Path, tmp_path: Path) -> None:
+async def test_packages_are_within_their_limits(copied, tmp_path):
     options = OPTIONS._replace(limits=Limits(9_000, 20))
     dump(copied, tmp_path / "out", options)
     found = zips(tmp_path / "out")
@@ -233,9 +233,7 @@ async def test_packages_are_within_their_limits(copied: Path, tmp_path: Path) ->
     assert [len(unpacked(each)) for each in zips(tmp_path / "out")] == [34]
 
 
-async def test_however_short_they_are_few_are_in_memory_at_a_time(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_however_short_they_are_few_are_in_memory_at_a_time(source, tmp_path, monkeypatch):
     """Neither now nor by the next dump, which reads a piece of the index at a time."""
     monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 10 * STATED_BYTES)
     monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.AT_ONCE", 1)
@@ -251,8 +249,8 @@ async def test_however_short_they_are_few_are_in_memory_at_a_time(
 
 
 async def test_a_directory_is_never_longer_than_what_a_destination_reads(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    copied, tmp_path, monkeypatch
+):
     """That of a package names its manifest, too."""
     for most in range(500, 600, 9):
         monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.DIRECTORY_BYTES", most)
@@ -264,9 +262,7 @@ async def test_a_directory_is_never_longer_than_what_a_destination_reads(
                 assert directory <= most
 
 
-async def test_baseline_and_change_dump_are_the_source(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_baseline_and_change_dump_are_the_source(source, copied, tmp_path):
     out, options = tmp_path / "out", OPTIONS._replace(limits=Limits(9_000, 20), keep=10)
     dump(copied, out, options)
     state, old = state_of(zips(out)), {each.name for each in zips(out)}
@@ -299,8 +295,8 @@ async def test_baseline_and_change_dump_are_the_source(
 
 
 async def test_of_a_package_of_which_nothing_is_left_all_are_told_as_deleted(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+    source, copied, tmp_path
+):
     """Only a new Resource List says so: it is not known when they were deleted."""
     out, options = tmp_path / "out", OPTIONS._replace(limits=Limits(10**9, 10))
     dump(copied, out, options)
@@ -321,8 +317,8 @@ async def test_of_a_package_of_which_nothing_is_left_all_are_told_as_deleted(
 
 @pytest.mark.parametrize("at_once", [1, 7])
 async def test_what_stays_is_found_wherever_the_pieces_of_an_index_end(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
-) -> None:
+    source, copied, tmp_path, monkeypatch, at_once
+):
     """Each ends before an address that is new, gone or changed; the last one may be empty."""
     monkeypatch.setattr("rsnotify_mirror.dumping.package_writer.AT_ONCE", at_once)
     out, options, chance = (
@@ -344,9 +340,7 @@ async def test_what_stays_is_found_wherever_the_pieces_of_an_index_end(
         assert state_of(changed, before) == of_source(source)
 
 
-async def test_of_one_run_after_another_the_change_dumps_join(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_of_one_run_after_another_the_change_dumps_join(source, copied, tmp_path):
     out, options, chance = tmp_path / "out", OPTIONS._replace(keep=4), Random(7)
     states = []
     for round_ in range(6):
@@ -372,16 +366,14 @@ async def test_of_one_run_after_another_the_change_dumps_join(
     assert found == states[-1]
 
 
-async def test_where_nothing_has_changed_the_dump_stays(copied: Path, tmp_path: Path) -> None:
+async def test_where_nothing_has_changed_the_dump_stays(copied, tmp_path):
     assert dump(copied, tmp_path / "out").generation
     before = sorted(tmp_path.glob("out/**/*"))
     assert dump(copied, tmp_path / "out").generation is None
     assert sorted(tmp_path.glob("out/**/*")) == before
 
 
-async def test_a_copy_without_a_resource_has_no_resource_dump(
-    source: Source, tmp_path: Path
-) -> None:
+async def test_a_copy_without_a_resource_has_no_resource_dump(source, tmp_path):
     """The schema refuses a list of nothing; what was there before is not today's state."""
     copy, out = tmp_path / "copy", tmp_path / "out"
     for path in [*source.resources]:
@@ -422,9 +414,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_package_whose_index_is_damaged_is_written_anew(
-    source: Source, copied: Path, tmp_path: Path, damage: str
-) -> None:
+async def test_a_package_whose_index_is_damaged_is_written_anew(source, copied, tmp_path, damage):
     """What was deleted from it is not known, so no Change Dump claims to have it."""
     out = tmp_path / "out"
     dump(copied, out)
@@ -445,8 +435,8 @@ async def test_a_package_whose_index_is_damaged_is_written_anew(
 
 
 async def test_where_it_cannot_be_read_what_is_published_nothing_is_removed(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+    source, copied, tmp_path
+):
     out = tmp_path / "out"
     dump(copied, out)
     before = {*out.glob("packages/*"), *out.glob("generations/*")}
@@ -460,9 +450,7 @@ async def test_where_it_cannot_be_read_what_is_published_nothing_is_removed(
 
 
 @pytest.mark.parametrize("keep", [1, 2, 3])
-async def test_so_many_dumps_are_kept_and_no_package_of_others(
-    source: Source, copied: Path, tmp_path: Path, keep: int
-) -> None:
+async def test_so_many_dumps_are_kept_and_no_package_of_others(source, copied, tmp_path, keep):
     out = tmp_path / "out"
     for number in range(4):
         source.change("a", b"%d" % number)
@@ -482,9 +470,7 @@ async def test_so_many_dumps_are_kept_and_no_package_of_others(
     assert {*out.glob("packages/*.zip")} == {*kept, *stretches}
 
 
-async def test_a_dump_without_change_dumps_ends_their_row(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_a_dump_without_change_dumps_ends_their_row(source, copied, tmp_path):
     """They would not join; the next ones begin anew."""
     out = tmp_path / "out"
     for makes_change_dumps in (True, True, False, True):
@@ -499,9 +485,7 @@ async def test_a_dump_without_change_dumps_ends_their_row(
     assert span.md.until == made.at
 
 
-async def test_other_limits_alone_do_not_end_the_row_of_change_dumps(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_other_limits_alone_do_not_end_the_row_of_change_dumps(source, copied, tmp_path):
     """Twice nothing has changed in the copy, which is of a later time; the next one joins."""
     out, states = tmp_path / "out", []
     options = Options(selection=Selection(exclude=("*/elsewhere",)))
@@ -526,9 +510,7 @@ async def test_other_limits_alone_do_not_end_the_row_of_change_dumps(
 # What is not as it should be --------------------------------------------------------------------
 
 
-async def test_what_is_not_fetched_yet_is_not_claimed(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_what_is_not_fetched_yet_is_not_claimed(source, copied, tmp_path):
     """The dump is of the time before: whoever reads on from there gets it."""
     first = source.change("f0/r0.txt", b"new")
     second = source.change("f0/r3.txt", b"other")
@@ -547,9 +529,7 @@ async def test_what_is_not_fetched_yet_is_not_claimed(
     assert state_of(zips(tmp_path / "out"))[source.loc("f0/r0.txt")] == b"new"
 
 
-async def test_what_failed_is_left_out_by_name_only_where_one_says_so(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_what_failed_is_left_out_by_name_only_where_one_says_so(source, copied, tmp_path):
     source.change("f0/new", b"other")
     source.resources.pop("/f0/new")
     async with Mirror(source.url + CAPABILITIES, copied) as mirror:
@@ -563,8 +543,8 @@ async def test_what_failed_is_left_out_by_name_only_where_one_says_so(
 
 
 async def test_a_file_that_is_not_what_was_fetched_is_never_packed(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, copied, tmp_path, monkeypatch
+):
     monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.READING_SECONDS", 0.001)
     out = tmp_path / "out"
     dump(copied, out)
@@ -581,8 +561,8 @@ async def test_a_file_that_is_not_what_was_fetched_is_never_packed(
 
 
 async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_that_is_said(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, copied, tmp_path, monkeypatch
+):
     """Nothing that is at the Source is called deleted; the next dump has its change."""
     monkeypatch.setattr("rsnotify_mirror.dumping.copy_reader.READING_SECONDS", 0.001)
     out, options = tmp_path / "out", OPTIONS._replace(leaves_out=True)
@@ -608,8 +588,8 @@ async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_th
 
 
 async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, copied, tmp_path, monkeypatch
+):
     """The rows of the dump are those of its beginning."""
     monkeypatch.setattr("rsnotify_mirror.dumping.dump.REPORTED_ROWS", 1)
     monkeypatch.setattr("rsnotify_mirror.dumping.dump.SMALL_BYTES", 0)  # one after another
@@ -638,8 +618,8 @@ async def test_a_file_that_the_mirror_replaces_meanwhile_is_read_anew(
 
 @pytest.mark.parametrize("written", [b"1", b"0" * 900, b"0" * 999 + b"1", b"0" * 1_100])
 async def test_a_long_file_that_somebody_writes_into_while_it_is_read_is_no_dump(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: bytes
-) -> None:
+    source, tmp_path, monkeypatch, written
+):
     copy, out, read = tmp_path / "copy", tmp_path / "out", CopyReader.read
     source.add("long", b"0" * 1_000)
     source.list_resources()
@@ -659,7 +639,7 @@ async def test_a_long_file_that_somebody_writes_into_while_it_is_read_is_no_dump
     assert not list(out.glob("packages/*"))
 
 
-async def test_a_copy_that_is_not_whole_is_no_dump(source: Source, tmp_path: Path) -> None:
+async def test_a_copy_that_is_not_whole_is_no_dump(source, tmp_path):
     source.add("a", b"1")
     source.list_resources()
     source.documents["/resourcelist.xml"] += b"<"
@@ -669,13 +649,13 @@ async def test_a_copy_that_is_not_whole_is_no_dump(source: Source, tmp_path: Pat
         dump(tmp_path / "copy", tmp_path / "out")
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "mine").write_text("")
     with pytest.raises(InvalidSettings, match="holds files, but no dumps"):
         DumpFolder(tmp_path)
 
 
-def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+def test_two_runs_do_not_share_a_folder(tmp_path):
     lock = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     with pytest.raises(InvalidSettings, match="in use by another"):
@@ -684,8 +664,8 @@ def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, copied, tmp_path, monkeypatch
+):
     out = tmp_path / "out"
     dump(copied, out)
     before = sorted(out.glob("**/*"))
@@ -699,9 +679,7 @@ async def test_a_full_disk_leaves_the_old_dump_and_nothing_else(
     assert state_of(zips(out)) == of_source(source)
 
 
-async def test_what_the_disk_did_not_take_is_no_dump(
-    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_disk_did_not_take_is_no_dump(copied, tmp_path, monkeypatch):
     """The system says so once, to whoever asks first."""
     sync, refused = os.fsync, [OSError("the disk is broken")]
 
@@ -730,8 +708,8 @@ with DumpFolder(Path(sys.argv[2])) as folder:
 
 
 async def test_killed_at_any_call_of_the_system_a_dump_is_whole_and_the_next_run_goes_on(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+    source, copied, tmp_path
+):
     out, options = tmp_path / "out", OPTIONS._replace(limits=Limits(9_000, 20))
     dump(copied, out, options)
     before, chance, killed = of_source(source), Random(3), 0
@@ -769,9 +747,7 @@ def die_when_published(copy: Path, out: Path, options: DumpOptions) -> None:
     assert in_child(act) == 9
 
 
-async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_killed_as_soon_as_it_is_published_a_dump_is_there(source, copied, tmp_path):
     """The next run has nothing to make, and nothing to mend."""
     out = tmp_path / "out"
     die_when_published(copied, out, OPTIONS)
@@ -780,8 +756,8 @@ async def test_killed_as_soon_as_it_is_published_a_dump_is_there(
 
 
 async def test_interrupted_as_soon_as_it_is_published_a_dump_stays(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, copied, tmp_path, monkeypatch
+):
     """What was made for nothing goes, what is published does not."""
     out, rename = tmp_path / "out", os.rename
     dump(copied, out)
@@ -802,8 +778,8 @@ async def test_interrupted_as_soon_as_it_is_published_a_dump_stays(
 
 
 async def test_a_fault_at_the_rename_leaves_no_name_that_leads_nowhere(
-    source: Source, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, copied, tmp_path, monkeypatch
+):
     out, rename = tmp_path / "out", os.rename
     dump(copied, out)
     before = sorted(out.rglob("*"))
@@ -822,8 +798,8 @@ async def test_a_fault_at_the_rename_leaves_no_name_that_leads_nowhere(
 
 
 async def test_killed_at_the_rename_the_next_run_takes_away_the_names_of_what_is_no_more(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+    source, copied, tmp_path
+):
     """It has nothing to make."""
     out, options = tmp_path / "out", OPTIONS._replace(keep=1)
     without = options._replace(makes_change_dumps=False)
@@ -837,9 +813,7 @@ async def test_killed_at_the_rename_the_next_run_takes_away_the_names_of_what_is
     assert not os.path.lexists(out / "changedump.xml")
 
 
-async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(source, copied, tmp_path):
     out = tmp_path / "out"
 
     def die(folder: Path) -> None:
@@ -864,9 +838,7 @@ async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(
 # A window ---------------------------------------------------------------------------------------
 
 
-async def test_a_window_has_what_changed_since(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_a_window_has_what_changed_since(source, copied, tmp_path):
     source.change("f0/r0.txt", b"before")
     after = Position(source.now)
     state = of_source(source)
@@ -884,18 +856,14 @@ async def test_a_window_has_what_changed_since(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "since.zip"]
 
 
-async def test_a_window_before_the_baseline_is_refused(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_a_window_before_the_baseline_is_refused(source, copied, tmp_path):
     """What changed before cannot be told."""
     assert make_window(copied, tmp_path / "a.zip", source.at) == 0
     with pytest.raises(NotWhole, match=f"knows single changes from {source.at} on"):
         make_window(copied, tmp_path / "a.zip", Position(source.at - 1))
 
 
-async def test_a_window_after_what_the_copy_has_is_refused(
-    source: Source, copied: Path, tmp_path: Path
-) -> None:
+async def test_a_window_after_what_the_copy_has_is_refused(source, copied, tmp_path):
     source.change("new", b"2")
     await mirrored(source, copied)
     assert make_window(copied, tmp_path / "a.zip", Position(source.now)) == 0
@@ -906,7 +874,7 @@ async def test_a_window_after_what_the_copy_has_is_refused(
 # Others -----------------------------------------------------------------------------------------
 
 
-async def test_info_zip_unpacks_it(source: Source, copied: Path, tmp_path: Path) -> None:
+async def test_info_zip_unpacks_it(source, copied, tmp_path):
     need("unzip")
     source.change(quote("ü/日本語 файл"), b"any script")
     await mirrored(source, copied)

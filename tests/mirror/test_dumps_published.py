@@ -13,7 +13,6 @@ from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from tests.client.hubs import HubProcess
 from tests.mirror.test_dumps import mirrored
 from tests.support.running import TOKEN, clean_environment
-from tests.support.sources import Source
 
 BASE = "http://dumps.example/d/"
 
@@ -48,9 +47,7 @@ def announced(hub: HubProcess, set_name: str, count: int) -> list[tuple[str, str
                     found.append((change.change, change.capability or "", name))
 
 
-async def test_each_dump_is_named_and_announced_once(
-    source: Source, tmp_path: Path, real_hub: HubProcess, set_name: str
-) -> None:
+async def test_each_dump_is_named_and_announced_once(source, tmp_path, real_hub, set_name):
     copy, out = tmp_path / "copy", tmp_path / "out"
     await mirrored(source, copy)
     assert dump(copy, out, real_hub.url, set_name)["made"]
@@ -80,9 +77,7 @@ async def test_each_dump_is_named_and_announced_once(
     assert sorted(announced(real_hub, set_name, 9)) == sorted(told)
 
 
-async def test_a_set_does_not_name_a_dump_that_is_no_more(
-    source: Source, tmp_path: Path, real_hub: HubProcess, set_name: str
-) -> None:
+async def test_a_set_does_not_name_a_dump_that_is_no_more(source, tmp_path, real_hub, set_name):
     copy, out = tmp_path / "copy", tmp_path / "out"
 
     for path in [*source.resources]:
@@ -103,9 +98,7 @@ async def test_a_set_does_not_name_a_dump_that_is_no_more(
     assert told.count(("created", "resourcedump", "resourcedump.xml")) == 2
 
 
-async def test_a_token_that_may_not_name_them_is_told_who_may(
-    source: Source, tmp_path: Path, real_hub: HubProcess, set_name: str
-) -> None:
+async def test_a_token_that_may_not_name_them_is_told_who_may(source, tmp_path, real_hub, set_name):
     await mirrored(source, tmp_path / "copy")
     with hub_at(real_hub.url, TOKEN) as hub:
         body = json.dumps({"sets": [set_name]}).encode()

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sys
 from io import TextIOWrapper
-from pathlib import Path
 
 import pytest
 import typer
@@ -22,15 +21,13 @@ from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State, StateRow
 from rsnotify_mirror.workers import Workers
 from tests.integration.test_cli import without_reader
-from tests.support.sources import CAPABILITIES, Source, digest
+from tests.support.sources import CAPABILITIES, digest
 
 OPTIONS = Options(first_retry_seconds=0.01)
 ONE_BY_ONE = Options(first_retry_seconds=0.01, jobs=1, per_host=1)  # by a connection that is there
 
 
-async def test_a_hook_that_fails_while_the_lists_are_read_again_ends_the_mirror(
-    source: Source, copy: Path
-) -> None:
+async def test_a_hook_that_fails_while_the_lists_are_read_again_ends_the_mirror(source, copy):
     reads_again = asyncio.Event()
 
     async def change_list(_: web.Request) -> web.Response:
@@ -54,9 +51,7 @@ async def test_a_hook_that_fails_while_the_lists_are_read_again_ends_the_mirror(
                 await mirror.once()
 
 
-async def test_a_copy_is_brought_up_to_date_as_often_as_it_is_wanted(
-    source: Source, copy: Path
-) -> None:
+async def test_a_copy_is_brought_up_to_date_as_often_as_it_is_wanted(source, copy):
     async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(20):
         assert await mirror.once()
         source.change("d.txt", b"first d")
@@ -64,9 +59,7 @@ async def test_a_copy_is_brought_up_to_date_as_often_as_it_is_wanted(
         assert mirror.state.counts() == (4, 0, 0)
 
 
-async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(
-    source: Source, copy: Path
-) -> None:
+async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(source, copy):
     broken = True
 
     async def hook(_: Event, __: bytes | None) -> None:
@@ -82,9 +75,7 @@ async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(
 
 
 @pytest.mark.parametrize("error", [RuntimeError, ValueError])
-async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(
-    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
+async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(source, copy, monkeypatch, error):
     def unforeseen(told: str | None) -> object:
         if told == digest(b"first c"):
             raise error("unforeseen")
@@ -115,8 +106,8 @@ class AwayAtFirst:
 
 @pytest.mark.parametrize("words", ["--stdout", "copy --json", "copy --all-sets --json"])
 async def test_a_mirror_whose_output_nobody_reads_ends_quietly(
-    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
+    source, tmp_path, monkeypatch, words
+):
     monkeypatch.chdir(tmp_path)
     url = source.url + CAPABILITIES
     status, said = await without_reader("mirror", url, *words.split())
@@ -124,18 +115,14 @@ async def test_a_mirror_whose_output_nobody_reads_ends_quietly(
     assert (status, said) == (1, "")  # it may come so far before it prints
 
 
-async def test_a_verdict_that_nobody_reads_is_still_the_exit_status(
-    source: Source, copy: Path
-) -> None:
+async def test_a_verdict_that_nobody_reads_is_still_the_exit_status(source, copy):
     async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
         assert await mirror.once()
     for words in (("audit", source.url + CAPABILITIES), ("mirror", "--status")):
         assert await without_reader(*words, str(copy)) == (0, "")
 
 
-async def test_a_mirror_ends_if_nobody_reads_how_far_it_is(
-    source: Source, copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_mirror_ends_if_nobody_reads_how_far_it_is(source, copy, monkeypatch):
     of_reader, stdout = os.pipe()
     os.close(of_reader)
     monkeypatch.setattr(mirror_output, "LINE_SECONDS", 0)
@@ -147,7 +134,7 @@ async def test_a_mirror_ends_if_nobody_reads_how_far_it_is(
                 await run.one_of_several(source.url + CAPABILITIES, copy, None)
 
 
-async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy: Path) -> None:
+async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy):
     options = Options(jobs=2, per_host=2, first_retry_seconds=0.01)
     with State(copy) as state:
         state.plan([SourceResource(f"http://{n}.example/") for n in range(9)], 1, now=1.0)

@@ -275,7 +275,7 @@ def whole(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def test_the_documented_limits_are_the_ones_that_hold() -> None:
+def test_the_documented_limits_are_the_ones_that_hold():
     found = {
         row["what"]: whole(row["most"]) * UNITS[row["unit"] or ""] for row in ROW.finditer(DOCUMENT)
     }
@@ -290,7 +290,7 @@ RANGES = {
 }
 
 
-def test_every_number_among_the_settings_has_its_range_in_the_docs() -> None:
+def test_every_number_among_the_settings_has_its_range_in_the_docs():
     assert RANGES.keys() == {
         PREFIX + each.name.upper() for each in fields(Settings) if isinstance(each.default, int)
     }
@@ -300,7 +300,7 @@ DAYS = {"RSNOTIFY_CHANGELIST_DAYS": "1", "RSNOTIFY_RETENTION_DAYS": "36500"}  # 
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_a_setting_may_be_what_its_range_says_and_no_more(name: str) -> None:
+def test_a_setting_may_be_what_its_range_says_and_no_more(name):
     low, high = RANGES[name]
     for value in (low, high):
         settings = Settings.from_env({**DAYS, name: str(value)})
@@ -357,13 +357,13 @@ AT_MOST: dict[str, tuple[int, Callable[[int], bool]]] = {
 
 
 @pytest.mark.parametrize("name", AT_MOST)
-def test_a_change_may_be_as_long_as_documented_and_no_longer(name: str) -> None:
+def test_a_change_may_be_as_long_as_documented_and_no_longer(name):
     most, is_accepted = AT_MOST[name]
     assert is_accepted(most)
     assert not is_accepted(most + 1)
 
 
-def test_a_change_takes_as_many_bytes_as_documented_and_no_more() -> None:
+def test_a_change_takes_as_many_bytes_as_documented_and_no_more():
     links = [{**LINK, "href": uri(2_000)}] * 15 + [{**LINK, "href": uri(1_200)}]
     (fragment,) = read_submission(
         "change", json.dumps(with_(links=links, type="a/b")).encode(), "application/json", None
@@ -373,7 +373,7 @@ def test_a_change_takes_as_many_bytes_as_documented_and_no_more() -> None:
     assert not accepted(with_(links=links, type="a/b", encoding="e" * (left + 1)))
 
 
-def test_a_length_means_the_same_in_every_format() -> None:
+def test_a_length_means_the_same_in_every_format():
     """A digit more could be published, but nobody would read it in the notification."""
     for digits, fits in [(18, True), (19, False)]:
         entry = f'<url><loc>{uri(30)}</loc><rs:md change="updated" length="{"9" * digits}"/></url>'
@@ -385,21 +385,21 @@ def test_a_length_means_the_same_in_every_format() -> None:
 # The rest --------------------------------------------------------------------------------------
 
 
-def test_a_set_s_name_has_64_characters_at_most() -> None:
+def test_a_set_s_name_has_64_characters_at_most():
     sets.check_name("a" * 64)
     with pytest.raises(Rejected, match="use 1 to 64"):
         sets.check_name("a" * 65)
 
 
 @pytest.mark.parametrize("name", ["hub.callback", "hub.topic"])
-def test_a_callback_or_topic_has_2048_characters_at_most(name: str) -> None:
+def test_a_callback_or_topic_has_2048_characters_at_most(name):
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
     protocol.parse_subscription_request({**form, name: [uri(2_048)]}, "subscribe")
     with pytest.raises(Rejected, match="longer than 2048 characters"):
         protocol.parse_subscription_request({**form, name: [uri(2_049)]}, "subscribe")
 
 
-def test_a_form_has_100_fields_at_most() -> None:
+def test_a_form_has_100_fields_at_most():
     assert len(protocol.parse_form(b"&".join([b"a=b"] * 100))["a"]) == 100
     with pytest.raises(Rejected, match="form cannot be read"):
         protocol.parse_form(b"&".join([b"a=b"] * 101))
@@ -408,7 +408,7 @@ def test_a_form_has_100_fields_at_most() -> None:
 @pytest.mark.parametrize(
     ("asked", "granted"), [(2_678_399,) * 2, (2_678_400,) * 2, (2_678_401, 2_678_400)]
 )
-def test_a_lease_lasts_31_days_at_most(asked: int, granted: int) -> None:
+def test_a_lease_lasts_31_days_at_most(asked, granted):
     form = {"hub.callback": ["http://a.example/"], "hub.topic": ["http://hub.example/"]}
     form["hub.lease_seconds"] = [str(asked)]
     assert protocol.parse_subscription_request(form, "subscribe").lease_seconds == granted
@@ -417,7 +417,7 @@ def test_a_lease_lasts_31_days_at_most(asked: int, granted: int) -> None:
 @pytest.mark.parametrize(
     ("wrong", "more"), [(99, "98 more"), (100, "99 more at least"), (101, "99 more at least")]
 )
-def test_an_answer_names_100_faults_and_does_not_count_the_others(wrong: int, more: str) -> None:
+def test_an_answer_names_100_faults_and_does_not_count_the_others(wrong, more):
     body = json.dumps([with_(change="moved")] * wrong).encode()
     with pytest.raises(Rejected) as refused:
         read_submission("change", body, "application/json", None)
@@ -425,7 +425,7 @@ def test_an_answer_names_100_faults_and_does_not_count_the_others(wrong: int, mo
     assert refused.value.detail.endswith(f"(and {more})")
 
 
-def test_a_position_may_be_5_seconds_in_the_future_and_no_more() -> None:
+def test_a_position_may_be_5_seconds_in_the_future_and_no_more():
     now, newest = 10 * MICROSECONDS, Position(0)
     requests.check_not_future(Position(now + 5 * MICROSECONDS), newest, now)
     with pytest.raises(Rejected, match="in the future"):

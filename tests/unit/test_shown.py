@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -44,18 +43,18 @@ def file(tmp_path: Path, name: str, content: bytes) -> Path:
     ],
 )
 def test_the_format_is_that_of_the_name_else_of_the_first_byte(
-    tmp_path: Path, name: str, content: bytes, content_type: str
-) -> None:
+    tmp_path, name, content, content_type
+):
     found = of_file(file(tmp_path, name, content), None).bodies
     assert {body.content_type for body in found} == {content_type}
 
 
-def test_a_format_that_is_named_counts_whatever_the_name_says(tmp_path: Path) -> None:
+def test_a_format_that_is_named_counts_whatever_the_name_says(tmp_path):
     (body,) = of_file(file(tmp_path, "a.xml", LINE), "ndjson").bodies
     assert body.content_type == "application/x-ndjson"
 
 
-def test_a_format_that_is_none_is_told_which_there_are(tmp_path: Path) -> None:
+def test_a_format_that_is_none_is_told_which_there_are(tmp_path):
     with pytest.raises(InvalidSettings) as wrong:
         of_file(file(tmp_path, "a", LINE), "csv")
     assert wrong.value.problems == ("--format csv: choose one of json, ndjson, jsonl, xml",)
@@ -69,15 +68,13 @@ def many(name: str, number: int) -> bytes:
 
 @pytest.mark.parametrize("name", ["a.json", "a.ndjson", "a.xml"])
 @pytest.mark.parametrize(("number", "sizes"), [(0, []), (1_000, [1_000]), (1_001, [1_000, 1])])
-def test_a_request_has_1000_changes_at_most(
-    tmp_path: Path, name: str, number: int, sizes: list[int]
-) -> None:
+def test_a_request_has_1000_changes_at_most(tmp_path, name, number, sizes):
     given = of_file(file(tmp_path, name, many(name, number)), None)
     assert [body.changes for body in given.bodies] == sizes
     assert given.total == number
 
 
-def test_resources_on_the_command_line_are_changed_alike() -> None:
+def test_resources_on_the_command_line_are_changed_alike():
     (body,) = of_locs(["u:a", "u:b"], change="deleted").bodies
     assert msgspec.json.decode(body.content) == [
         {"loc": "u:a", "change": "deleted"},
@@ -89,9 +86,7 @@ def test_resources_on_the_command_line_are_changed_alike() -> None:
     ("name", "content", "words"),
     [("a.json", b"[1,", "the file is not JSON"), ("a.xml", b"<urlset", "not well-formed XML")],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
-    tmp_path: Path, name: str, content: bytes, words: str
-) -> None:
+def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path, name, content, words):
     with pytest.raises(Rejected, match=words):
         of_file(file(tmp_path, name, content), None)
 
@@ -99,12 +94,12 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
 # mirror -------------------------------------------------------------------------------------------
 
 
-def test_the_last_equals_sign_divides_a_prefix_from_its_folder() -> None:
+def test_the_last_equals_sign_divides_a_prefix_from_its_folder():
     assert map_of("http://a/?x=y=data/pdf") == ("http://a/?x=y", "data/pdf")
 
 
 @pytest.mark.parametrize("folder", ["", ".", "..", "a/../b", "/a", "a/", "a//b", "a~b", "a\\b:c"])
-def test_a_folder_that_is_no_plain_name_is_refused(folder: str) -> None:
+def test_a_folder_that_is_no_plain_name_is_refused(folder):
     with pytest.raises(InvalidSettings):
         map_of(f"http://a/={folder}")
 
@@ -120,9 +115,7 @@ def audit(findings: int, skipped: int = 0, sample: int | None = None) -> Audit:
 
 
 @pytest.mark.parametrize(("findings", "more"), [(SHOWN, []), (SHOWN + 1, ["and 1 more"])])
-def test_of_many_findings_the_first_are_named_and_the_rest_counted(
-    capsys: pytest.CaptureFixture[str], findings: int, more: list[str]
-) -> None:
+def test_of_many_findings_the_first_are_named_and_the_rest_counted(capsys, findings, more):
     print_audit(audit(findings), json=False)
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("missing: ") for line in lines) == SHOWN
@@ -140,14 +133,12 @@ def test_of_many_findings_the_first_are_named_and_the_rest_counted(
         (audit(1, sample=7), "OUT OF SYNC"),
     ],
 )
-def test_what_could_not_be_looked_at_is_not_in_sync(
-    capsys: pytest.CaptureFixture[str], found: Audit, last: str
-) -> None:
+def test_what_could_not_be_looked_at_is_not_in_sync(capsys, found, last):
     print_audit(found, json=False)
     assert capsys.readouterr().out.splitlines()[-1] == last
 
 
-def test_as_json_all_findings_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json_all_findings_are_named(capsys):
     print_audit(audit(SHOWN + 1), json=True)
     assert len(json.loads(capsys.readouterr().out)["findings"]) == SHOWN + 1
 
@@ -158,17 +149,13 @@ ID = "0123456789abcdef" * 4
 ROW = {"id": ID, "sets": ["a", "b"], "behind_seconds": 1.6, "last_answer": None}
 
 
-def test_what_the_next_command_is_given_is_never_cut(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_next_command_is_given_is_never_cut(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     output.print_table([ROW], list(ROW), json=False)
     assert ID in capsys.readouterr().out
 
 
-def test_a_table_shows_values_as_a_reader_would_write_them(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_table_shows_values_as_a_reader_would_write_them(capsys):
     output.print_fields(ROW, json=False)
     fields = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()]
     assert fields == [ID, "a b", "2", "-"]
@@ -176,9 +163,7 @@ def test_a_table_shows_values_as_a_reader_would_write_them(
     assert capsys.readouterr().out == "load  stage done, told no\n"
 
 
-def test_documents_that_were_validated_are_named_whole(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_that_were_validated_are_named_whole(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     documents = [f"http://example.com/{'a' * 60}/{number}" for number in range(2)]
     validate.print_all(
@@ -191,12 +176,12 @@ def test_documents_that_were_validated_are_named_whole(
 
 
 @pytest.mark.parametrize("show", [output.print_fields, administer.print_snapshot])
-def test_json_is_what_the_hub_said(capsys: pytest.CaptureFixture[str], show: Any) -> None:
+def test_json_is_what_the_hub_said(capsys, show):
     show(ROW, json=True)
     assert json.loads(capsys.readouterr().out) == ROW
 
 
-def test_a_snapshot_that_takes_long_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_that_takes_long_is_told_on_stderr(capsys):
     administer.print_snapshot({"set": "a"}, json=False)
     administer.print_snapshot({"resources": 3, "at": "now"}, json=False)
     out, err = capsys.readouterr()
@@ -204,7 +189,7 @@ def test_a_snapshot_that_takes_long_is_told_on_stderr(capsys: pytest.CaptureFixt
     assert err.startswith("The snapshot is being taken")
 
 
-def test_a_secret_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_secret_is_alone_on_stdout(capsys):
     administer.print_secret({"token": "rsn_x", "id": "1"}, json=False)
     out, err = capsys.readouterr()
     assert (out, err) == ("rsn_x\n", "Keep it: it is not shown again.\n")

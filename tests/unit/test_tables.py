@@ -28,36 +28,34 @@ def printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     return capsys.readouterr().out
 
 
-def test_a_program_gets_tabs_and_whole_moments(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_gets_tabs_and_whole_moments(capsys):
     print_table([ROW], COLUMNS, json=False)
     head, row = (line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert head == [*COLUMNS]
     assert row[-1] == ROW["next_attempt"]
 
 
-def test_a_person_reads_minutes(printed: str) -> None:
+def test_a_person_reads_minutes(printed):
     assert "UTC" in printed
     assert "123456Z" not in printed
 
 
-def test_an_id_is_never_cut(printed: str) -> None:
+def test_an_id_is_never_cut(printed):
     assert ID in printed
 
 
-def test_nothing_is_left_out_for_want_of_room(printed: str) -> None:
+def test_nothing_is_left_out_for_want_of_room(printed):
     assert "…" not in printed
     assert max(map(len, printed.splitlines())) <= 80
 
 
-def test_seconds_are_whole(printed: str) -> None:
+def test_seconds_are_whole(printed):
     assert "86400" in printed
     assert "86400." not in printed
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_what_a_hub_says_ends_no_cell_and_steers_no_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, is_terminal: bool
-) -> None:
+def test_what_a_hub_says_ends_no_cell_and_steers_no_terminal(capsys, monkeypatch, is_terminal):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     row = {"name": "a\x1b]0;b\x07\tc\r\nd\u202ee[/f]"}
