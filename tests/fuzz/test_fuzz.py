@@ -71,7 +71,7 @@ PLANTED = {
     "feed": (feeds, "moment", fails),
     "oai": (oaipmh, "_record", fails),
     "http": (HttpProtocol, "refuse", fails),
-    "websocket": (SocketReader, "_react_to", fails),
+    "websocket": (SocketReader, "_act_on", fails),
     "redis": (DirectConnection, "_note_progress", fails),
     "xml": (DocumentStream, "skip", fails),
     "json": (json.JSONDecoder, "raw_decode", fails),

@@ -12,7 +12,7 @@ from aiohttp import web
 from rsnotify.cli import mirror_output
 from rsnotify.cli.mirror import MirrorRun, StatusReporter
 from rsnotify.cli.mirror_output import Shown
-from rsnotify_client.resource import SourceResource, checker
+from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror import fetch
 from rsnotify_mirror.mirror import Mirror
@@ -76,12 +76,12 @@ async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(sou
 
 @pytest.mark.parametrize("error", [RuntimeError, ValueError])
 async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(source, copy, monkeypatch, error):
-    def unforeseen(told: str | None) -> object:
+    def unforeseen(length: int | None, told: str | None) -> Check:
         if told == digest(b"first c"):
             raise error("unforeseen")
-        return checker(told)
+        return Check(length, told)
 
-    monkeypatch.setattr(fetch, "checker", unforeseen)
+    monkeypatch.setattr(fetch, "Check", unforeseen)
     async with Mirror(source.url + CAPABILITIES, copy, ONE_BY_ONE) as mirror, asyncio.timeout(20):
         with pytest.raises(error, match="unforeseen"):
             await mirror.once()
