@@ -10,9 +10,10 @@ import pytest
 from aiohttp import web
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import Change, Link
+from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import FollowedChange, Publisher, SqliteCursor, follow_sets, follow_sets_sync
+from rsnotify_client.follower import SetsFollower
 from tests.client.hubs import HubProcess
 from tests.support.running import TOKEN
 from tests.support.sources import Source, rendered
@@ -121,7 +122,8 @@ async def scripted(say: Say) -> AsyncIterator[tuple[Source, list[list[str]]]]:
     async def channel(request: web.Request) -> web.WebSocketResponse:
         asked.append(request.query.getall("set"))
         socket = web.WebSocketResponse()
-        socket.headers["Rsnotify-From"] = ",".join(asked[-1])
+        places = (each if "@" in each else f"{each}@{source.at}" for each in asked[-1])
+        socket.headers["Rsnotify-From"] = ",".join(places)
         await socket.prepare(request)
         await say(len(asked), socket)
         await socket.close()
@@ -159,6 +161,28 @@ async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_it
         async with aclosing(follow_sets(source.url, ["papers"], after=begin)) as changes:
             assert await some(changes, 2) == {("papers", "missed"), ("papers", "live")}
         assert asked == [[f"papers@{begin}"], [f"papers@{missed.datetime}"]]
+
+
+async def test_a_set_that_begins_now_needs_no_change_list_where_another_is_too_old():
+    async def say(_: int, socket: web.WebSocketResponse) -> None:
+        await told_of(source, socket, source.change("live", b"2"), from_=str(missed.datetime))
+
+    async with scripted(say) as (source, asked):
+        begin, channel = source.at, source.handlers[CHANNELS]
+        missed = source.change("missed", b"1")
+
+        async def too_old_at_first(request: web.Request) -> web.StreamResponse:
+            if f"papers@{begin}" in request.query.getall("set"):
+                raise web.HTTPGone
+            return await channel(request)
+
+        source.handlers[CHANNELS] = too_old_at_first
+        cursors = {"papers": Position.parse(str(begin)), "images": None}
+        async with aclosing(aiter(SetsFollower(source.url, cursors))) as pieces:
+            async with asyncio.timeout(20):
+                read = [await anext(pieces) for _ in range(4)]
+        assert [name for name, _ in read] == ["papers", "papers", "images", "papers"]
+        assert asked == [[f"papers@{missed.datetime}", "images"]]
 
 
 async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_longer_pauses(attempts):

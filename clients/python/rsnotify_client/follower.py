@@ -375,10 +375,11 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
 
     async def _one_round(self) -> AsyncGenerator[tuple[str, Received], None]:
         for name, each in self._sets.items():
-            if each.behind is not None:
+            if each.behind is not None and each.timeline.cursor is not None:
                 async with aclosing(each.catch_up()) as pieces:
                     async for received in pieces:
                         yield name, received
+            each.behind = None  # also of a set without a cursor: it begins now, and misses nothing
         from rsnotify_client.live import open_channel  # noqa: PLC0415 - slow
 
         cursors = {name: each.timeline.cursor for name, each in self._sets.items()}
