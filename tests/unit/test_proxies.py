@@ -39,6 +39,8 @@ def test_the_environment_names_the_proxy(environment, http, https):
     [
         ("", "a.example", None, False),
         ("*", "a.example", None, True),
+        (".*", "a.example", None, True),
+        ("*.*:443", "a.example", None, True),
         ("a.example", "a.example", None, True),
         ("A.Example", "a.EXAMPLE.", None, True),
         ("a.example", "www.a.example", None, True),
@@ -51,6 +53,7 @@ def test_the_environment_names_the_proxy(environment, http, https):
         ("a.example:8080", "a.example", 8080, True),
         ("a.example:8080", "a.example", None, False),
         ("a.example:443", "a.example", None, True),
+        ("a.example:0443", "a.example", None, True),
         ("10.0.0.0/8", "10.255.0.1", None, True),
         ("10.0.0.0/8", "11.0.0.1", None, False),
         ("10.0.0.0/8", "10.example", None, False),

@@ -147,18 +147,16 @@ def _value(environment: Mapping[str, str], name: str) -> tuple[str, str]:
 
 def _is_exempt(host: str, port: int, entry: str) -> bool:
     """Whether this entry of `NO_PROXY` means it: a host with its subdomains, a network, or `*`."""
-    network = _network(entry)
-    if network is None:
-        name, _, digits = entry.rpartition(":")
-        if name and digits.isdecimal():
-            if digits != str(port):
-                return False
-            entry = name
-        network = _network(entry.strip("[]"))
-    if network is not None:
+    name, _, digits = entry.rpartition(":")
+    if _network(entry) is None and name and digits.isascii() and digits.isdecimal():
+        if int(digits) != port:
+            return False
+        entry = name
+    if (network := _network(entry.strip("[]"))) is not None:
         found = _network(host)
         return found is not None and found.network_address in network
-    return entry == "*" or f".{host}".endswith(f".{entry.removeprefix('*.').strip('.')}")
+    name = entry.removeprefix("*.").strip(".")
+    return name == "*" or f".{host}".endswith(f".{name}")
 
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:
