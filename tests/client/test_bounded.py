@@ -82,6 +82,7 @@ def answered(sent: bytes) -> Iterator[Answer]:
         (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nA: b\r\n\r\n", b"abc"),
         (b"HTTP/1.1 103 Early\r\n\r\n" + OK + b"Content-Length: 0\r\n\r\n", b""),
         (b"HTTP/1.1 204 None\r\nContent-Length: 9\r\n\r\n", b""),
+        (b"HTTP/1.1 304 As before\r\nTransfer-Encoding: chunked\r\n\r\n", b""),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\na", b"a"),
     ],
 )

@@ -212,7 +212,8 @@ class BoundedResponse(HTTPResponse):
         if encoding is not None and encoding.lower() != "chunked":
             raise BadAnswer("the answer has a Transfer-Encoding that nobody asked for")
         lengths = set(self.headers.get_all("Content-Length", []))
-        self.will_close |= bool(lengths and self.chunked)
+        self.will_close |= bool(self.chunked and (lengths or self.length == 0))
+        self.chunked &= self.length != 0  # a 304 has no content, whatever its head says
         if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
             raise BadAnswer("the answer has a Content-Length that is no number")
 
