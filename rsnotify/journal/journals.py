@@ -172,14 +172,14 @@ class Journals:
     async def _catch_up(self, feed: Feed) -> None:
         """Wait until this process has read what is in Redis now."""
         head = await self.head(feed.channel)
-        if self.feed(feed.channel) is not feed:  # which says so if the set was removed meanwhile
-            raise TryAgain(f"the set {feed.channel.set_name!r} was made anew: ask again")
         self.feeds.ring(feed.channel, head)
         try:
             async with asyncio.timeout(STALE_SECONDS):
                 await self.following.reached(feed, head)
         except TimeoutError:
             raise TryAgain(f"{feed.channel} cannot be followed; see the hub's log") from None
+        if self.feed(feed.channel) is not feed:  # which says so if the set was removed meanwhile
+            raise TryAgain(f"the set {feed.channel.set_name!r} was made anew: ask again")
 
     # --- following -------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ from rsnotify.channels.admission import Channels
 from rsnotify.channels.reader import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
+from rsnotify.journal.feed import Feed
 from rsnotify.loops import end
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.notification import ChannelName, render_notification
 from tests.support.hubs import hub_on, submission
 
 CHANNEL = ChannelName("dataset1", "change")
@@ -64,26 +65,40 @@ async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags
     assert await channels.cursor(CHANNEL, interval.until) == interval.until
 
 
+@pytest.mark.parametrize("while_it", ["asks for the head", "waits to be there"])
 @pytest.mark.parametrize(("is_made_anew", "told"), [(False, NoSuchSet), (True, TryAgain)])
 async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
-    client, monkeypatch, is_made_anew, told
+    client, monkeypatch, is_made_anew, told, while_it
 ):
     hub, other = hub_on(client), hub_on(client)
     await hub.add_set(CHANNEL.set_name)
+    feed = hub.feed(CHANNEL)
+    rows = [(Position(feed.tail.head + 1), b"<url><loc>http://example.com/heard</loc></url>")]
+    feed.push(render_notification(CHANNEL, feed.tail.head, rows, base_url="http://hub.example"))
     await other.start()
     await other.publish(CHANNEL, submission("not heard of here"))
-    head = hub.head
+    head, reached = hub.head, hub.following.reached
+
+    async def remove() -> None:
+        await hub.remove_set(CHANNEL.set_name)
+        if is_made_anew:
+            await hub.add_set(CHANNEL.set_name)
 
     async def head_and_no_more(channel: ChannelName) -> Position:
         found = await head(channel)
-        await hub.remove_set(channel.set_name)
-        if is_made_anew:
-            await hub.add_set(channel.set_name)
+        await remove()
         return found
 
-    monkeypatch.setattr(hub, "head", head_and_no_more)
+    async def reached_by_nobody(feed: Feed, position: Position) -> None:
+        await remove()
+        await reached(feed, position)
+
+    if while_it == "asks for the head":
+        monkeypatch.setattr(hub, "head", head_and_no_more)
+    else:
+        monkeypatch.setattr(hub.following, "reached", reached_by_nobody)
     with pytest.raises(told, match=CHANNEL.set_name):
-        await hub.latest(hub.feed(CHANNEL))
+        await hub.latest(feed)
 
 
 @pytest.mark.parametrize("way", ["read", "lost", "removed"])
