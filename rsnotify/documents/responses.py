@@ -42,6 +42,7 @@ REVALIDATE = "no-cache"
 CLOCK_DIFFERENCE_SECONDS = 2  # between the hub and Redis
 THREAD_BYTES = 128 * 1024  # larger pieces are compressed in a thread
 KEPT_BYTES = 8 * 1024 * 1024  # of rendered documents, or the newest of them
+KEY_BYTES = 500  # memory of a kept document besides its content
 
 # One for all lists: it runs Python, and the event loop has to wait for each thread that does.
 _json_thread = ThreadPoolExecutor(1, "json")
@@ -90,7 +91,7 @@ class KeptDocuments:
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._most_bytes = most_bytes
         self._kept: OrderedDict[tuple[str, str, str, bool], bytes] = OrderedDict()
-        self.size = 0  # bytes of these
+        self.size = 0  # bytes of memory of these
 
     async def respond(
         self, request: Request, info: DocumentInfo, write: Callable[[], bytes]
@@ -106,10 +107,12 @@ class KeptDocuments:
         return await document_response(request, info, make)
 
     def _keep(self, key: tuple[str, str, str, bool], document: bytes) -> None:
-        self.size += len(document) - len(self._kept.pop(key, b""))
+        if (before := self._kept.pop(key, None)) is not None:
+            self.size -= len(before) + KEY_BYTES
         self._kept[key] = document
+        self.size += len(document) + KEY_BYTES
         while self.size > self._most_bytes and len(self._kept) > 1:
-            self.size -= len(self._kept.popitem(last=False)[1])
+            self.size -= len(self._kept.popitem(last=False)[1]) + KEY_BYTES
 
 
 async def gzipped(document: bytes) -> bytes:

@@ -1,5 +1,7 @@
 """Conditions and compression of what can be pulled, header by header."""
 
+import gc
+import tracemalloc
 from time import time
 
 import pytest
@@ -7,6 +9,7 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from rsnotify.documents.responses import (
+    KEY_BYTES,
     DocumentInfo,
     KeptDocuments,
     _last_modified,
@@ -103,7 +106,7 @@ def test_who_asks_for_nothing_gets_no_gzip():
 # --- documents that are kept ---------------------------------------------------------------------
 
 INDEX = Document(root="sitemapindex", entries=(), md=Md(capability="changelist"))
-SIZE = len(render_document(INDEX))
+SIZE = len(render_document(INDEX)) + KEY_BYTES
 
 
 class Rendering:
@@ -152,3 +155,17 @@ async def test_documents_are_kept_while_there_is_room_the_last_used_ones_longest
     assert await rendering.times_for(other) == 0
     assert await rendering.times_for(KNOWN) == again
     assert rendering.kept.size <= max(most, SIZE)
+
+
+async def test_many_small_documents_take_no_more_memory_than_they_may():
+    most = 1024 * 1024
+    rendering = Rendering(most)
+    tracemalloc.start()
+    try:
+        for number in range(5_000):  # each for another name of the hub, as anybody may call it
+            await rendering.times_for(KNOWN._replace(tag=f"{number:024}"), b"gzip")
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1.2 * most

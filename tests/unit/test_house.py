@@ -80,7 +80,7 @@ def sources(folder: Path) -> list[Path]:
 CODE = [path for folder in (HUB, CLIENT, MIRROR, BRIDGE) for path in sources(folder)]
 
 
-LINES, FILES = 38_250, 229  # of hub and Python clients; more only where an issue grants it by name
+LINES, FILES = 38_253, 229  # of hub and Python clients; more only where an issue grants it by name
 
 
 def lines_of_code(path: Path) -> int:
