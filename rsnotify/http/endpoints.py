@@ -182,7 +182,7 @@ class RoutedSocket(WebSocket):
         self.headers = RequestHeaders(scope)
 
 
-SOCKET = "websocket"  # stands for the method of a handshake, which has none
+HANDSHAKE = "(handshake)"  # in place of a method; no request can have this one
 
 
 class Route:
@@ -207,7 +207,7 @@ class WebSocketRoute:
 
     def __init__(self, path: str, endpoint: SocketEndpoint) -> None:
         self.path = path
-        self.methods = {SOCKET}
+        self.methods = {HANDSHAKE}
         self.match = pattern_of(path).fullmatch
         self.app: ASGIApp = partial(_open, endpoint)
 
@@ -229,7 +229,7 @@ class Application:
 
     def _app_at(self, scope: Scope) -> ASGIApp:
         path = scope["path"]
-        method = SOCKET if scope["type"] == "websocket" else scope["method"]
+        method = HANDSHAKE if scope["type"] == "websocket" else scope["method"]
         for route in self.routes:
             if method in route.methods and (match := route.match(path)) is not None:
                 scope["path_params"] = match.groupdict()
@@ -238,10 +238,10 @@ class Application:
 
     def _nothing_at(self, path: str, method: str) -> ASGIApp:
         nothing = problem(404, f"there is nothing at {path}")
-        if method == SOCKET:
+        if method == HANDSHAKE:
             return nothing
         matching = [each.methods for each in self.routes if each.match(path)]
-        allowed = set().union(*matching) - {SOCKET}
+        allowed = set().union(*matching) - {HANDSHAKE}
         if not allowed:
             return self._around(nothing)
         allow = ", ".join(sorted(allowed))

@@ -119,6 +119,14 @@ async def test_a_websocket_is_refused_before_it_is_open(path, status):
     assert (await ask("GET", path, "websocket"))[0] == status
 
 
+@pytest.mark.parametrize("path", ["/channels/a", "/sets/a", "/refused"])
+async def test_no_method_of_a_request_makes_it_a_handshake(path):
+    """A method may be any word, and some servers hand each of them on."""
+    expected = await ask("BREW", path)
+    status, _, body = await ask("websocket", path)
+    assert (status, body) == (expected[0], expected[2].replace(b"BREW", b"websocket"))
+
+
 @pytest.mark.parametrize("name", ["accept", "Accept", "ACCEPT"])
 def test_a_header_is_found_however_its_name_is_written(name):
     headers = RequestHeaders({"headers": [(b"accept", b"caf\xe9")]})
