@@ -162,14 +162,14 @@ class Journals:
 
     async def latest(self, feed: Feed) -> Notification | None:
         """The newest notification that is in Redis now; None if there is none."""
-        await self._catch_up(feed)
+        await self.catch_up(feed)
         newest = await self.reading.latest(feed)
         if newest is None:  # there is none, or a newer one came while the journal was read
-            await self._catch_up(feed)
+            await self.catch_up(feed)
             newest = await self.reading.latest(feed)
         return newest
 
-    async def _catch_up(self, feed: Feed) -> None:
+    async def catch_up(self, feed: Feed) -> None:
         """Wait until this process has read what is in Redis now."""
         head = await self.head(feed.channel)
         self.feeds.ring(feed.channel, head)

@@ -118,7 +118,7 @@ class Reading:
     async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
         """As many changes after the cursor as fit in one notification; None at the head."""
         found = await self.after(feed, cursor)
-        if found is None or found.until >= feed.tail.head or found.from_ < feed.tail.start:
+        if found is None or not feed.tail.start <= found.until < feed.tail.head:
             return found
         joined = feed.join_after(found, self._base_url)
         self._cache.use(feed)

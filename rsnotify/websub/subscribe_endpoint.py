@@ -37,7 +37,6 @@ from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import render_empty_json, render_notification_json
 from rsnotify.resourcesync.notification import (
     FROM_HEADER,
-    NOTIFICATION_CHANGES,
     ChannelName,
     Notification,
 )
@@ -275,11 +274,12 @@ class SubscriptionAdmin:
         """None if the journal no longer holds what follows, or the set has been removed."""
         try:
             feed = self._journals.feed(stored.subscription.channel)
+            await self._journals.catch_up(feed)
             cursor = Position(stored.progress.cursor)
             owed = await self._journals.reading.stretch_after(feed, cursor)
         except Rejected:
             return None
-        return 0 if owed is None else min(owed.count, NOTIFICATION_CHANGES)
+        return 0 if owed is None else owed.count
 
     def _behind_seconds(self, stored: Stored) -> float | None:
         """From its position to the newest change; None if the set has been removed."""

@@ -101,6 +101,21 @@ async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
         await hub.latest(feed)
 
 
+async def test_what_came_before_anybody_read_joins_what_was_followed_since(client):
+    """A subscription may be stored a moment before this process follows its channel."""
+    hub = hub_on(client)
+    await hub.add_set(CHANNEL.set_name)
+    feed = hub.feed(CHANNEL)
+    begin = feed.tail.head
+    feed.skip_to((await hub.publish(CHANNEL, submission("skipped"))).until)
+    for number in (1, 2):
+        until = (await hub.publish(CHANNEL, submission(f"followed {number}"))).until
+        rows = [(until, b"<url><loc>http://example.com/followed</loc></url>")]
+        feed.push(render_notification(CHANNEL, feed.tail.head, rows, base_url="http://hub"))
+        owed = await hub.reading.stretch_after(feed, begin)
+        assert (owed.from_, owed.until, owed.count) == (begin, until, 1 + number)
+
+
 @pytest.mark.parametrize("way", ["read", "lost", "removed"])
 async def test_whoever_waits_for_a_position_goes_on_when_it_is_passed_or_cannot_come_any_more(
     client, way

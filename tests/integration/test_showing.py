@@ -1,15 +1,20 @@
 """What the operator is shown of a subscription whose changes cannot be counted."""
 
+import asyncio
+
 import msgspec
 import pytest
 from starlette.requests import Request as HttpRequest
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet
+from rsnotify.loops import end
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin
+from rsnotify.websub.subscription import Progress
 from rsnotify.websub.subscription_store import Subscriptions
 from tests.integration.test_subscriptions import SHARE, STORED, pending, request, subscriptions
+from tests.support.hubs import hub_on, submission
 
 
 class Admin:
@@ -30,6 +35,9 @@ class ShortJournal:
 
     def feed(self, _):
         return type("Feed", (), {"tail": type("Tail", (), {"head": Position(99)})})
+
+    async def catch_up(self, _):
+        pass
 
     async def stretch_after(self, *_):
         raise HistoryDeleted("see the archive")
@@ -53,3 +61,21 @@ async def test_what_cannot_be_counted_is_shown_as_null(store, hub):
     asked = HttpRequest({"type": "http", "path_params": {"subscription": id_}})
     shown = msgspec.json.decode((await subscribers.show(asked)).body)
     assert (shown["id"], shown["behind_changes"]) == (id_, None)
+
+
+async def test_what_another_process_has_published_counts_before_this_one_has_heard_of_it(
+    client, store
+):
+    hub, other = hub_on(client), hub_on(client)
+    channel = STORED.subscription.channel
+    await hub.add_set(channel.set_name)
+    await other.start()
+    await other.publish(channel, submission("1", "2"))
+    (id_,) = await store.all()
+    cursor = int(hub.feed(channel).tail.head)
+    assert await store.write_progress({SHARE: {id_: Progress(cursor)}}) == set()
+    following = asyncio.create_task(hub.following.run())
+    asked = HttpRequest({"type": "http", "path_params": {"subscription": id_}})
+    shown = await SubscriptionAdmin(hub, Admin(), store).show(asked)
+    assert msgspec.json.decode(shown.body)["behind_changes"] == 2
+    await end([following])
