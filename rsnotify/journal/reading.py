@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
-from rsnotify.journal.cache import Cache, Tail
+from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.gzip_parts import rows_after, rows_until
 from rsnotify.journal.journal import Journal, Standing
@@ -97,7 +97,7 @@ class Reading:
         self._cache = cache
         self._base_url = base_url
         self._check_sets = check_sets
-        self._flights: SingleFlight[tuple[Feed, Tail, Position], Notification]
+        self._flights: SingleFlight[tuple[Feed, int, Position], Notification]
         self._flights = SingleFlight("reading of the journal")
         self.catch_ups = {"memory": 0, "redis": 0}  # notifications for those behind, by origin
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
@@ -110,7 +110,7 @@ class Reading:
         self.catch_ups["redis" if found is None else "memory"] += 1
         if found is None:  # read and rendered once for all readers at this cursor
             found = await self._flights.result(
-                (feed, feed.tail, cursor), lambda: self._from_journal(feed, cursor)
+                (feed, feed.losses, cursor), lambda: self._from_journal(feed, cursor)
             )
         self._cache.use(feed)
         return found
@@ -118,8 +118,8 @@ class Reading:
     async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
         """As many changes after the cursor as fit in one notification; None at the head."""
         found = await self.after(feed, cursor)
-        if found is None or not feed.tail.start <= found.until < feed.tail.head:
-            return found
+        if found is None or not found.holder or not feed.tail.start <= found.until < feed.tail.head:
+            return found  # what nobody holds may be from before a loss
         joined = feed.join_after(found, self._base_url)
         self._cache.use(feed)
         return joined
@@ -148,7 +148,7 @@ class Reading:
         return standing
 
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
-        tail = feed.tail
+        tail, losses = feed.tail, feed.losses
         until = tail.boundary_after(cursor)
         try:
             async with self._catching_up:
@@ -164,7 +164,7 @@ class Reading:
         found = render_notification(
             feed.channel, cursor, first_batch(rows), base_url=self._base_url
         )
-        if feed.tail is tail:  # otherwise Redis has lost changes meanwhile
+        if feed.losses == losses:  # otherwise Redis has lost changes meanwhile
             feed.recent.keep(found)
         return found
 
