@@ -228,8 +228,8 @@ class SubscriptionAdmin:
     async def show(self, request: Request) -> Response:
         """One subscription, and how many changes it is behind, up to one notification."""
         id_, stored = await self._find(request)
-        shown = self._shown(id_, stored, await self._store.now())
-        return JsonResponse(shown | {"behind_changes": await self._behind_changes(stored)})
+        behind = {"behind_changes": await self._behind_changes(stored)}  # reads what is new first
+        return JsonResponse(self._shown(id_, stored, await self._store.now()) | behind)
 
     async def remove(self, request: Request) -> Response:
         """End a subscription and notify its callback."""
