@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
@@ -12,7 +13,6 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.live import open_channel
 from rsnotify_client.network import Network, Reach
 from rsnotify_client.resource import SourceResource
-from rsnotify_client.transport import Answer
 from rsnotify_client.web import SMALL_BYTES, Refused, Web
 from rsnotify_mirror.fetch import LoginPages, unlike
 from tests.mirror.test_mirror import Once, files, once
@@ -210,10 +210,9 @@ ENDS = {
 }
 
 
-class Ended(Answer):
-    def __init__(self, url: str, content_type: str | None) -> None:
-        self.url = url
-        self.headers = {} if content_type is None else {"content-type": content_type}
+def ended(url, content_type):
+    headers = {} if content_type is None else {"content-type": content_type}
+    return SimpleNamespace(url=url, headers=headers)
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -222,13 +221,13 @@ def test_a_redirect_that_ends_at_something_else_is_refused(name):
     url = f"http://a.example{path}"
     to = f"http:{end}" if end.startswith("//") else f"http://a.example{end}"
     wanted = SourceResource(url, type=told)
-    assert (unlike(url, wanted, Ended(to, came)) is not None) == is_refused
+    assert (unlike(url, wanted, ended(to, came)) is not None) == is_refused
     is_other = told == "application/pdf" and came is not None and "html" in came
-    assert (unlike(url, wanted, Ended(url, came)) is not None) == is_other
+    assert (unlike(url, wanted, ended(url, came)) is not None) == is_other
     measured = SourceResource(url, type=told, length=1)
-    assert unlike(url, measured, Ended(url, came)) is None
+    assert unlike(url, measured, ended(url, came)) is None
     verified = SourceResource(url, type=told, hash=digest(b""))
-    assert unlike(url, verified, Ended(to, came)) is None
+    assert unlike(url, verified, ended(to, came)) is None
 
 
 async def test_a_login_page_is_not_stored_in_the_place_of_a_resource(source, tmp_path):

@@ -76,7 +76,8 @@ def body_of(answer: bytes, *, is_chunked: bool) -> bytes:
 
 
 @pytest.mark.parametrize("events", [[b"id: 1\n\n"], [b"id: 1\n\n", LARGE, b"id: 2\n\n"]])
-async def test_what_is_written_comes_whole_before_the_end(stream, events):
+async def test_what_is_written_comes_whole_before_the_end(stream, events, monkeypatch):
+    monkeypatch.setattr(sse_reader, "CLOSE_SECONDS", SECONDS)  # it is read for as long
     for event in events:
         stream.write(event)
     assert stream.reader.is_paused is (LARGE in events)
