@@ -14,4 +14,4 @@ def test_a_hub_holds_what_is_public_though_all_are_killed(real_hub, tmp_path, or
     ended = Story(real_hub, orm, f"sqlite:///{tmp_path / 'papers.db'}", seed=24).run(STEPS)
     assert ended.outcomes["committed"] > STEPS / 3
     assert ended.outcomes["killed"] > 0
-    assert ended.outcomes["rolled back"] > STEPS / 15
+    assert ended.outcomes["rolled back"] > STEPS / 30  # 15 in the mean; 3 or fewer never come

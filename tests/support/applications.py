@@ -367,15 +367,17 @@ class Story:
         self._relays_killed = self._hubs_killed = self._comparisons = 0
 
     def run(self, steps: int, writers: int = 2, compare_every: int = 1_000) -> Ended:
-        """Write so many transactions; compare the hub with the database every so many."""
+        """Write so many transactions, and as many again while no writer has killed itself; compare
+        the hub with the database every so many."""
         create_tables(self._database)
         allow_no_name_twice(self._database)
         applications = [self._new_application() for _ in range(writers)]
         outcomes: Counter[str] = Counter()
         try:
             with closing(table_of(self._database)) as table:
-                while outcomes.total() < steps:
-                    until = min(steps, outcomes.total() + compare_every)
+                while outcomes.total() < steps or not outcomes["killed"]:
+                    left = steps - outcomes.total() % steps
+                    until = outcomes.total() + min(left, compare_every)
                     while outcomes.total() < until:
                         outcomes += self._write(applications, until - outcomes.total())
                     self._compare(table)
