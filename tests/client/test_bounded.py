@@ -283,11 +283,11 @@ def test_a_body_that_comes_too_slowly_is_given_up(begun, seconds, least):
         taken(url, read_seconds=seconds)
 
 
+@pytest.mark.usefixtures("slow_clock")
 def test_a_body_that_comes_slowly_but_fast_enough_is_read(monkeypatch):
-    monkeypatch.setattr(bounded, "SLOWEST_SECONDS", 0.05)
-    monkeypatch.setattr(bounded, "SLOWEST_BYTES", 2)
+    monkeypatch.setattr(bounded, "SLOWEST_BYTES", 8)
     with hostile(lambda: chain([UNTIL_CLOSED], [b"a" * 8] * 30), 0.01) as url:
-        assert taken(url) == 240
+        assert taken(url, read_seconds=60) == 240
 
 
 def test_the_whole_of_an_answer_can_have_a_deadline():
