@@ -1,6 +1,7 @@
 """`mirror`, `audit` and `demo` on the command line, and what the client brings with it."""
 
 import asyncio
+import codecs
 import json
 import os
 import pty
@@ -297,11 +298,11 @@ async def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path):
 
 def read_until(terminal: int, words: str) -> str:
     """What a terminal shows, up to these words."""
-    shown = ""
+    shown, decoder = "", codecs.getincrementaldecoder("utf-8")()
     while words not in shown:
         ready, _, _ = select.select([terminal], [], [], 60)
         assert ready, shown
-        shown += os.read(terminal, 65_536).decode()
+        shown += decoder.decode(os.read(terminal, 65_536))  # it may end within a character
     return shown
 
 
