@@ -147,9 +147,12 @@ async def test_an_entry_that_names_no_resource_is_said_and_is_not_its_list(sourc
 
 
 @asynccontextmanager
-async def polite(source: Source) -> AsyncIterator[PoliteWeb]:
+async def polite(
+    source: Source, hosts: Hosts | None = None, timeout_seconds: float | None = None
+) -> AsyncIterator[PoliteWeb]:
     source.documents["/a"] = b"content"
-    web = PoliteWeb(None, source.url, Network(timeout_seconds=0.5), Hosts())
+    network = Network(timeout_seconds=timeout_seconds)
+    web = PoliteWeb(None, source.url, network, hosts or Hosts())
     try:
         yield web
     finally:
@@ -169,13 +172,15 @@ async def test_a_host_whose_robots_txt_cannot_be_had_is_asked_for_nothing_else_u
 ):
     """RFC 9309, 2.3.1.4. None: the connection is cut; 0: it hangs."""
     source.handlers["/robots.txt"] = answering(status)
-    async with polite(source) as web:
+    hosts, waits = Hosts(), 0.5 if status == 0 else None
+    async with polite(source, hosts, waits) as web:
         with pytest.raises(TryAgain) as refused:
             await web.page(source.loc("a"))
         assert f"{source.loc('robots.txt')} cannot be" in refused.value.detail
         assert "nothing else there is asked for" in refused.value.detail
         assert source.asked["/a"] == 0
-        source.handlers["/robots.txt"] = answering(404)
+    source.handlers["/robots.txt"] = answering(404)
+    async with polite(source, hosts) as web:
         assert (await web.page(source.loc("a"))).body == b"content"
 
 

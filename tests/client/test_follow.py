@@ -685,14 +685,15 @@ async def test_a_framework_channel_is_followed_by_its_http_address(source):
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection on which nothing comes is silent soon."""
     monkeypatch.setattr(live, "QUIET_SECONDS", 0.1)
-    monkeypatch.setattr(live, "PONG_SECONDS", 0.5)
 
 
 @pytest.mark.usefixtures("_soon")
 @pytest.mark.parametrize("answers_pings", [True, False])
 async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
-    source, answers_pings
+    source, answers_pings, monkeypatch
 ):
+    if not answers_pings:
+        monkeypatch.setattr(live, "PONG_SECONDS", 0.5)
     pings: list[int] = []
     connections = 0
 
@@ -720,8 +721,11 @@ async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
 
 
 @pytest.mark.usefixtures("_soon")
-async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it_begins(source):
+async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it_begins(
+    source, monkeypatch
+):
     """What changed meanwhile stands in its Change List."""
+    monkeypatch.setattr(live, "PONG_SECONDS", 0.5)
 
     async def channel(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
