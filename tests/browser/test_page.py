@@ -72,6 +72,7 @@ async def test_a_newcomer_with_a_keyboard_sees_the_change_that_the_page_publishe
     await page.keyboard.press("Enter")
     await expect(page.locator("#token output")).to_have_text("You use the admin token.")
     await expect(page.locator("#token")).to_be_hidden()
+    await expect(page.locator("#loc")).to_be_visible()  # its view is loaded after the token's words
     await tab_to(page, "#loc")
     await page.keyboard.press("Control+A")
     await page.keyboard.type("http://example.com/mine")

@@ -88,6 +88,7 @@ def test_the_flask_example_publishes_what_an_earlier_process_left(real_hub, set_
     python("-c", code, outbox, set_name).communicate()
     words = ("-m", "flask", "--app", str(EXAMPLES / "flask/app.py"), "run", "--port", "0")
     process = python(*words, **environment(real_hub, OUTBOX=outbox))
+    address_in(process.stderr)  # it runs
     eventually(lambda: real_hub.told(set_name) == [("created", "left")])
     process.terminate()
     process.communicate()
