@@ -155,7 +155,7 @@ async def test_a_websocket_that_is_dead_is_noticed_and_left():
 
     async def channel(request: web.Request) -> web.StreamResponse:
         if request.headers.get("Upgrade") != "websocket":
-            begins = AT if sockets else "2026-11-20T00:00:00.000000Z"
+            begins = AT if len(sockets) == 1 else "2026-11-20T00:00:00.000000Z"
             begins = request.query.get("from", begins)
             answer = web.StreamResponse(
                 headers={"Content-Type": "text/event-stream", FROM_HEADER: begins}
