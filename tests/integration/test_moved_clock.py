@@ -11,7 +11,7 @@ from rsnotify.journal.coordination import Claims
 from rsnotify.journal.window import DAY as DAY_MICROSECONDS
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
-from tests.support.clock import DAY, HOUR
+from tests.support.clock import DAY, HOUR, MINUTE
 from tests.support.faults import Losing, OwnRedis
 from tests.support.pulling import FRAMEWORK, SET, Pulling, names
 
@@ -80,7 +80,10 @@ async def test_a_clock_that_goes_back_an_hour_stalls_no_snapshot(pulling, clock)
 
 
 async def test_a_clock_that_jumps_ahead_deletes_no_history(pulling, clock, caplog):
-    """What is a day old may go; two days ahead nothing of it may, before a day was watched."""
+    """What is a day old may go; two days ahead nothing of it may, before a day was watched.
+
+    It is watched in steps of almost an hour: what the test takes between two of them counts, too.
+    """
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
     before = await kept(pulling)
@@ -90,11 +93,11 @@ async def test_a_clock_that_jumps_ahead_deletes_no_history(pulling, clock, caplo
     assert "the clock of Redis is 48.0 h ahead of what was last seen of it" in caplog.text
     await Pulling(pulling.client, retention_days=1).upkeep.delete_old()  # nor does another process
     for _ in range(23):
-        clock.move(HOUR - 1)
+        clock.move(HOUR - MINUTE)
         await pulling.upkeep.delete_old()
     assert await kept(pulling) == before
     for _ in range(3):  # the stream first, then what it held
-        clock.move(HOUR - 1)
+        clock.move(HOUR - MINUTE)
         await pulling.upkeep.delete_old()
     assert (await kept(pulling))[0] == []
     assert caplog.text.count("ahead of what was last seen") == 1

@@ -20,7 +20,8 @@ from tests.support.needs import COMPILER, need
 
 SOURCE = Path(__file__).with_name("clock.c")
 SECOND = 1_000_000
-HOUR = 3600.0
+MINUTE = 60.0
+HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 SEEN_SECONDS = 20
 
