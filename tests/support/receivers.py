@@ -58,6 +58,16 @@ def answers(status: str = "204 No Content", body: bytes = b"", **headers: str) -
     return behave
 
 
+def takes(taken: list[ReceivedRequest]) -> Behaviour:
+    """Success, and what was taken, apart from all that was refused before."""
+
+    async def behave(asked: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        taken.append(asked)
+        writer.write(response())
+
+    return behave
+
+
 def distant(seconds: float, behave: Behaviour | None = None) -> Behaviour:
     """The same at a distance: what is answered arrives so much later."""
     answer = behave or answers()
@@ -176,14 +186,21 @@ async def ask(
 async def subscribe(
     hub: RunningHub, receiver: Receiver, set_name: str = "dataset1", **fields: Any
 ) -> dict[str, Any]:
-    """Subscribe and be verified; the subscription as the operator sees it."""
+    """Subscribe and be verified; the subscription as the operator sees it.
+
+    A renewal asks for another lease: nothing else shows that it was verified.
+    """
     before = await subscription(hub, receiver, set_name)
+    assert before is None or "hub_lease_seconds" in fields
     status, text = await ask(hub, "subscribe", topic(hub, set_name), receiver.callback, **fields)
     assert status == 202, text
 
     async def verified() -> Any:
         found = await subscription(hub, receiver, set_name)
-        return found if found and found != before else None
+        if found is None or before is None:
+            return found
+        left, was = found["lease_seconds_left"], before["lease_seconds_left"]
+        return found if left > was or left <= fields["hub_lease_seconds"] < was else None
 
     return await until(verified)
 
@@ -195,6 +212,16 @@ async def subscription(
         if (found["callback"], found["set"]) == (receiver.callback, set_name):
             return found
     return None
+
+
+async def first_of(taken: list[ReceivedRequest]) -> ReceivedRequest:
+    """Wait for it."""
+
+    async def is_there() -> bool:
+        return bool(taken)
+
+    await until(is_there)
+    return taken[0]
 
 
 async def has(receiver: Receiver, count: int, *, of: str = "deliveries") -> list[ReceivedRequest]:
