@@ -7,6 +7,7 @@ import aiohttp
 
 from tests.support.running import RunningHub, until
 
+AT_ONCE = 20  # one after the other, a slow machine's hub may take them all
 CHANGE = {"loc": "http://example.com/1", "change": "updated"}
 
 
@@ -34,11 +35,11 @@ async def test_a_token_that_publishes_too_often_waits_and_no_other_does(tmp_path
         path = "/api/sets/dataset1/changes"
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {wild}"}) as session:
 
-            async def refused() -> str | None:
+            async def posted() -> str | None:
                 async with session.post(hub.url + path, json=CHANGE) as answer:
                     return answer.headers.get("Retry-After") if answer.status == 429 else None
 
-            assert await until(refused) == "1"
+            assert "1" in await asyncio.gather(*(posted() for _ in range(AT_ONCE)))
         assert (await ask(hub, "POST", path, calm, json=CHANGE))[0] == 201
 
 
@@ -47,11 +48,11 @@ async def test_a_load_counts_as_a_publish(tmp_path):
         token = (await new_token(hub))["token"]
         path, told = "/api/sets/dataset1/resources", {"Content-Type": "application/x-ndjson"}
 
-        async def refused() -> str | None:
+        async def loaded() -> str | None:
             status, _, headers = await ask(hub, "PUT", path, token, data=b"", headers=told)
             return headers.get("Retry-After") if status == 429 else None
 
-        assert await until(refused) == "1"
+        assert "1" in await asyncio.gather(*(loaded() for _ in range(AT_ONCE)))
 
 
 async def test_a_token_can_be_replaced_and_ends_what_was_opened_with_it(hub):
