@@ -106,9 +106,12 @@ async def reading(hub: RunningHub) -> AsyncIterator[list[list[str]]]:
 def workers_of(hub: RunningHub) -> set[int]:
     """The hub's processes: its children, of which Redis and its guard are none."""
     pid = hub.process.pid
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    commands = {int(each): Path(f"/proc/{each}/cmdline").read_bytes() for each in children}
-    return {each for each, command in commands.items() if b"--inherited-socket" in command}
+    found = set()
+    for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if b"--inherited-socket" in Path(f"/proc/{each}/cmdline").read_bytes():
+                found.add(int(each))
+    return found
 
 
 async def test_a_rolling_restart_under_load_drops_no_publish_and_no_reader_misses_or_repeats_one(

@@ -146,13 +146,14 @@ class Losing:
 
     async def __aenter__(self) -> None:
         names = await self._client.keys(self._pattern)
-        self._before = {name: await self._client.dump(name) for name in names}
+        found = [(name, await self._client.dump(name)) for name in names]
+        self._before = {name: value for name, value in found if value is not None}  # not expired
 
     async def __aexit__(self, *_: object) -> None:
         for name in await self._client.keys(self._pattern):
             await self._client.delete(name)
         for name, value in self._before.items():
-            await self._client.restore(name, 0, value)
+            await self._client.restore(name, 0, value, replace=True)  # somebody may live on
         await self._client.replicaof("127.0.0.1", "1")
         await self._client.replicaof("NO", "ONE")  # it was promoted: its replication id is new
 
