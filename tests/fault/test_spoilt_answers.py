@@ -75,7 +75,6 @@ async def way(own_redis: OwnRedis, request: pytest.FixtureRequest) -> AsyncItera
         yield way
 
 
-@pytest.mark.timeout(240)
 async def test_a_hub_lives_through_spoilt_answers_and_is_right_afterwards(way, own_redis, tmp_path):
     async with RunningHub(tmp_path / "data", "--redis", way.url) as hub:
         acknowledged, statuses = set[str](), set[int]()

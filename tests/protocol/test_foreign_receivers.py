@@ -22,7 +22,7 @@ from tests.support.needs import need
 from tests.support.receivers import topic
 from tests.support.shell import environment
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CACHE = Path(tempfile.gettempdir()) / f"rsnotify-receivers-{os.getuid()}"
 FLASK_WEBSUB = "Flask-WebSub==0.4.1"

@@ -14,7 +14,7 @@ from tests.support.needs import need
 from tests.support.receivers import topic
 from tests.support.running import RunningHub
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PACKAGES = ("ws@8.18.3", "eventsource@2.0.2")
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.reference import INSTALL_SECONDS
 from tests.support.running import RunningHub
 
 
@@ -100,7 +99,6 @@ async def snapshot(hub: RunningHub) -> str:
     return at
 
 
-@pytest.mark.timeout(INSTALL_SECONDS + 60)
 async def test_the_reference_client_ends_in_sync(resync, hub, source, tmp_path):
     created = [source.write(name, f"first {name}", "created") for name in "abc"]
     await tell(hub, *created)
@@ -124,7 +122,6 @@ async def test_the_reference_client_ends_in_sync(resync, hub, source, tmp_path):
     assert re.search(r"Status:\s+IN SYNC", said), said
 
 
-@pytest.mark.timeout(INSTALL_SECONDS + 60)
 async def test_the_reference_client_deletes_what_was_created_right_before_a_snapshot(
     resync, hub, source, tmp_path
 ):

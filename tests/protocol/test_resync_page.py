@@ -7,12 +7,10 @@ import pytest
 
 from tests.protocol.test_reference_client import Destination, Source, snapshot, source, tell
 from tests.support.needs import need
-from tests.support.reference import INSTALL_SECONDS
 from tests.support.running import RunningHub
 
 __all__ = ["source"]  # a fixture
 
-pytestmark = pytest.mark.timeout(INSTALL_SECONDS + 60)
 PAGE = (Path(__file__).parents[2] / "docs/resync.md").read_text()
 OLD = "2026-01-01T00:00:00Z"
 STATE = ".resync-client-status.cfg"

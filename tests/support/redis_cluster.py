@@ -1,4 +1,7 @@
-"""A Redis Cluster of three masters with a replica each, quick to notice and to decide."""
+"""A Redis Cluster of three masters with a replica each, quick to notice and to decide.
+
+Not so quick that a node which waits for the processor is taken for one that has failed.
+"""
 
 import asyncio
 import signal
@@ -18,7 +21,7 @@ from tests.support.running import until
 MASTERS = 3
 SLOTS = 16_384
 OPTIONS = (
-    *("--cluster-enabled", "yes", "--cluster-node-timeout", "1000"),
+    *("--cluster-enabled", "yes", "--cluster-node-timeout", "3000"),
     *("--cluster-replica-validity-factor", "0", "--cluster-require-full-coverage", "no"),
     *DURABLE,
     *QUICK,
