@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.redis_client import Client
 from rsnotify_client.notification import Received, read_notification
 from tests.support.amount import amount
 from tests.support.raw import Raw, raw_channel
@@ -44,7 +45,15 @@ def locs_in_order(found: list[Received], cursor: str) -> Iterator[str]:
         yield from (change.loc for change in notification.changes)
 
 
-async def test_readers_of_every_speed_see_every_change_once_and_in_order(hub):
+@pytest.fixture
+async def patient_hub(tmp_path: Path) -> AsyncIterator[RunningHub]:
+    """It lets nobody go who reads nothing for as long as a test takes on a slow machine."""
+    async with RunningHub(tmp_path / "data", send_timeout_seconds="600") as running:
+        yield running
+
+
+async def test_readers_of_every_speed_see_every_change_once_and_in_order(patient_hub):
+    hub = patient_hub
     start = (await hub.publish("http://example.com/before"))["until"]
     published: list[str] = []
     url = f"{hub.channel()}?from={start}"
@@ -125,6 +134,7 @@ async def test_who_reads_nothing_for_the_send_timeout_is_let_go_and_can_resume(t
             for step in range(30):
                 last = (await hub.publish(*bulky(step * 500, 500)))["until"]
             assert await until(lambda: _is(_connections(hub) == 0))
+    async with RunningHub(tmp_path / "data") as hub:  # it waits for a reader that has to wait
         assert await _resumed(hub, cursor, last) == 15_000
 
 
@@ -144,8 +154,11 @@ async def _is(fact: bool) -> bool:
 
 
 @pytest.fixture
-async def two_hubs(tmp_path: Path, redis_url: str) -> AsyncIterator[tuple[RunningHub, RunningHub]]:
-    """Two hub processes on one Redis."""
+async def two_hubs(
+    tmp_path: Path, redis_url: str, client: Client
+) -> AsyncIterator[tuple[RunningHub, RunningHub]]:
+    """Two hub processes on one empty Redis."""
+    assert await client.ping()
     async with (
         RunningHub(tmp_path / "one", "--redis", redis_url) as one,
         RunningHub(tmp_path / "two", "--redis", redis_url) as two,
