@@ -388,18 +388,13 @@ async def test_a_hub_asked_to_end_exits_0(own_hub, which):
     assert await own_hub.process.wait() == 0
 
 
-async def test_a_redis_that_would_lose_changes_is_warned_of(redis_url, tmp_path):
-    from rsnotify.redis_client import connect
-
-    client = connect(redis_url)
+async def test_a_redis_that_would_lose_changes_is_warned_of(client, redis_url, tmp_path):
     await client.config_set("maxmemory-policy", "allkeys-lru")
     try:
         async with RunningHub(tmp_path / "data", "--redis", redis_url) as own_hub:
             assert "evicts keys" in " ".join(own_hub.log.read_text().split())
     finally:
         await client.config_set("maxmemory-policy", "noeviction")
-        await client.flushall()
-        await client.aclose()
 
 
 async def test_several_workers_share_the_port_and_the_sets(tmp_path):

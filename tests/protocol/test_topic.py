@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from websockets.asyncio.client import connect
 
+from rsnotify import redis_client
 from tests.support.receivers import Receiver, has, subscribe, topic
 from tests.support.running import TOKEN, RunningHub, until
 
@@ -82,7 +83,9 @@ async def _all(receiver: Receiver, count: int) -> bool:
 
 @asynccontextmanager
 async def two_hubs(folder: Path, redis_url: str) -> AsyncIterator[tuple[RunningHub, RunningHub]]:
-    """Two hubs on one Redis, which write the same addresses."""
+    """Two hubs on one Redis, which write the same addresses, and no other has left anything."""
+    async with redis_client.connect(redis_url) as client:
+        await client.flushall()
     options = ("--redis", redis_url, "--public-url", "http://hub.example")
     async with (
         RunningHub(folder / "one", *options) as one,
