@@ -184,9 +184,9 @@ async def test_after_many_wrong_tokens_an_address_waits_with_a_right_one_too(hub
             pass
         return await asked(TOKEN, address)
 
-    answers = {address: await guessed(address) for address in ("192.0.2.1", "192.0.2.2")}
+    answers = {address: await guessed(address) for address in ("192.0.2.2", "192.0.2.3")}
     assert 429 in answers.values()
-    assert await asked(TOKEN, "192.0.2.3") == 201
+    assert await asked(TOKEN, "192.0.2.4") == 201
 
 
 # --- who asks for subscriptions ------------------------------------------------------------------

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from tests.protocol.test_channels import BEARER, close_of, received, refusal, token_for
 from tests.protocol.test_sse import Stream
@@ -194,7 +194,7 @@ async def test_a_kill_leaves_no_gap_and_no_repetition_in_a_busy_set_and_a_quiet_
 async def read_until_cut(hub: RunningHub, heard: Heard, form: str) -> None:
     """Follow a and b from where they were left, until the connection ends."""
     read = by_socket if form == "WebSocket" else by_events
-    with suppress(ConnectionClosed, EOFError, aiohttp.ClientError):
+    with suppress(ConnectionClosed, InvalidMessage, EOFError, OSError, aiohttp.ClientError):
         await read(hub, heard)
 
 
