@@ -42,7 +42,7 @@ async def another_is_master(redis: RunningCluster, away: RedisServer, slot: int)
     async def is_promoted() -> bool:
         return await redis.is_promoted(away, slot)
 
-    await until(is_promoted, seconds=40)
+    await until(is_promoted)
 
 
 async def is_ready(hub: RunningHub, *, but_for: Sequence[str] = ()) -> bool:
@@ -70,7 +70,7 @@ async def has_heard(receiver: Receiver, locs: Iterable[str]) -> None:
     async def is_delivered() -> bool:
         return set(locs) <= set(receiver.locs)
 
-    await until(is_delivered, seconds=40)
+    await until(is_delivered)
 
 
 @pytest.mark.parametrize(("engine", "replicas"), [("redis", "1"), ("valkey", "0")])

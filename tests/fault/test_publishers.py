@@ -17,7 +17,7 @@ from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from rsnotify_client.follower import Follower
 from rsnotify_client.notification import Received
-from tests.support.running import TOKEN, RunningHub, until
+from tests.support.running import PATIENT_SECONDS, TOKEN, RunningHub, until
 
 PUBLISHERS = 50
 REQUESTS = 6
@@ -36,7 +36,7 @@ class Destination:
             self.received.append(received)
 
     async def has_reached(self, position: Position) -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while not self.received or self.received[-1].until < position:
                 await asyncio.sleep(0.01)
         self._task.cancel()

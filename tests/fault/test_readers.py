@@ -13,7 +13,7 @@ from rsnotify.redis_client import Client
 from rsnotify_client.notification import Received, read_notification
 from tests.support.amount import amount
 from tests.support.raw import Raw, raw_channel
-from tests.support.running import TOKEN, RunningHub, until
+from tests.support.running import PATIENT_SECONDS, TOKEN, RunningHub, until
 
 SMALL_BUFFER = 4_096
 LISTEN = "0A"  # a state, in /proc/net/tcp
@@ -208,7 +208,7 @@ async def test_http_peers_that_send_nothing_more_are_let_go(hub):
     async def ended(sent: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
         writer.write(sent)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENT_SECONDS):
             answer = await reader.read()
         writer.close()
         return answer

@@ -49,7 +49,7 @@ class Publisher:
         async def are_there() -> bool:
             return len(self.acknowledged) >= enough
 
-        await until(are_there, seconds=40)
+        await until(are_there)
 
     async def stop(self) -> None:
         self._task.cancel()
@@ -160,7 +160,7 @@ async def test_hubs_leave_a_primary_that_goes_on_after_another_has_taken_over(tm
                 return await listed(fresh, "dataset1") == acknowledged
 
             with suppress(TimeoutError):  # what is missing is said next
-                await until(are_all_listed, seconds=40)
+                await until(are_all_listed)
             assert await listed(fresh, "dataset1") == acknowledged
             for hub in hubs:
                 acknowledged |= await published(hub, [f"after-{hub.port}"])

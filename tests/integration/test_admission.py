@@ -23,7 +23,8 @@ from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.subscribe_endpoint import Topic
 from tests.support.hubs import hub_on, submission
-from tests.support.raw import SECONDS, Raw, close
+from tests.support.raw import Raw, close
+from tests.support.running import PATIENT_SECONDS
 
 ADMIN, READS = "the-admin-token", "a-token-that-reads"
 Meanwhile = Callable[[], Awaitable[object]]
@@ -177,7 +178,7 @@ async def test_who_has_a_right_to_a_private_set_follows_it_whatever_is_chosen_me
 
     async with entered(door, enter, sets, secret, meanwhile) as peer:
         await door.publish("p", "for-readers")
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENT_SECONDS):
             assert b"for-readers" in await peer.reader.readuntil(b"</urlset>")
 
 

@@ -29,6 +29,7 @@ from rsnotify.process.embedded_redis.binaries import Binary, choose, find_binary
 from rsnotify.process.embedded_redis.server import restart_delay_seconds
 from rsnotify.process.engine import Engine
 from rsnotify.resourcesync.notification import ChannelName
+from tests.support.running import PATIENT_SECONDS
 
 OLD_DATA = Path(__file__).parent / "redis-6.2.aof.gz"  # 40 changes rewritten, 20 appended
 NOWHERE = "/nowhere"
@@ -211,7 +212,7 @@ async def test_no_redis_stays_behind_a_killed_hub(binary, data, loop):
         assert await reader.readline() == b"+OK\r\n"
         process.kill()
         process.wait()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENT_SECONDS):
             assert await reader.read() == b""  # it ended by itself
         writer.close()
     async with EmbeddedRedis(data) as server:

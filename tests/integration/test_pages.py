@@ -14,6 +14,7 @@ from rsnotify.journal.reading import History
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
 from tests.support.pulling import BASE, SET, Pulling, names, times
+from tests.support.running import PATIENT_SECONDS
 
 OPEN = f"/{SET}/changelist.xml"
 RESOURCES = f"/{SET}/resourcelist.xml"
@@ -35,7 +36,7 @@ async def test_4_pages_are_made_at_once_and_one_more_waits_its_turn(pulling, mon
     monkeypatch.setattr(History, "read_back", slow)
     path = f"{OPEN}?until={LATER}&limit=2"
     asking = [asyncio.create_task(pulling.get(path)) for _ in range(pages.PAGES_AT_ONCE + over)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         while reading < pages.PAGES_AT_ONCE:
             await asyncio.sleep(0.01)
     if over:  # any of them may have come last

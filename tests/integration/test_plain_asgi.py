@@ -16,9 +16,8 @@ from websockets.exceptions import ConnectionClosed
 from rsnotify.channels.reader import BYTES_PER_SECOND
 from rsnotify_client import channel_url
 from tests.support.redis_server import free_port
-from tests.support.running import TOKEN, clean_environment
+from tests.support.running import PATIENT_SECONDS, TOKEN, clean_environment
 
-SECONDS = 30
 CHANGE = {"loc": "http://example.com/res1", "change": "updated"}
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 END = ("--timeout-graceful-shutdown", "2")
@@ -67,12 +66,12 @@ async def hosted(folder: Path, **settings: str) -> AsyncIterator[Hosted]:
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(PATIENT_SECONDS):
                 await process.communicate()
 
 
 async def until_ready(hub: Hosted) -> None:
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENT_SECONDS):
         while True:
             try:
                 assert (await hub.ask("PUT", "/api/sets/a", json={}))[0] == 201
@@ -90,7 +89,7 @@ async def hub(tmp_path: Path) -> AsyncIterator[Hosted]:
 
 
 async def test_what_is_published_reaches_readers_and_lists_and_it_ends_with_status_0(hub):
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENT_SECONDS):
         async with connect(hub.channel().replace("http", "ws", 1)) as socket:
             begin = socket.response.headers["Rsnotify-From"] if socket.response else ""
             for count in range(3):
@@ -103,7 +102,7 @@ async def test_what_is_published_reaches_readers_and_lists_and_it_ends_with_stat
     status, listed = await hub.ask("GET", "/a/changelist.xml")
     assert (status, listed.count("<loc>")) == (200, 3)
     hub.process.send_signal(signal.SIGTERM)
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENT_SECONDS):
         await hub.process.communicate()
     assert hub.process.returncode in (0, -signal.SIGTERM)
 
@@ -111,7 +110,7 @@ async def test_what_is_published_reaches_readers_and_lists_and_it_ends_with_stat
 async def test_an_event_stream_is_sent_as_it_comes(hub):
     async with (
         aiohttp.ClientSession() as session,
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(PATIENT_SECONDS),
         session.get(hub.channel(), headers={"Accept": "text/event-stream"}) as stream,
     ):
         assert stream.headers["X-Content-Type-Options"] == "nosniff"
@@ -121,7 +120,7 @@ async def test_an_event_stream_is_sent_as_it_comes(hub):
 
 
 async def test_a_reader_is_closed_with_the_reason(hub):
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(PATIENT_SECONDS):
         async with connect(hub.channel("?from=nonsense").replace("http", "ws", 1)) as socket:
             with pytest.raises(ConnectionClosed) as closed:
                 await socket.recv()
@@ -137,7 +136,7 @@ async def test_a_reader_is_closed_with_the_reason(hub):
 
 async def test_a_reader_that_says_more_than_a_reader_may_is_closed(hub):
     async with (
-        asyncio.timeout(SECONDS),
+        asyncio.timeout(PATIENT_SECONDS),
         connect(hub.channel().replace("http", "ws", 1)) as quiet,
         connect(hub.channel().replace("http", "ws", 1)) as loud,
     ):

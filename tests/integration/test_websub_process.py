@@ -38,7 +38,7 @@ from rsnotify.websub.subscription_store import Stored, Subscriptions
 from rsnotify.websub.verification import Verifier
 from rsnotify_client.notification import read_notification
 from tests.support.pulling import CHANGES, SET, Pulling, loc
-from tests.support.running import until
+from tests.support.running import PATIENT_SECONDS, until
 
 CHANNEL = ChannelName("dataset1", "change")
 CALLBACK = "http://callback.test/1"
@@ -46,6 +46,7 @@ SHARE = share_of(CALLBACK)
 REQUEST = PendingRequest("subscribe", "http://t/", CALLBACK, "dataset1", lease_seconds=60)
 ID = REQUEST.subscription_id
 HEAD = Position(7)
+CLAIMED_SECONDS = 900  # nobody is called at its end, which no test is to reach
 
 
 class Hiccups(Subscriptions):
@@ -180,7 +181,7 @@ class HubProcess:
         self.clock.look(await self.store.now())
         await self.store.claim([SHARE])
         (content,) = await self.store.read([SHARE])
-        self.ownership.begin(Share(SHARE, monotonic() + 15), content)
+        self.ownership.begin(Share(SHARE, monotonic() + CLAIMED_SECONDS), content)
         if cursor is not None:
             stored = Stored(self.subscription(**of_record), Progress(int(cursor)))
             await self.settled(REQUEST, keep=stored)
@@ -250,7 +251,7 @@ async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_
             await asyncio.Event().wait()
 
     process.store.before = hang
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         await process.ownership.round()
     loops = process.ownership.loops()
     (ending,) = [loops[name] for name in loops if name == "end subscriptions"]
@@ -258,7 +259,7 @@ async def test_a_round_does_not_wait_until_all_subscribers_of_a_removed_set_are_
         if name != "end subscriptions":
             other.close()
     task = asyncio.create_task(ending)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         await asked.wait()
     task.cancel()
     process.subscribers.abandon(process.share)
@@ -507,7 +508,7 @@ async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(
             await may_go_on.wait()
 
     process.store.after = after  # type: ignore[method-assign]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENT_SECONDS):
         await process.ownership.end_subscriptions()
     may_go_on.set()
     await process.rest()

@@ -13,7 +13,7 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.notification import Received, read_notification
 from tests.support.raw import raw_channel
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import PATIENT_SECONDS, TOKEN, RunningHub
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -29,7 +29,7 @@ def in_seconds(seconds: float) -> str:
 
 
 async def received(channel: ClientConnection) -> Received:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENT_SECONDS):
         return read_notification(await channel.recv())
 
 

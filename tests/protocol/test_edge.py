@@ -14,7 +14,7 @@ from rsnotify.publishing.bodies import BODY_BYTES
 from rsnotify.registry.access import FREE_TRIES
 from rsnotify_client.notification import read_notification
 from tests.support.raw import raw_channel
-from tests.support.running import TOKEN, RunningHub
+from tests.support.running import PATIENT_SECONDS, TOKEN, RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -59,7 +59,7 @@ async def exchanged(hub: RunningHub, *parts: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
     for part in parts:
         writer.write(part)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENT_SECONDS):
         answer = await reader.read()
     writer.close()
     return answer

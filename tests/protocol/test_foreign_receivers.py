@@ -20,6 +20,7 @@ import pytest
 
 from tests.support.needs import need
 from tests.support.receivers import topic
+from tests.support.running import PATIENT_SECONDS
 from tests.support.shell import environment
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -116,7 +117,7 @@ class Foreign:
         self._process = process
 
     async def hears(self) -> list[Any]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             line = await self._process.stdout.readline()
         return json.loads(line) if line else ["ended"]
 

@@ -11,7 +11,7 @@ from tests.protocol.test_channels import close_of
 from tests.protocol.test_sse import stream
 from tests.support.jsonform import told
 from tests.support.receivers import topic
-from tests.support.running import RunningHub
+from tests.support.running import PATIENT_SECONDS, RunningHub
 
 SUBPROTOCOL = "rsnotify.json"
 
@@ -32,7 +32,8 @@ async def test_a_subprotocol_is_answered_and_joins_like_xml(hub):
         for number in range(3):
             await hub.publish(f"http://example.com/{number}")
             first, second, third = [
-                await asyncio.wait_for(each.recv(), 20) for each in (in_json, named, in_xml)
+                await asyncio.wait_for(each.recv(), PATIENT_SECONDS)
+                for each in (in_json, named, in_xml)
             ]
             found, same = told(first), read_notification(third)
             assert first == second
@@ -46,7 +47,7 @@ async def test_several_channels_are_told_apart_in_json(hub):
     async with connect(address) as channel:
         for name in ("dataset1", "other"):
             await hub.publish(f"http://example.com/{name}", set_name=name)
-            found = told(await asyncio.wait_for(channel.recv(), 20))
+            found = told(await asyncio.wait_for(channel.recv(), PATIENT_SECONDS))
             (up,) = found["links"]
             assert up == {"rel": "up", "href": f"{hub.url}/{name}/capabilitylist.xml"}
 

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidMessage
 from tests.protocol.test_channels import BEARER, close_of, received, refusal, token_for
 from tests.protocol.test_sse import Stream
 from tests.support.raw import raw_channel
-from tests.support.running import RunningHub
+from tests.support.running import PATIENT_SECONDS, RunningHub
 
 PATH = "/channels/{}_notification_channel"
 UP = re.compile(rb'<rs:ln rel="up" href="[^"]*/([^/"]+)/capabilitylist.xml"/>')
@@ -184,7 +184,7 @@ async def test_a_kill_leaves_no_gap_and_no_repetition_in_a_busy_set_and_a_quiet_
         await own_hub.start()
     last = {name: await own_hub.publish("http://e.com/last", set_name=name) for name in "ab"}
     reading = asyncio.create_task(read_until_cut(own_hub, heard, form))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENT_SECONDS):
         while heard.cursors != {name: last[name]["until"] for name in "ab"}:
             await asyncio.sleep(0.01)
     await own_hub.stop()

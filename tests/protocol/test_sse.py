@@ -9,7 +9,7 @@ import pytest
 
 from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify_client.notification import read_notification
-from tests.support.running import RunningHub
+from tests.support.running import PATIENT_SECONDS, RunningHub
 
 PATH = "/channels/{}/{}_notification_channel"
 
@@ -29,7 +29,7 @@ class Stream:
     async def event(self) -> dict[str, str]:
         """The next event by its fields, as a browser reads it: what has no data is skipped."""
         fields: dict[str, str] = {}
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENT_SECONDS):
             while line := (await self.answer.content.readline()).decode():
                 name, _, value = line.rstrip("\n").partition(": ")
                 if line == "\n":

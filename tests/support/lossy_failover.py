@@ -48,7 +48,7 @@ async def until_done(hub: RunningHub, method: str, path: str, **asked: Any) -> A
         assert status in (200, 201, 503), answer
         return (answer,) if status != 503 else None
 
-    (answer,) = await until(done, seconds=40)
+    (answer,) = await until(done)
     return answer
 
 
@@ -64,7 +64,7 @@ async def all_in(told: Iterable[Reader | Receiver], names: set[str]) -> None:
     async def are_told() -> bool:
         return all(names <= _names(each) for each in told)
 
-    await until(are_told, seconds=40)
+    await until(are_told)
 
 
 def _names(told: Reader | Receiver) -> set[str]:

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-SECONDS = 20
+from tests.support.running import PATIENT_SECONDS
+
 KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
@@ -127,7 +128,7 @@ class Raw:
         return await self._timed(self.reader.read())
 
     async def _timed(self, waiting):  # type: ignore[no-untyped-def]
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(PATIENT_SECONDS):
             return await waiting
 
 

@@ -13,6 +13,7 @@ import aiohttp
 from tests.support.forks import Forked, fork
 
 SOON, SELDOM = 0.01, 0.1  # seconds
+PATIENT_SECONDS = 60  # for any fact, on a busy machine: one that is none is told after that
 TOKEN = "the-admin-token-of-the-tests"
 
 
@@ -20,7 +21,7 @@ class RunningHub:
     """A hub process; `async with` starts and stops it, and in between it may be killed."""
 
     program: tuple[str, ...] = ()  # of Python's arguments, where it is not `tests.support.forks`
-    ready_seconds = 60  # it has loaded its data by then
+    ready_seconds = PATIENT_SECONDS  # it has loaded its data by then
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("RSNOTIFY_")}
 
 
-async def until(condition: Any, seconds: float = 60) -> Any:
+async def until(condition: Any, seconds: float = PATIENT_SECONDS) -> Any:
     """Wait for a fact, not for a time; the fact's truth value is returned.
 
     It is looked for less and less often: to look costs the processor time that it needs.
