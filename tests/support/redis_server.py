@@ -15,6 +15,9 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ResponseError
 
 from rsnotify.process.embedded_redis.binaries import installed_binaries
+from tests.support.running import PATIENT_SECONDS
+
+AGAIN_SECONDS = 0.02
 
 
 class RedisServer:
@@ -66,7 +69,7 @@ class RedisServer:
 
     def client(self) -> Any:
         """Speaks to it as soon as it answers."""
-        retry = Retry(ConstantBackoff(0.02), 500)
+        retry = Retry(ConstantBackoff(AGAIN_SECONDS), int(PATIENT_SECONDS / AGAIN_SECONDS))
         return redis.Redis.from_url(self.url, password=self._password, retry=retry, protocol=2)
 
 
