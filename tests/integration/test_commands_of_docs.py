@@ -207,7 +207,7 @@ async def test_the_callback_of_the_page_on_websub_prints_what_is_published(tmp_p
             return True
         return False
 
-    async with prepared(tmp_path) as place, asyncio.timeout(60):
+    async with prepared(tmp_path) as place:
         callback = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", program.replace("9000", port)),
             stdout=asyncio.subprocess.PIPE,

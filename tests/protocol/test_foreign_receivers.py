@@ -7,7 +7,6 @@ Node, there is nothing to try.
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import pytest
 
 from tests.support.needs import need
 from tests.support.receivers import topic
+from tests.support.redis_server import free_port
 from tests.support.running import PATIENT_SECONDS
 from tests.support.shell import environment
 
@@ -159,9 +159,7 @@ async def test_flask_websub_follows_a_channel(websub_hub, new_set, flask_websub,
 
 async def test_pubsubhubbub_of_npm_follows_a_channel(websub_hub, new_set, pubsubhubbub):
     """Without a secret: it sends the hub another one than it later checks with."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     url, hub = topic(websub_hub, new_set), f"{websub_hub.url}/hub"
     command = ("node", "-e", NODE_RECEIVER, "--", url, hub, port)
     async with running(*command, NODE_PATH=str(pubsubhubbub / "node_modules")) as foreign:

@@ -40,11 +40,21 @@ class Watched(NamedTuple):
         first, *others = [each.port for each in self.sentinels]
         is_done = False
         while not is_done:  # a slow machine's Sentinel may give up, and stay with the primary
-            await until(lambda: _has_begun(first))
+            await until(lambda: self._has_begun(first))
             with suppress(TimeoutError):
                 is_done = await until(lambda: self._names_another(first), seconds=20)
         for port in others:
             await until(lambda port=port: self._names_another(port))
+
+    async def _has_begun(self, port: int) -> bool:
+        """A failover, as asked for; not before this one has seen that a replica is good."""
+        if await self._names_another(port):
+            return True
+        async with _asked(port) as client:
+            with suppress(ResponseError):
+                await client.execute_command("SENTINEL", "FAILOVER", NAME)
+                return True
+        return False
 
     async def _names_another(self, port: int) -> bool:
         async with _asked(port) as client:
@@ -76,15 +86,6 @@ async def watched(folder: Path) -> AsyncIterator[Watched]:
         for each in sentinels:
             await until(lambda port=each.port: _knows_all(port))
         yield Watched(servers, address_of(sentinels), sentinels)
-
-
-async def _has_begun(port: int) -> bool:
-    """A failover, as it was asked to; it does not before it has seen the replicas to be good."""
-    async with _asked(port) as client:
-        with suppress(ResponseError):
-            await client.execute_command("SENTINEL", "FAILOVER", NAME)
-            return True
-    return False
 
 
 def _asked(port: int) -> redis.Redis:
