@@ -300,7 +300,7 @@ def _bodies_of_json(content: bytes) -> Iterator[PublishBody]:
         raise Rejected("the file is empty: there was no change to publish")
     try:
         parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         known = ", ".join(FORMATS)
         raise Rejected(f"the file is not JSON: {error}; --format may be {known}") from None
     return _json_bodies(parts if isinstance(parts, list) else [parts])

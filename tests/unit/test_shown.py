@@ -84,7 +84,12 @@ def test_resources_on_the_command_line_are_changed_alike():
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
-    [("a.json", b"[1,", "the file is not JSON"), ("a.xml", b"<urlset", "not well-formed XML")],
+    [
+        ("a.json", b"[1,", "the file is not JSON"),
+        ("a.json", b"[" * 1_000_000, "the file is not JSON"),
+        ("a.json", b'{"\xff": 1}', "the file is not JSON"),
+        ("a.xml", b"<urlset", "not well-formed XML"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path, name, content, words):
     with pytest.raises(Rejected, match=words):
