@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from time import time
 
-from rsnotify_client.textfile import exposition
+import pytest
+
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.textfile import exposition, write
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
@@ -187,6 +190,15 @@ async def test_metrics_that_cannot_be_written_are_named_at_once(source, tmp_path
     said = await rsnotify(*words, "--metrics", str(tmp_path / "no" / "copy.prom"))
     assert (said.status, "--metrics" in said.err) == (2, True)
     assert not (tmp_path / "copy").exists()
+
+
+def test_numbers_take_the_place_of_no_device(tmp_path):
+    pipe = tmp_path / "pipe"  # /dev/stdout and /dev/null are no files either
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidSettings, match=f"--metrics {pipe}: it is no file"):
+        write(pipe, "")
+    assert [*tmp_path.iterdir()] == [pipe]
+    assert pipe.is_fifo()
 
 
 def test_a_label_may_have_any_character():

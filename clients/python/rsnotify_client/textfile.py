@@ -22,8 +22,7 @@ def exposition(table: Table, values: Mapping[Label, Sequence[float]]) -> str:
     n{of="a"} 2
     """
     lines = []
-    rows = zip(table.items(), *values.values(), strict=True)
-    for (name, (kind, words)), *numbers in rows:
+    for (name, (kind, words)), *numbers in zip(table.items(), *values.values(), strict=True):
         lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
         shown = zip(values, numbers, strict=True)
         lines += [f"{name}{_braced(label)} {number:.15g}" for label, number in shown]
@@ -40,6 +39,8 @@ def _braced(label: Label) -> str:
 def write(path: Path, text: str) -> None:
     """Write the file whole or not at all: a collector never reads half of it."""
     try:
+        if path.exists() and not path.is_file():  # such as /dev/stdout, which root could replace
+            raise ValueError("it is no file")
         new = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
             new.write_text(text)
@@ -48,5 +49,4 @@ def write(path: Path, text: str) -> None:
             with suppress(OSError):
                 new.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise InvalidSettings(f"--metrics {path}: {why}") from None
+        raise InvalidSettings(f"--metrics {path}: {getattr(error, 'strerror', error)}") from None
