@@ -271,13 +271,14 @@ class SubscriptionAdmin:
         }
 
     async def _behind_changes(self, stored: Stored) -> int | None:
-        """None if the journal no longer holds what follows, or the set has been removed."""
+        """None if the journal no longer holds what follows or cannot be read now, or the set has
+        been removed."""
         try:
             feed = self._journals.feed(stored.subscription.channel)
             await self._journals.catch_up(feed)
             cursor = Position(stored.progress.cursor)
             owed = await self._journals.reading.stretch_after(feed, cursor)
-        except Rejected:
+        except (Rejected, TryAgain, ValueError):
             return None
         return 0 if owed is None else owed.count
 

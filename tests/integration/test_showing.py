@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from starlette.requests import Request as HttpRequest
 
-from rsnotify.errors import HistoryDeleted, NoSuchSet
+from rsnotify.errors import HistoryDeleted, NoSuchSet, TryAgain
+from rsnotify.journal import keys
 from rsnotify.loops import end
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
@@ -43,6 +44,13 @@ class ShortJournal:
         raise HistoryDeleted("see the archive")
 
 
+class StuckJournal(ShortJournal):
+    """What it has in Redis cannot be followed, as while it waits for its repair."""
+
+    async def catch_up(self, _):
+        raise TryAgain("see the hub's log")
+
+
 @pytest.fixture
 async def store(client: Client) -> Subscriptions:
     """One with one subscription."""
@@ -54,13 +62,24 @@ async def store(client: Client) -> Subscriptions:
     return kept
 
 
-@pytest.mark.parametrize("hub", [RemovedSet(), ShortJournal()])
+@pytest.mark.parametrize("hub", [RemovedSet(), ShortJournal(), StuckJournal()])
 async def test_what_cannot_be_counted_is_shown_as_null(store, hub):
     subscribers = SubscriptionAdmin(hub, Admin(), store)
     id_ = request().subscription_id
     asked = HttpRequest({"type": "http", "path_params": {"subscription": id_}})
     shown = msgspec.json.decode((await subscribers.show(asked)).body)
     assert (shown["id"], shown["behind_changes"]) == (id_, None)
+
+
+async def test_a_subscription_to_damaged_data_is_shown_all_the_same(client, store):
+    hub = hub_on(client)
+    channel = STORED.subscription.channel
+    await hub.add_set(channel.set_name)
+    await client.hset(keys.record(channel), "last", "not a position")
+    (id_,) = await store.all()
+    asked = HttpRequest({"type": "http", "path_params": {"subscription": id_}})
+    shown = await SubscriptionAdmin(hub, Admin(), store).show(asked)
+    assert msgspec.json.decode(shown.body)["behind_changes"] is None
 
 
 async def test_what_another_process_has_published_counts_before_this_one_has_heard_of_it(
