@@ -52,7 +52,7 @@ def peer(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/", asked
     finally:
-        thread.join(10)
+        thread.join(60)
         listener.close()
 
 
@@ -385,7 +385,7 @@ def test_the_garbage_collector_may_close_an_answer_in_the_middle_of_anything():
 
         thread = threading.Thread(target=close, daemon=True)
         thread.start()
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
         others += (transport.ask("GET", url, {}) for _ in range(most - len(others)))
         for answer in others:

@@ -207,7 +207,7 @@ def test_an_older_cursor_is_never_stored_after_a_newer_one():
     first, second = Keeper(store_of((lambda: None, save))).changes(received(0, 1, 2))
     with ThreadPoolExecutor(1) as thread:
         thread.submit(first.done)
-        assert is_saving.wait(10)
+        assert is_saving.wait(60)
         second.done()
     assert saved == [str(T[1]), str(T[2])]
 
@@ -217,15 +217,15 @@ def test_while_a_cursor_is_stored_more_changes_are_handed_out():
 
     def save(_: str) -> None:
         is_saving.set()
-        goes_on.wait(10)
+        goes_on.wait(60)
 
     keeper = Keeper(store_of((lambda: None, save)))
     (first,) = keeper.changes(received(0, 1))
     with ThreadPoolExecutor(2) as threads:
         saving = threads.submit(first.done)
-        assert is_saving.wait(10)
+        assert is_saving.wait(60)
         more = threads.submit(keeper.changes, received(1, 2))
-        assert len(more.result(5)) == 1
+        assert len(more.result(60)) == 1
         assert not saving.done()
         goes_on.set()
 
@@ -241,7 +241,7 @@ def test_a_store_may_deal_with_changes_itself():
     first, second = Keeper(store_of((lambda: None, save))).changes(received(0, 1, 2))
     thread = threading.Thread(target=first.done, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(60)
     assert saved == [str(T[1]), str(T[2])]
 
 

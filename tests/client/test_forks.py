@@ -170,7 +170,7 @@ def test_a_fork_goes_before_all_that_wait_for_the_outbox(tmp_path, monkeypatch):
         lock = Watched(forks)
         monkeypatch.setattr(outbox, "_lock", lock)
         threads.submit(outbox.put, A, slow(amid, forks))
-        assert amid.wait(10)
+        assert amid.wait(60)
         for _ in range(3):  # would hold up the fork for too long
             threads.submit(outbox.put, A, slow(amid, is_forked))
         eventually(lambda: lock.came == 4)
@@ -182,7 +182,7 @@ def test_an_outbox_in_use_for_too_long_at_a_fork_takes_nothing_in_the_child(tmp_
     amid, is_forked = threading.Event(), threading.Event()
     with closing(OutboxFile(tmp_path / "outbox")) as outbox, ThreadPoolExecutor(1) as thread:
         thread.submit(outbox.put, A, slow(amid, is_forked))
-        assert amid.wait(10)
+        assert amid.wait(60)
         said = child_s_put(outbox, is_forked)
     assert "was still in use when this process was forked: publish nothing" in said
 
@@ -218,7 +218,7 @@ def test_whoever_fails_before_a_fork_keeps_no_other_from_being_told(caplog):
     fork()
     again = threading.Thread(target=fork, daemon=True)
     again.start()
-    again.join(10)
+    again.join(60)
     assert not again.is_alive()
     assert [each.told for each in others] == [["before", "in the parent"] * 2] * 2
     assert faulty.told == ["before", "before"]
@@ -255,7 +255,7 @@ class HangingDatabase:
 
     def __enter__(self) -> Self:
         self.asking.start()
-        self._hangs.wait(10)
+        self._hangs.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -265,7 +265,7 @@ class HangingDatabase:
 
     def _connect(self) -> sqlite3.Connection:
         self._hangs.set()
-        self._answers.wait(10)
+        self._answers.wait(60)
         connection = sqlite3.connect(self._database, check_same_thread=False)
         connection.executescript(Outbox.sql("sqlite"))
         return connection

@@ -205,7 +205,7 @@ def test_two_first_requests_of_django_at_once_share_a_publisher():
         "from rsnotify_client.integrations import django\n"
         "make, both, got = django.Publisher, threading.Barrier(2), []\n"
         "def slow(*words, **options):\n"
-        "    both.wait(10)\n"
+        "    both.wait(60)\n"
         "    return make(*words, **options)\n"
         "django.Publisher = slow\n"
         "request = lambda: got.append(django.publisher())\n"

@@ -89,7 +89,7 @@ def test_a_full_queue_makes_a_caller_wait_until_there_is_room():
     batch = queue.take((), 1)
     assert batch.changes == (b"1",)
     queue.remove(batch, batch.ids)
-    waiting.join(10)
+    waiting.join(60)
     assert queue.take((), 1).changes == (b"2",)
 
 

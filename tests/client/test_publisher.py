@@ -73,7 +73,7 @@ def held_hub() -> Iterator[tuple[str, list[Posted], threading.Event]]:
     gate = threading.Event()
 
     def slow(_: Posted) -> Answer:
-        gate.wait(10)
+        gate.wait(60)
         return ACCEPTED
 
     with scripted_hub(slow) as (url, posted):
@@ -449,7 +449,7 @@ def test_an_end_waits_no_longer_than_it_was_told_for_a_hub_that_is_silent(monkey
         eventually(lambda: posted)
         closing = threading.Thread(target=close, daemon=True)
         closing.start()
-        assert is_closed.wait(10)
+        assert is_closed.wait(60)
         closing.join()
 
 
@@ -907,7 +907,7 @@ async def test_an_end_that_is_cancelled_and_fails_is_logged(caplog):
     before, gate = serving(), threading.Event()
 
     def refuse(_: Posted) -> Answer:
-        gate.wait(10)
+        gate.wait(60)
         return problem(401, "who are you?")
 
     with scripted_hub(refuse) as (url, posted):
