@@ -104,6 +104,16 @@ describe("a Source", () => {
     assert.deepEqual(await read("/", 1), ["1"]);
   });
 
+  test("is found past a front that has no page", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/"] = answered(401, '{"detail": "the JWT has expired"}');
+    await assert.rejects(read("/", 1, { token: "t" }), /the JWT has expired/);
+    source.answers["/"] = answered(403);
+    await assert.rejects(read("/", 1), (error) => error.status === 403);
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    assert.deepEqual(await read("/", 1), ["1"]);
+  });
+
   test("is found past a page that is gone", async () => {
     offer(stream(at(0), notification(0, 1, changed(1))));
     source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");

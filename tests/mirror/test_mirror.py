@@ -1038,6 +1038,18 @@ async def test_a_site_whose_description_is_not_for_everybody_says_so(source, cop
             await mirror.once()
 
 
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_site_without_a_front_page_is_found_by_its_description(source, copy, status):
+    source.answer("/", status=status)
+    async with Mirror(source.url + "/", copy) as mirror:
+        with pytest.raises(Rejected, match=r"\d/: (a token is needed|it may not be read)"):
+            await mirror.once()
+        listed = Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))
+        source.documents["/.well-known/resourcesync"] = rendered("description", [listed])
+        assert await mirror.once()
+    assert files(copy).keys() == {"a.txt", "b.txt", "c.txt"}
+
+
 # A real hub -------------------------------------------------------------------------------------
 
 

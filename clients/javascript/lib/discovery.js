@@ -130,15 +130,15 @@ async function walk(web, url) {
 
 async function look(web, url) {
   const page = await web.page(url);
-  checkRight(web, url, page);
+  const { pathname } = new URL(url);
+  const isFront = ["/", WELL_KNOWN].includes(pathname);
+  if (!isFront) checkRight(web, url, page); // a front that has no page is 403 with many servers
   const found = page.status === 200 ? read(page) : undefined;
   if (found) return found;
   const source = linkOf(page) === undefined ? await namedByHub(web, page) : undefined;
   if (source) return { source };
-  const { pathname } = new URL(url);
   if (DOCUMENT.test(pathname)) return besideDocument(url, page);
-  if (page.status === 200 || ["/", WELL_KNOWN].includes(pathname))
-    return fromItsSite(web, url, page);
+  if (page.status === 200 || isFront) return fromItsSite(web, url, page);
   return isOfHub(page) ? below(web, url, page) : fromItsSite(web, url, page);
 }
 
@@ -220,6 +220,7 @@ async function fromItsSite(web, url, page) {
   const robots = await web.page(resolved("/robots.txt", url), "text/plain, */*;q=0.1");
   const [first] = robots.status === 200 ? sitemapsOf(robots.text) : [];
   if (first !== undefined) return { next: resolved(first, url) };
+  checkRight(web, url, page);
   if (page.status !== 200) throw refused(url, page);
   throw new Rejected(
     `${url} leads to no ResourceSync document: neither a link, ${WELL_KNOWN} nor robots.txt does; ` +

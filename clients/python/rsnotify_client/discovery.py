@@ -237,14 +237,15 @@ async def discover_sets(web: Web, url: str) -> list[str]:
 
 async def _look(web: Web, url: str) -> DiscoveryStep:
     page = await web.page(url)
-    _check_right(web, url, page)
     if page.status == 200 and (found := _read(page)) is not None:
         return found
     if _link_of(page) is None and (by_hub := await _named_by_hub(web, page)) is not None:
         return DiscoveryStep(found=by_hub)
+    if not (is_front := urlsplit(url).path in ("", "/", WELL_KNOWN)):
+        _check_right(web, url, page)  # a front that has no page is 403 with many servers
     if urlsplit(url).path.rstrip("/").lower().endswith(DOCUMENTS):
         return _beside_document(url, page)
-    if page.status == 200 or urlsplit(url).path in ("", "/", WELL_KNOWN):
+    if page.status == 200 or is_front:
         return await _from_its_site(web, url, page)
     if _is_of_hub(page):
         return await _below(web, url, page)
@@ -283,13 +284,12 @@ async def _below(web: Web, url: str, page: FetchedPage) -> DiscoveryStep:
 
     That is `http://hub/a/capabilitylist.xml` for `http://hub/a`.
     """
-    path = urlsplit(page.url).path.rstrip("/") + "/capabilitylist.xml"
-    listed = await web.page(joined(page.url, path))
+    name = urlsplit(page.url).path.strip("/")
+    listed = await web.page(joined(page.url, f"/{name}/capabilitylist.xml"))
     _check_right(web, url, listed)
     if listed.status == 200 and (found := _read(listed)) is not None:
         return found
-    is_set = "/" not in urlsplit(page.url).path.strip("/")  # what a set is called
-    said = detail_of(listed.body) if is_set else None
+    said = None if "/" in name else detail_of(listed.body)  # no set has a name with a slash
     raise refused(url, page.status, said or detail_of(page.body), page.challenge)
 
 
@@ -331,14 +331,13 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
     """Look for a link in the page, then at the well-known URI, then in robots.txt."""
     if (link := _link_of(page)) is not None and joined(page.url, link) != url:
         return DiscoveryStep(next=joined(page.url, link))
-    described = page
-    if urlsplit(url).path != WELL_KNOWN:
-        described = await web.page(joined(url, WELL_KNOWN))
-        if described.status == 200 and (found := _read(described)) is not None:
-            return found
+    described = await web.page(joined(url, WELL_KNOWN))
+    if described.status == 200 and (found := _read(described)) is not None:
+        return found
     robots = await web.page(joined(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
         return DiscoveryStep(next=joined(url, maps[0]))
+    _check_right(web, url, page)
     _check_right(web, described.url, described)
     if page.status != 200:
         raise refused(url, page.status, None, page.challenge)
