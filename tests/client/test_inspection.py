@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, Root, render_document
 from rsnotify_mirror.inspection.inspection import Inspection, inspect
@@ -886,7 +887,43 @@ async def test_what_needs_a_token_is_named_and_no_violation(site):
     assert {"part1.xml", "topic", "socket"} <= {*refused}
 
 
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "a token is needed"), (407, "the proxy refuses")]
+)
+async def test_a_site_that_refuses_all_that_may_lead_on_is_not_judged(site, status, said):
+    for path in ("/", "/.well-known/resourcesync", "/robots.txt"):
+        site.answer(path, status=status)
+    with pytest.raises(Rejected, match=said):
+        await inspect(site.url, bounds=BOUNDS)
+
+
+async def test_a_document_that_is_not_there_is_not_judged_by_what_else_the_site_has(site):
+    with pytest.raises(Rejected, match=r"/none.xml: there is nothing at this address"):
+        await inspect(f"{site.url}/none.xml", bounds=BOUNDS)
+
+
+async def test_where_a_site_has_no_front_page_what_is_wrong_further_on_is_still_named(site):
+    site.answer("/", status=403)
+    site.documents["/.well-known/resourcesync"] = b"<urlset"
+    found = await inspect(site.url, bounds=BOUNDS)
+    assert [path for path, _ in told(site, found)] == ["/.well-known/resourcesync"]
+
+
+async def test_a_missing_page_leads_to_what_its_site_offers(site):
+    found = await inspect(f"{site.url}/none", bounds=BOUNDS)
+    assert found.is_right
+    assert f"{site.url}/capabilitylist.xml" in [each.document for each in found.checked]
+
+
 # Our own hub, and the command -------------------------------------------------------------------
+
+
+async def test_a_private_set_by_its_address_is_judged_with_a_token_and_refused_without(hub):
+    await hub.ask("PUT", "/api/sets/secret", json={"private": True})
+    found = await inspect(f"{hub.url}/secret", token=TOKEN, bounds=BOUNDS)
+    assert f"{hub.url}/secret/capabilitylist.xml" in [each.document for each in found.checked]
+    with pytest.raises(Rejected, match="no set 'secret' that can be read without a token"):
+        await inspect(f"{hub.url}/secret", bounds=BOUNDS)
 
 
 async def test_a_hub_of_ours_under_load_has_no_violation(hub):

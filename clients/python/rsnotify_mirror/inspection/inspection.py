@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +26,7 @@ from rsnotify_client.discovery import (
     http_twin,
     linked,
     linked_in_html,
+    look,
     sitemaps_of,
 )
 from rsnotify_client.network import Network
@@ -149,30 +151,31 @@ ADVICE = f"Serve the Source Description at {WELL_KNOWN}, or link to the Capabili
 def begins_a_document(body: bytes) -> bool:
     """Whether this is the beginning of a document, packed or not."""
     stream = DocumentStream()
-    try:
+    with suppress(Rejected, zlib.error):
         for piece in Unpacker().feed(body):
             stream.feed(piece)
-    except (Rejected, zlib.error):
-        return stream.has_head
     return stream.has_head
 
 
 async def begin(web: Web, documents: Documents, url: str, report: Report) -> list[Checked]:
     """Let the documents begin where any form of discovery leads to; what became of each form.
 
-    `TryAgain` or `Rejected` if the address itself gives no answer.
+    `TryAgain` or `Rejected` if the address itself gives no answer, or what a mirror refuses.
     """
     url = http_twin(url)
     page = await web.page(url)
+    described, robots = joined(url, WELL_KNOWN), joined(url, ROBOTS)
+    description = None if await _body(web, described) is None else described
+    maps = sitemaps_of((await _body(web, robots) or b"").decode(errors="replace"))
+    leads_on = not urlsplit(url).path.strip("/") and (description or maps)
+    if page.status != 200 and not leads_on and (set_there := (await look(web, url)).found):
+        page = await web.page(set_there.url)
     is_there = page.status == 200 and begins_a_document(page.body)
     if is_there:
         documents.begin_at(page.url)
     header = linked(page.headers.get("link", ""), "resourcesync")
     is_html = "html" in page.headers.get("content-type", "")
     element = linked_in_html(page.body.decode(errors="replace")) if is_html else None
-    described, robots = joined(url, WELL_KNOWN), joined(url, ROBOTS)
-    description = None if await _body(web, described) is None else described
-    maps = sitemaps_of((await _body(web, robots) or b"").decode(errors="replace"))
     forms: list[tuple[str, str, Sequence[str | None], str, str]] = [
         ("discovery by Link", page.url, [header], "", f"Link of {page.url}"),
         ("discovery by <link>", page.url, [element], "", f"<link> of {page.url}"),
@@ -184,9 +187,8 @@ async def begin(web: Web, documents: Documents, url: str, report: Report) -> lis
         there = [joined(where, each) for each in hrefs if each is not None]
         for each in there:
             documents.begin_at(each, capability, namer=namer)
-        is_there = is_there or bool(there)
         found.append(Checked(where, kind, note=None if there else NOT_USED))
-    if not is_there:
+    if not is_there and all(each.note for each in found):
         message = f"neither {url} itself, its links, {WELL_KNOWN} nor {ROBOTS} lead anywhere"
         wrong = Violation("Core 6.3", "/", message, ADVICE)
         found.append(Checked(url, "discovery", violations=[wrong]))
@@ -196,11 +198,10 @@ async def begin(web: Web, documents: Documents, url: str, report: Report) -> lis
 
 
 async def _body(web: Web, url: str) -> bytes | None:
-    try:
+    with suppress(Rejected, TryAgain):
         page = await web.page(url)
-    except (Rejected, TryAgain):
-        return None
-    return page.body if page.status == 200 else None
+        return page.body if page.status == 200 else None
+    return None
 
 
 class Inspection(msgspec.Struct):
@@ -305,10 +306,9 @@ def _unchecked(walk: _Walk, checked: Sequence[Checked]) -> list[str]:
 
 
 def _channels(documents: Documents) -> Iterable[NamedChannel]:
-    found = (
+    return dict.fromkeys(
         each for url, document in documents.read.items() for each in channels_in(url, document)
     )
-    return dict.fromkeys(found)
 
 
 def _change_lists(documents: Documents) -> list[str]:
