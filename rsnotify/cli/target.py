@@ -21,7 +21,7 @@ from rsnotify_client.answer import NOTHING_THERE, NotAHub, WrongToken
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
 
 DATA = Path("data")
-NO_SET = re.compile(r"there is no set '(.+)'")
+NO_SET = re.compile(r"there is no set '([^']+)'( that .+)?")
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
@@ -89,8 +89,7 @@ def credential_for(url: str, data: Path) -> Credential:
             return Credential(chosen, f"it is the one in {name}")
     if file := os.environ.get(ADMIN_FILE):
         return Credential(_read_token(Path(file)), f"it is the one in {file}")
-    is_ours = data != DATA or urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
-    if not is_ours:
+    if data == DATA and urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1"):
         return NONE
     ours = data / "admin-token"
     if not ours.exists():
@@ -126,12 +125,13 @@ def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | N
     if isinstance(refused, NotAHub):
         return refused.detail
     said = refused.said if isinstance(refused, WrongToken) else refused.detail
-    if refused.status in (401, 403):
-        return f"{said} ({credential.origin})"
     if (found := NO_SET.fullmatch(said)) is not None:
         if near := get_close_matches(found[1], sets_of(url, credential.token), n=1):
             return f"{said}; did you mean {near[0]}? `rsnotify sets list` shows all"
-        return f"{said}: make it with: rsnotify sets add {found[1]}"
+        if found[2] is None:
+            return f"{said}: make it with: rsnotify sets add {found[1]}"
+    if found is not None or refused.status in (401, 403):
+        return f"{said} ({credential.origin})"
     if said.startswith(NOTHING_THERE):
         return f"{said}: look at --url and at the name of the set"
     return None

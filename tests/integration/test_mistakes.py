@@ -159,6 +159,23 @@ async def test_every_mistake_is_answered_with_its_mend(hub, tmp_path):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("name", ["datset1", "secret", "zzz"])
+@pytest.mark.parametrize(
+    ("sent", "mend"),
+    [(False, "(none was sent, for there is no "), (True, "(it is the one in RSNOTIFY_TOKEN)")],
+)
+async def test_a_set_that_is_not_there_for_this_token_is_wrong_use(hub, tmp_path, name, sent, mend):
+    await hub.ask("PUT", "/api/sets/secret", json={"private": True})
+    settings = {"RSNOTIFY_URL": hub.url}
+    if sent:
+        made = await hub.ask("POST", "/api/tokens", json={"sets": ["dataset1"], "rights": ["read"]})
+        settings["RSNOTIFY_TOKEN"] = made[1]["token"]
+    line = f"subscribe {name} --data {tmp_path}/none"
+    ended = await typed(line, **settings)
+    assert ended.status == USE
+    assert (mend if name != "datset1" else "did you mean dataset1?") in ended.err
+
+
 @pytest.mark.parametrize(("option", "kind"), [("", "warning: "), (" --json", '{"warnings": ["')])
 async def test_a_misspelt_variable_is_said_and_the_command_goes_on(hub, option, kind):
     line = f"publish dataset1 http://example.com/a{option}"
