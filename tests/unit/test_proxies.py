@@ -100,5 +100,5 @@ def test_socks_wants_its_extra(monkeypatch):
     with pytest.raises(InvalidSettings) as refused:
         proxies.lead_to("http", "c.example")
     assert refused.value.problems == (
-        "socks5://a.example:1080 speaks SOCKS: install rsnotify[socks]",
+        "socks5://a.example:1080 speaks SOCKS: in a clone of rsnotify, pip install '.[socks]'",
     )

@@ -96,7 +96,8 @@ class Proxies(msgspec.Struct, frozen=True):
         if any(_is_exempt(host, port, each) for each in self.exempt):
             return None
         if proxy.is_socks and find_spec("python_socks") is None:
-            raise InvalidSettings(f"{proxy.name} speaks SOCKS: install rsnotify[socks]")
+            how = "in a clone of rsnotify, pip install '.[socks]'"
+            raise InvalidSettings(f"{proxy.name} speaks SOCKS: {how}")
         return proxy
 
 
