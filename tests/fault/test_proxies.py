@@ -193,3 +193,10 @@ async def test_a_hub_below_a_path_is_found_published_to_and_followed(tmp_path):
             start = json.loads(ended.out)["from"]
             follow = ("subscribe", "dataset1", "--from", start, "--count", "1")
             assert "http://example.com/a" in (await rsnotify(*follow, hub=proxied)).out
+            state = tmp_path / "state.ndjson"
+            state.write_text(
+                "".join(f'{{"loc": "http://example.com/{n:0999}"}}\n' for n in range(1200))
+            )
+            load = ("resources", "load", "dataset1", str(state), "--max-delete", "100")
+            ended = await rsnotify(*load, hub=proxied)
+            assert ended.status == 0, ended
