@@ -877,6 +877,22 @@ async def test_a_resource_that_changed_meanwhile_is_compared_with_the_newest_cha
     assert told(site, await inspect(site.url, bounds=BOUNDS)) == []
 
 
+async def test_a_deletion_is_found_though_a_fault_of_another_set_is_older_than_its_lists(site):
+    site.resources["/a"] = b"other /a"
+    site.describe("/capabilitylist.xml", "/other.xml")
+    offered = (
+        site.entry(f"/{name}2.xml", capability=name) for name in ("resourcelist", "changelist")
+    )
+    site.list("/other.xml", "capabilitylist", *offered, up="/.well-known/resourcesync")
+    site.list(
+        "/resourcelist2.xml", "resourcelist", site.entry("/d", length=3), up="/other.xml", at=T2
+    )
+    gone = site.entry("/d", change="deleted", datetime="2026-11-20T02:30:00Z")
+    site.list("/changelist2.xml", "changelist", gone, up="/other.xml", from_=T2)
+    found = await inspect(site.url, bounds=BOUNDS)
+    assert [path for path, _ in told(site, found)] == ["/a"]
+
+
 async def test_what_needs_a_token_is_named_and_no_violation(site):
     for path in ("/part1.xml", "/topic", "/socket"):
         site.answer(path, status=401)

@@ -9,7 +9,7 @@ change since: it is looked at again, and the lists are read again. So a Source m
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
@@ -279,10 +279,11 @@ class Samples:
         newest: dict[str, Sample | None] = {each.loc: each for each in samples}
         begin = min(each.stated for each in newest.values() if each)
         for url in self._changelists:
-            try:
-                await self._follow(url, begin, newest)
-            except (Rejected, TryAgain, HistoryGone):
-                continue  # a list that cannot be read was named already
+            with suppress(Rejected, TryAgain, HistoryGone):  # what cannot be read was named already
+                try:
+                    await self._follow(url, begin, newest)
+                except HistoryGone as gone:  # the oldest may be another set's
+                    await self._follow(url, gone.begins, newest)
         return [each for each in newest.values() if each is not None]
 
     async def _follow(self, url: str, begin: Position, newest: dict[str, Sample | None]) -> None:
@@ -292,9 +293,8 @@ class Samples:
                     known = newest.get(change.loc)
                     if change.loc not in newest or (known and stated <= known.stated):
                         continue
-                    is_there = change.change != "deleted"
                     sample = Sample(change.loc, change.hash, change.length, stated)
-                    newest[change.loc] = sample if is_there else None
+                    newest[change.loc] = None if change.change == "deleted" else sample
 
 
 async def _host_by_host(look: Callable[[_T], Awaitable[None]], found: Mapping[_T, str]) -> None:
