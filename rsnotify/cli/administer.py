@@ -173,7 +173,7 @@ def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(taken))
     elif "at" in taken:
-        typer.echo(f"{taken['resources']} resources at {taken['at']}")
+        typer.echo(f"{counted(taken['resources'], 'resource')} at {taken['at']}")
     else:
         typer.echo("The snapshot is being taken; it takes its place when it is complete.", err=True)
 

@@ -188,9 +188,10 @@ def test_json_is_what_the_hub_said(capsys, show):
 
 def test_a_snapshot_that_takes_long_is_told_on_stderr(capsys):
     administer.print_snapshot({"set": "a"}, json=False)
-    administer.print_snapshot({"resources": 3, "at": "now"}, json=False)
+    for number in (3, 1):
+        administer.print_snapshot({"resources": number, "at": "now"}, json=False)
     out, err = capsys.readouterr()
-    assert out == "3 resources at now\n"
+    assert out == "3 resources at now\n1 resource at now\n"
     assert err.startswith("The snapshot is being taken")
 
 
