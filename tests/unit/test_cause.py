@@ -76,7 +76,7 @@ async def server(*, is_secure: bool) -> AsyncIterator[int]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if is_secure else None
     if context is not None:
         context.load_cert_chain(CERTIFICATE)
-    async with await asyncio.start_server(answer, "localhost", 0, ssl=context) as running:
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as running:
         yield running.sockets[0].getsockname()[1]
 
 
