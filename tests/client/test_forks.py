@@ -53,7 +53,7 @@ outbox.put(A, b"1")
 def after_an_untold_fork(path: Path, program: str) -> list[bytes]:
     """What the file holds when parent and child have ended."""
     process = python("-c", UNTOLD + program, str(path))
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == 0, errors
     with closing(OutboxFile(path)) as outbox:
         batch = outbox.take((), 10)

@@ -214,7 +214,7 @@ def test_two_first_requests_of_django_at_once_share_a_publisher():
         "for thread in threads: thread.join()\n"
         "print(got[0] is got[1] is django.publisher())\n"
     )
-    out, errors = python("-c", program).communicate(timeout=30)
+    out, errors = python("-c", program).communicate(timeout=200)
     assert out == "True\n", errors
 
 
@@ -263,7 +263,7 @@ def in_django(program: str, **settings: object) -> list[str]:
 
 def run_django(program: str, settings: object) -> tuple[str, str]:
     """What a program printed, and its errors."""
-    return python("-c", DJANGO + program, json.dumps(settings)).communicate(timeout=30)
+    return python("-c", DJANGO + program, json.dumps(settings)).communicate(timeout=200)
 
 
 CHECKED = (

@@ -138,7 +138,7 @@ def test_processes_that_share_an_outbox_publish_each_change_once_and_each_in_its
         locs = [[f"{who}-{number:03}" for number in range(100)] for who in range(3)]
         processes = [python("-c", flushed, url, path, *each) for each in locs]
         for process in processes:
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=200)
             assert process.returncode == 0, errors
     requests = {request.key: request.locs for request in posted}  # two may send the same at once
     published = [loc for each in requests.values() for loc in each]
@@ -163,7 +163,7 @@ def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path):
         "    print(count, error)\n"
     )
     process = python("-c", program, str(path))
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=200)
     count, _, message = out.partition(" ")
     assert "make room on its disk" in message, errors
     assert int(count) > 0

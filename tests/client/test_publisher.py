@@ -345,7 +345,7 @@ def test_an_outbox_that_cannot_be_opened_is_not_said_to_hold_changes(tmp_path):
         "publisher = Publisher('http://127.0.0.1:9', outbox=sys.argv[1])\n"
         "publisher.start()\n"
     )
-    _, errors = python("-c", program, str(tmp_path / "missing" / "outbox")).communicate(timeout=30)
+    _, errors = python("-c", program, str(tmp_path / "missing" / "outbox")).communicate(timeout=200)
     said = [line for line in errors.splitlines() if line.startswith("the process ends: ")]
     (line,) = said
     assert "its directory must exist; what was written to the outbox stays there" in line
@@ -519,13 +519,13 @@ ENDING = (
 def test_what_a_handler_publishes_as_the_process_ends_is_published(when, before):
     program = ENDING + "".join(f"publisher.updated('a', {each!r})\n" for each in before)
     with scripted_hub(accept) as (url, posted):
-        _, errors = python("-c", program, url, when).communicate(timeout=30)
+        _, errors = python("-c", program, url, when).communicate(timeout=200)
     assert [loc for request in posted for loc in request.locs] == [*before, "1", "2", "3"], errors
 
 
 def test_what_a_handler_publishes_at_the_very_end_in_vain_is_said_and_not_waited_for():
     program = ENDING.replace("publisher =", "sender.EXIT_SECONDS = 0.1\npublisher =")
-    out, errors = python("-c", program, "http://127.0.0.1:9", "late").communicate(timeout=30)
+    out, errors = python("-c", program, "http://127.0.0.1:9", "late").communicate(timeout=200)
     assert out == "full\n"  # nobody makes room
     assert "the process ends: 1 change is not published after" in errors
     assert "the process ends: 2 changes are not published after" in errors
@@ -543,7 +543,7 @@ def test_what_comes_when_no_thread_runs_any_more_is_said_to_be_lost():
         "        except Timeout as error: print(error)\n"
         "last = Last()\n"
     )
-    out, errors = python("-c", program).communicate(timeout=30)
+    out, errors = python("-c", program).communicate(timeout=200)
     lost = r"1 change is not published after \d+\.\d s: the process has no threads any more"
     assert re.fullmatch(f"{lost}\n", out)
     assert re.search(f"^the process ends: {lost}; the changes are lost$", errors, re.MULTILINE)

@@ -192,7 +192,7 @@ def test_the_sqlalchemy_example_publishes_what_is_committed(real_hub, tmp_path):
     app = EXAMPLES / "sqlalchemy/app.py"
     process = python(str(app), str(tmp_path / "papers.db"), **environment(real_hub))
     lines = ("add one", "add two!", "edit one", "edit one!", "drop one")
-    _, errors = process.communicate("\n".join(lines) + "\n", timeout=30)
+    _, errors = process.communicate("\n".join(lines) + "\n", timeout=200)
     assert process.returncode == 0, errors
     assert real_hub.told()[before:] == [("created", "one"), ("updated", "one"), ("deleted", "one")]
 
