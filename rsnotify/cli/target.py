@@ -69,14 +69,13 @@ def checked_name(set_name: str) -> str:
 
 def token_of_environment() -> str | None:
     """The token for a Source, which may be somebody else's: ours, never the admin's."""
-    return _checked_token("RSNOTIFY_TOKEN")
+    return _checked_token(os.environ.get("RSNOTIFY_TOKEN"), "RSNOTIFY_TOKEN")
 
 
-def _checked_token(name: str) -> str | None:
-    token = os.environ.get(name) or None
-    if token is not None and (wrong := wrong_token(token)) is not None:
-        raise InvalidSettings(f"{name} cannot be sent: {wrong}")
-    return token
+def _checked_token(token: str | None, where: str) -> str | None:
+    if token and (wrong := wrong_token(token)) is not None:
+        raise InvalidSettings(f"{where} cannot be sent: {wrong}")
+    return token or None
 
 
 def credential_for(url: str, data: Path) -> Credential:
@@ -85,7 +84,7 @@ def credential_for(url: str, data: Path) -> Credential:
     The last is not for the hubs of others: unless `--data` says so, it is shown to this machine.
     """
     for name in VARIABLES:
-        if chosen := _checked_token(name):
+        if chosen := _checked_token(os.environ.get(name), name):
             return Credential(chosen, f"it is the one in {name}")
     if file := os.environ.get(ADMIN_FILE):
         return Credential(_read_token(Path(file)), f"it is the one in {file}")
@@ -97,12 +96,12 @@ def credential_for(url: str, data: Path) -> Credential:
         return Credential(None, f"none was sent, for there is no {ours}: {advice}")
     from rsnotify.process.admin_token import read_admin_token
 
-    return Credential(read_admin_token(data), f"it is the one in {ours}")
+    return Credential(_checked_token(read_admin_token(data), str(ours)), f"it is the one in {ours}")
 
 
-def _read_token(file: Path) -> str:
-    with wrong_use(OSError, at=f"{ADMIN_FILE}={str(file)!r}"):
-        return file.read_text().strip()
+def _read_token(file: Path) -> str | None:
+    with wrong_use(OSError, UnicodeDecodeError, at=f"{ADMIN_FILE}={str(file)!r}"):
+        return _checked_token(file.read_text().strip(), str(file))
 
 
 def hub_at(url: str, token: str | None) -> closing[HubClient]:

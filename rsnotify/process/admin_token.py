@@ -58,8 +58,8 @@ def read_admin_token(data: Path) -> str:
     path = data / "admin-token"
     try:
         token = path.read_text().strip()
-    except OSError as error:
-        raise InvalidSettings(f"cannot read the admin token: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"cannot read the admin token in {path}: {error}") from None
     if not token:
         raise InvalidSettings(f"{path} is empty: delete it, and the next start creates a new token")
     return token

@@ -142,6 +142,17 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token, monkey
     assert token not in wrong.value.problems[0]
 
 
+@pytest.mark.parametrize("content", [b"a\nb", "ä".encode(), b"\xff"])
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_file_whose_token_no_header_can_carry_is_named(chosen, content, tmp_path, monkeypatch):
+    file = tmp_path / "admin-token"
+    file.write_bytes(content)
+    if chosen:
+        monkeypatch.setenv("RSNOTIFY_ADMIN_TOKEN_FILE", str(file))
+    with pytest.raises(InvalidSettings, match=str(file)):
+        credential_for(HERE, Path("data") if chosen else tmp_path)
+
+
 def test_what_is_no_refusal_of_the_token_says_nothing_of_it():
     with (
         pytest.raises(Rejected, match=r"^no such set$"),
