@@ -72,7 +72,8 @@ ALERTS = {
     "WRONG_VERSION_NUMBER": "what answers there speaks no TLS: write redis:// and not rediss://",
 }
 
-_UNKNOWN = "Protocol error: unauthenticated"  # to a long command, where NOAUTH is meant
+# Where NOAUTH is meant, of a long command; else NOPERM, of one in a script.
+_UNCODED = re.compile("(error: unauthenticated)|user executing the script can't|ACL failure")
 
 _BEGINS = re.compile(r"([A-Z]{3,}) ")
 _WITHIN = re.compile(r"(?:because of: |: -?)([A-Z]{3,}) ")  # an aborted transaction; a script
@@ -128,8 +129,8 @@ def code_of(error: Exception) -> str:
     if any(isinstance(each, AuthenticationError) for each in (error, error.__cause__)):
         return "WRONGPASS"  # the library hides it while it connects
     text = str(error)
-    if _UNKNOWN in text:
-        return "NOAUTH"
+    if uncoded := _UNCODED.search(text):
+        return "NOAUTH" if uncoded[1] else "NOPERM"
     found = _BEGINS.match(text)
     if found and found[1] not in ("ERR", "EXECABORT"):
         return found[1]

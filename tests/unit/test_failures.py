@@ -61,6 +61,8 @@ def read(text: str) -> Exception:
         (read("NOAUTH Authentication required."), RedisRefuses),
         (read("ERR invalid password"), RedisRefuses),
         (read("NOPERM this user has no permissions to run the 'set' command"), RedisRefuses),
+        (read(in_script("ERR The user executing the script can't run this command")), RedisRefuses),
+        (read(in_script("ERR ACL failure in script: User a has no permissions")), RedisRefuses),
         (AuthenticationError("Invalid Username or Password"), RedisRefuses),
         (ConnectionLost("Connection closed by server."), TryAgain),
         (AnswerLate("Timeout reading from socket"), TryAgain),
