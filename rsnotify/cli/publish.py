@@ -341,6 +341,7 @@ _BODIES = {JSON: _bodies_of_json, NDJSON: _bodies_of_ndjson, XML: _bodies_of_xml
 def _lines_as_they_come(stdin: int) -> Iterator[PublishBody]:
     """Those that are there go together; while they do, others may come."""
     begun = b""
+    os.set_blocking(stdin, True)  # another program with the same pipe may have set it otherwise
     while piece := os.read(stdin, PIECE_BYTES):
         lines, _, begun = (begun + piece).rpartition(b"\n")
         yield from _bodies_of_ndjson(lines)

@@ -1,6 +1,8 @@
 """What the commands make of what they are given, and how they show what comes of it."""
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -94,6 +96,18 @@ def test_resources_on_the_command_line_are_changed_alike():
 def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path, name, content, words):
     with pytest.raises(Rejected, match=words):
         of_file(file(tmp_path, name, content), None)
+
+
+def test_more_lines_are_waited_for_also_where_another_program_does_not_wait(monkeypatch):
+    """Whoever has the same pipe or terminal open may have set it so for all."""
+    end, begin = os.pipe()
+    os.set_blocking(end, False)
+    os.write(begin, b"{}\n")
+    os.close(begin)
+    with os.fdopen(end) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert [each.content for each in of_file(Path("-"), "ndjson").bodies] == [b"{}"]
+        assert os.get_blocking(end)
 
 
 # mirror -------------------------------------------------------------------------------------------
