@@ -16,7 +16,7 @@ from tests.support.needs import need
 @pytest.mark.parametrize("node", nodes())
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.test.mjs")), ids=lambda file: file.name)
 def test_every_claim_about_the_client_holds(node, file):
-    words = (node, "--test", "--test-timeout=60000", "--test-reporter=tap", str(file))
+    words = (node, "--test", "--test-timeout=240000", "--test-reporter=tap", str(file))
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "\n# fail 0\n" in ended.stdout
