@@ -200,7 +200,7 @@ async def _last_step(web: Web, url: str, steps: int = STEPS) -> DiscoveryStep:
     """Where the links from an address lead in the end: to a Source, or to several sets."""
     begun, missing = url, None
     for _ in range(steps):
-        step = await look(web, url)
+        step = await one_step(web, url)
         missing = missing or step.missing
         if step.next is None:
             return msgspec.structs.replace(step, missing=missing)
@@ -235,7 +235,8 @@ async def discover_sets(web: Web, url: str) -> list[str]:
     return list(found)
 
 
-async def look(web: Web, url: str) -> DiscoveryStep:
+async def one_step(web: Web, url: str) -> DiscoveryStep:
+    """What is at this address, or where it leads next; `Rejected` if nowhere."""
     page = await web.page(url)
     if page.status == 200 and (found := _read(page)) is not None:
         return found

@@ -26,7 +26,7 @@ from rsnotify_client.discovery import (
     http_twin,
     linked,
     linked_in_html,
-    look,
+    one_step,
     sitemaps_of,
 )
 from rsnotify_client.network import Network
@@ -168,7 +168,7 @@ async def begin(web: Web, documents: Documents, url: str, report: Report) -> lis
     description = None if await _body(web, described) is None else described
     maps = sitemaps_of((await _body(web, robots) or b"").decode(errors="replace"))
     leads_on = not urlsplit(url).path.strip("/") and (description or maps)
-    if page.status != 200 and not leads_on and (set_there := (await look(web, url)).found):
+    if page.status != 200 and not leads_on and (set_there := (await one_step(web, url)).found):
         page = await web.page(set_there.url)
     is_there = page.status == 200 and begins_a_document(page.body)
     if is_there:
