@@ -369,16 +369,26 @@ async def test_no_reader_of_any_process_passes_a_gap_without_being_told(hub, cli
     assert not reader.joins
 
 
-class Meanwhile:
-    """Lets a hub read from the journal, and holds up what it does with that."""
+class HeldUpReading:
+    """Reads from the journal what is lost then, and is held up before anybody gets it."""
 
     def __init__(self, hub: Journals, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.has_read, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.feed = hub.feed(CHANNEL)
+        self.begin = self.feed.tail.head
+        self.goes_on = asyncio.Event()
+        self._hub, self._has_read = hub, asyncio.Event()
         self._check_sets = hub.checking.check_changed_sets
         monkeypatch.setattr(hub.reading, "_check_sets", self._hold_up)
 
+    async def of_what_is_lost(self, read):
+        await self._hub.publish(CHANNEL, submission("lost"))
+        await self._hub.start()
+        reading = asyncio.create_task(read(self.feed, self.begin))
+        await self._has_read.wait()
+        return reading
+
     async def _hold_up(self) -> None:
-        self.has_read.set()
+        self._has_read.set()
         await self.goes_on.wait()
         await self._check_sets()
 
@@ -386,42 +396,33 @@ class Meanwhile:
 async def test_what_was_read_before_a_loss_is_kept_for_nobody_after_the_repair(
     hub, client, losing, monkeypatch
 ):
-    feed = hub.feed(CHANNEL)
-    begin = feed.tail.head
-    meanwhile = Meanwhile(hub, monkeypatch)
+    held_up = HeldUpReading(hub, monkeypatch)
     async with losing:
-        await hub.publish(CHANNEL, submission("lost"))
-        await hub.start()
-        reading = asyncio.create_task(hub.reading.after(feed, begin))
-        await meanwhile.has_read.wait()
+        reading = await held_up.of_what_is_lost(hub.reading.after)
     await (await started(client)).publish(CHANNEL, submission("new"))
     await hub.start()
     assert await names(client) == ["new", "lost"]
-    meanwhile.goes_on.set()
+    held_up.goes_on.set()
     assert (await reading).count == 1
-    assert (await hub.reading.after(feed, begin)).count == 2
+    assert (await hub.reading.after(held_up.feed, held_up.begin)).count == 2
 
 
 async def test_what_was_read_before_a_gap_is_joined_with_nothing_behind_it(
     hub, client, losing, alone, monkeypatch
 ):
-    feed = hub.feed(CHANNEL)
-    begin = feed.tail.head
-    meanwhile = Meanwhile(hub, monkeypatch)
+    held_up = HeldUpReading(hub, monkeypatch)
+    feed = held_up.feed
     async with losing:
-        await hub.publish(CHANNEL, submission("lost"))
-        await hub.start()
-        reading = asyncio.create_task(hub.reading.stretch_after(feed, begin))
-        await meanwhile.has_read.wait()
+        reading = await held_up.of_what_is_lost(hub.reading.stretch_after)
         feed.memory.release()
     feed.watch(Silent())
     after = await hub.publish(CHANNEL, submission("after"))
     await hub.start()
-    meanwhile.goes_on.set()
+    held_up.goes_on.set()
     assert (feed.tail.start, feed.tail.head) == after
     assert (await reading).until == after.from_
     with pytest.raises(HistoryDeleted):
-        await hub.reading.after(feed, begin)
+        await hub.reading.after(feed, held_up.begin)
 
 
 async def test_what_is_not_remembered_here_is_left_to_others_for_a_while(hub, client, losing):

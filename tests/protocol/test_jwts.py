@@ -261,16 +261,13 @@ async def test_a_sockets_cookie_counts_for_trusted_pages(hub, origin, is_opened)
 # --- the end -------------------------------------------------------------------------------------
 
 
-LIVES = (
-    1.5,
-    6.0,
-    24.0,
-)  # of a token that is to end soon: a slow machine opens nothing in the first
+# How long a token lives that is to end soon: a slow machine opens nothing in the first.
+LIFE_SECONDS = (1.5, 6.0, 24.0)
 
 
 async def opened(url: str) -> tuple[ClientConnection, float]:
     """With a token that ends soon; and when."""
-    for seconds in LIVES:
+    for seconds in LIFE_SECONDS:
         ends = time() + seconds
         headers = bearer(token(seconds=ends - time()))
         try:
@@ -294,7 +291,7 @@ async def test_a_socket_ends_when_its_token_does(hub):
 
 async def test_a_stream_ends_when_its_token_does(hub):
     path = "/channels/secret/change_notification_channel"
-    for seconds in LIVES:
+    for seconds in LIFE_SECONDS:
         text = token(seconds=seconds)
         headers = bearer(text) | {"Accept": "text/event-stream"}
         async with (
