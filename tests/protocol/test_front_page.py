@@ -64,18 +64,12 @@ async def test_who_says_nothing_is_a_machine(websub_hub):
     assert (await get(f"{websub_hub.url}/")).status == 302
 
 
-BYTES = 60_000  # of the whole page on its way, the JavaScript client aside
-
-
-async def test_the_whole_page_is_light_on_its_way(websub_hub):
+async def test_the_whole_page_is_compressed_on_its_way(websub_hub):
     """All views and documents; compressed, as every browser asks for it."""
     addresses = [f"static/{each.name}" for each in STATIC.iterdir() if each.suffix != ".html"]
-    sizes = []
     for address in ["", *addresses]:
         answer = await get(f"{websub_hub.url}/{address}", Accept_Encoding="gzip", **HTML)
         assert answer.headers["content-encoding"] == "gzip"
-        sizes.append(int(answer.headers["content-length"]))
-    assert sum(sizes) <= BYTES
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again(websub_hub):
