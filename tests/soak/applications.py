@@ -1,8 +1,9 @@
 """Applications, relays and hubs are killed: the hub holds what the database says is public.
 
-With SQLAlchemy and with Django, on SQLite, on MariaDB where it is installed, and on PostgreSQL
-where `SOAK_POSTGRESQL` names a database, whose tables `papers` and `rsnotify_outbox` are then
-dropped. `SOAK_STEPS` is how many transactions each story has, `SOAK_SEED` where chance begins.
+With SQLAlchemy and with Django, on SQLite, and on PostgreSQL and MariaDB where they are installed,
+or where `SOAK_POSTGRESQL` and `SOAK_MYSQL` name a database, whose tables `papers` and
+`rsnotify_outbox` are then dropped. `SOAK_STEPS` is how many transactions each story has,
+`SOAK_SEED` where chance begins.
 """
 
 import json
@@ -18,9 +19,8 @@ from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
 from rsnotify_client import Outbox
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from tests.client.hubs import HubProcess
-from tests.support import mariadb
+from tests.soak.databases import urls
 from tests.support.applications import Base, Story, connection_to, create_tables, engine_of
-from tests.support.needs import find
 
 
 class Author(Base):
@@ -63,15 +63,7 @@ SEED = int(os.environ.get("SOAK_SEED", "24"))
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
-        databases = [f"sqlite:///{folder}/papers.db"]
-        if find(*mariadb.SERVER) is None:
-            print("MariaDB is not installed: not tried", flush=True)
-        else:
-            databases.append(servers.enter_context(mariadb.running(Path(folder))))
-        if (given := os.environ.get("SOAK_POSTGRESQL")) is None:
-            print("SOAK_POSTGRESQL is not set: not tried", flush=True)
-        else:
-            databases.append(given)
+        databases = [f"sqlite:///{folder}/papers.db", *urls(Path(folder), servers)]
         for number, database in enumerate(databases):
             joined_tables(database)
             for orm in ("sqlalchemy", "django"):

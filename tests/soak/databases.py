@@ -1,33 +1,51 @@
-"""The outbox table in PostgreSQL and MySQL, where the environment names one to try it with.
+"""The outbox table in PostgreSQL and MySQL: in servers of its own, or where the environment says.
 
 `SOAK_POSTGRESQL=postgresql://user@host/name SOAK_MYSQL=mysql://user@host/name make soak`. The table
-`rsnotify_outbox` of that database is used, and emptied. `tests/client/test_mariadb.py` goes through
-the same in a server of its own.
+`rsnotify_outbox` of that database is used, and emptied. Without these names it is PostgreSQL and
+MariaDB as they are installed here, as in `tests/client/test_postgresql.py` and `test_mariadb.py`.
 """
 
 import os
 import socket
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from rsnotify_client import Outbox, Relay
 from rsnotify_client.outbox import LOOSEN, OutboxTable, with_marks
 from rsnotify_client.relay import database_of, table_of
 from tests.client.hubs import accept, eventually, scripted_hub
+from tests.support import mariadb, postgresql
+from tests.support.needs import find
 
 WRITERS = 4
 CHANGES = 200
 
 
 def main() -> None:
-    for name in ("SOAK_POSTGRESQL", "SOAK_MYSQL"):
-        if url := os.environ.get(name):
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as servers:
+        for url in urls(Path(folder), servers):
             for proof in PROOFS:
                 prepare(url)
                 proof(url)
                 print(f"{database_of(url)}: {proof.__name__} holds", flush=True)
+
+
+def urls(folder: Path, servers: ExitStack) -> Iterator[str]:
+    """A database of each kind: the one that the environment names, or one in a server of ours."""
+    for name, needed, running in (
+        ("SOAK_POSTGRESQL", postgresql.SERVER, postgresql.running()),
+        ("SOAK_MYSQL", mariadb.SERVER, mariadb.running(folder)),
+    ):
+        if given := os.environ.get(name):
+            yield given
+        elif find(*needed):
+            yield servers.enter_context(running)
         else:
-            print(f"{name} is not set: not tried", flush=True)
+            print(f"no {needed[0]} here, and {name} is not set: not tried", flush=True)
 
 
 def prepare(url: str) -> None:

@@ -5,6 +5,7 @@
 
 import os
 import shutil
+from glob import glob
 
 import pytest
 
@@ -16,14 +17,19 @@ CHROMIUM = (
     "google-chrome",
 )
 COMPILER = ("C compiler", "cc", "gcc", "clang")
-SYSTEM = "/usr/sbin"  # Debian's proxies; it is not on everybody's PATH
+SYSTEM = (  # what is there, and not on everybody's PATH
+    "/usr/sbin",  # Debian's proxies
+    *sorted(glob("/usr/lib/postgresql/*/bin"), reverse=True),
+    "/opt/homebrew/opt/postgresql/bin",
+    "/usr/local/opt/postgresql/bin",
+)
 
 
 def find(*names: str) -> str | None:
     """The path of the first of these programs that there is."""
     path = os.environ.get("PATH", os.defpath)
     if "/usr/bin" in path.split(os.pathsep):
-        path += os.pathsep + SYSTEM
+        path = os.pathsep.join((path, *SYSTEM))
     return next((found for name in names if (found := shutil.which(name, path=path))), None)
 
 
