@@ -6,7 +6,7 @@ FROM python:${PYTHON} AS build
 RUN python -m venv /opt/rsnotify
 COPY pyproject.toml README.md LICENSE /src/
 COPY rsnotify /src/rsnotify
-COPY clients/python /src/clients/python
+COPY clients /src/clients
 RUN /opt/rsnotify/bin/pip install --no-cache-dir '/src[hub,mysql,postgresql]'
 
 FROM python:${PYTHON}

@@ -1,0 +1,175 @@
+"""The image that the Dockerfile makes: built from its context, and used as docker-compose.yml does.
+
+No container engine is needed, and none is there: what it alone can do, `make images` shows.
+"""
+
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from tests.support.faults import OwnRedis
+from tests.support.image import ROOT, Image, context, lets_in, rules_of
+from tests.support.needs import need
+from tests.support.redis_server import free_port
+from tests.support.running import TOKEN
+from tests.unit.test_deployment import defaults
+
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+CLIENTS = yaml.safe_load((ROOT / "docs/operations/compose-clients.yml").read_text())["services"]
+READY = "rsnotify ready "
+LOC = "http://example.com/res1"
+
+# As `read_only: true`, `cap_drop: [ALL]` and `USER` do. Who may look into each folder comes to the
+# packages of these tests, wherever they lie; nothing is written by that.
+CONTAINED = """
+mount --make-rprivate /
+cut -d ' ' -f 2 /proc/self/mounts | grep -v -e ^/proc -e ^/sys -e ^/dev |
+while read -r each; do mount -o remount,bind,ro "$each" 2>/dev/null; done
+user=$1; shift
+exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs \
+  --bounding-set -all,+dac_read_search --inh-caps -all,+dac_read_search \
+  --ambient-caps -all,+dac_read_search "$@"
+"""
+PROBE = "import os, tempfile; print(os.getuid()); tempfile.gettempdir()"
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Image]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Image(Path(folder))
+
+
+@pytest.fixture
+async def redis(tmp_path: Path) -> AsyncIterator[str]:
+    """The URL of a Redis with the options of docker-compose.yml."""
+    port = free_port()
+    _, *options = COMPOSE["redis"]["command"].replace('""', "''").split()
+    options = ["" if each == "''" else each for each in options]
+    async with OwnRedis(tmp_path, *options, "--port", str(port), "--bind", "127.0.0.1"):
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+def contained(user: int) -> list[str]:
+    """What begins the words of a command that runs as in a container."""
+    unshare = need("unshare")
+    need("setpriv")
+    if subprocess.run([unshare, "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("not root, so no mount namespace")
+    return [unshare, "--mount", "sh", "-c", CONTAINED, "sh", str(user)]
+
+
+def environment_of(service: dict[str, dict[str, str]]) -> dict[str, str]:
+    return {name: defaults(value) for name, value in service["environment"].items()}
+
+
+@contextmanager
+def serving(image: Image, redis: str, before: Sequence[str] = ()) -> Iterator[dict[str, str]]:
+    """A hub of the image; yields the environment of its clients."""
+    environment = image.environment | environment_of(COMPOSE["hub"])
+    environment |= {"RSNOTIFY_REDIS_URL": redis, "RSNOTIFY_ADMIN_TOKEN": TOKEN}
+    words = image.command(*image.words, "--host", "127.0.0.1", "--port", "0")
+    with subprocess.Popen(
+        [*before, *words], env=environment, cwd="/tmp", stdout=subprocess.PIPE, text=True
+    ) as hub:
+        assert hub.stdout is not None
+        line = hub.stdout.readline()
+        try:
+            assert line.startswith(READY), line
+            url = line.removeprefix(READY).strip()
+            yield image.environment | {"RSNOTIFY_URL": url, "RSNOTIFY_TOKEN": TOKEN}
+        finally:
+            hub.terminate()
+    assert hub.returncode == 0
+
+
+def run(image: Image, environment: dict[str, str], *words: str) -> str:
+    command = image.command(*words)
+    return subprocess.run(
+        command, env=environment, cwd="/tmp", check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+
+
+def publish_once(image: Image, environment: dict[str, str]) -> None:
+    """With the commands of the image; the Change List has it then."""
+    run(image, environment, "rsnotify", "sets", "add", "dataset1")
+    run(image, environment, "rsnotify", "publish", "dataset1", LOC)
+    with urlopen(f"{environment['RSNOTIFY_URL']}/dataset1/changelist.xml") as document:
+        assert f"<loc>{LOC}</loc>" in document.read().decode()
+
+
+def test_a_hub_of_the_image_publishes(image, redis):
+    with serving(image, redis) as environment:
+        publish_once(image, environment)
+
+
+def test_the_image_has_the_code_of_the_wheel_and_not_of_these_tests(image):
+    where = "import rsnotify, rsnotify_mirror; print(rsnotify.__file__, rsnotify_mirror.__file__)"
+    for path in run(image, image.environment, "python", "-c", where).split():
+        assert path.startswith(f"{image.folder}/opt/rsnotify/")
+
+
+def test_it_serves_as_another_user_who_may_write_nowhere(image, redis):
+    before = contained(image.user)
+    tried = subprocess.run(
+        [*before, *image.command("python", "-c", PROBE)],
+        env=image.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert tried.stdout == f"{image.user}\n"
+    assert "No usable temporary directory" in tried.stderr
+    with serving(image, redis, before) as environment:
+        publish_once(image, environment)
+
+
+def test_its_health_check_knows_a_hub_that_is_ready_from_one_that_is_gone(image, redis):
+    with serving(image, redis) as environment:
+        port = environment["RSNOTIFY_URL"].rpartition(":")[2]
+        words = image.command(*(word.replace(":8080", f":{port}") for word in image.health))
+        assert subprocess.run(words, env=image.environment, check=False).returncode == 0
+    gone = subprocess.run(words, env=image.environment, check=False, capture_output=True)
+    assert gone.returncode == 1
+
+
+@pytest.mark.much
+def test_an_image_with_all_that_pip_fetches_publishes(redis):
+    with tempfile.TemporaryDirectory() as folder:
+        image = Image(Path(folder), fetches=True)
+        run(image, image.environment, "python", "-c", "import psycopg, pymysql")
+        with serving(image, redis) as environment:
+            publish_once(image, environment)
+
+
+# The context ------------------------------------------------------------------------------------
+
+
+def test_the_context_has_the_code_and_no_more():
+    folders = {each.parts[0] for each in context(ROOT)}
+    assert folders == {"LICENSE", "README.md", "clients", "pyproject.toml", "rsnotify"}
+
+
+@pytest.mark.parametrize(
+    ("path", "is_let_in"),
+    [
+        ("tests/conftest.py", False),
+        ("clients/python/a.py", True),
+        ("clients/javascript/a.js", False),
+        ("clients/python/deep/er/__pycache__/a.pyc", False),
+        ("__pycache__/a.pyc", False),
+        ("clients/python/a.pyc", True),
+        ("README.md", True),
+        ("README.mdx", False),
+    ],
+)
+def test_the_last_rule_about_a_path_or_a_folder_above_it_decides(path, is_let_in):
+    rules = rules_of(
+        "# none\n*\n!README.md\n!clients\nclients/*\n!clients/python\n**/__pycache__\n"
+    )
+    assert lets_in(rules, PurePosixPath(path)) is is_let_in
