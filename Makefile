@@ -35,7 +35,7 @@ test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows th
 check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tests, in 20 seconds
 	@$(BIN)/python tests/run.py -n 2 tests/unit $(PYTEST_ARGS)
 
-test-packages: ## install what some tests need: Redis, Chromium, proxies, Node, a C compiler
+test-packages: ## install what some tests need: Redis, Chromium, proxies, databases, Node, a C compiler
 	@.ci/packages
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest

@@ -1,5 +1,8 @@
 """Build the image, start docker-compose.yml, use it and break it; this is `make images`.
 
+Then docs/operations/compose-clients.yml runs beside it: its relay for a PostgreSQL, its mirror of a
+Source that is a folder of files.
+
     python -m tests.images
 
 It needs docker, or podman with `COMPOSE=podman-compose`. For a minute or two it takes the ports 80,
@@ -20,8 +23,14 @@ from http.client import HTTPResponse
 from pathlib import Path
 from time import monotonic, sleep
 
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client import Outbox
+from tests.support.sources import CAPABILITIES, Source, rendered
+
 ROOT = Path(__file__).parents[1]
-COMPOSE = [*shlex.split(os.environ.get("COMPOSE", "docker compose")), "-p", "rsnotify-images"]
+PROJECT = "rsnotify-images"
+COMPOSE = [*shlex.split(os.environ.get("COMPOSE", "docker compose")), "-p", PROJECT]
+CLIENTS = ["-p", f"{PROJECT}-clients", "-f", "docs/operations/compose-clients.yml"]
 RSNOTIFY = [sys.executable, "-m", "rsnotify"]
 HUB = "https://localhost"
 SET = "dataset1"
@@ -29,6 +38,21 @@ CHANNEL = f"/channels/{SET}/change_notification_channel"
 BEGIN = "2000-01-01T00:00:00Z"
 AUTHORITY = "/data/caddy/pki/authorities/local/root.crt"  # of Caddy, which signs for localhost
 STOP_SECONDS = 30.0
+BESIDE_CLIENTS = """
+services:
+  db:
+    image: postgres:17.6
+    environment: {{POSTGRES_USER: app, POSTGRES_PASSWORD: app}}
+    healthcheck: {{test: [CMD, pg_isready, -h, 127.0.0.1, -U, app], interval: 1s, retries: 60}}
+  source:
+    image: caddy:2.10.2
+    command: [caddy, file-server, --root, /srv]
+    volumes: ["{folder}/source:/srv:ro"]
+  mirror:
+    volumes: ["{folder}/copy:/copy"]
+networks:
+  default: {{name: {project}_default, external: true}}
+"""
 
 
 class Deployment:
@@ -45,8 +69,8 @@ class Deployment:
             "SSL_CERT_FILE": str(self._authority),
         }
 
-    def run(self, *words: str) -> str:
-        whole = {"cwd": ROOT, "env": self._environment, "text": True}
+    def run(self, *words: str, **more: str) -> str:
+        whole = {"cwd": ROOT, "env": self._environment | more, "text": True}
         return subprocess.run(words, check=True, stdout=subprocess.PIPE, **whole).stdout
 
     # --- what an operator does -------------------------------------------------------------------
@@ -111,6 +135,58 @@ class Deployment:
             return next(line for line in stream if loc.encode() in line)
 
 
+class Clients:
+    """What compose-clients.yml starts, in the network of a deployment."""
+
+    def __init__(self, deployment: Deployment, folder: Path) -> None:
+        self._deployment = deployment
+        self._folder = folder
+        self._beside = folder / "beside-clients.yml"
+        self._beside.write_text(BESIDE_CLIENTS.format(folder=folder, project=PROJECT))
+        self._environment = {
+            "RSNOTIFY_URL": "http://hub:8080",
+            "SOURCE": "http://source/",
+            "MIRROR_USER": f"{os.getuid()}:{os.getgid()}",
+        }
+
+    def compose(self, *words: str) -> str:
+        engine = COMPOSE[: COMPOSE.index("-p")]
+        files = [*CLIENTS, "-f", str(self._beside)]
+        return self._deployment.run(*engine, *files, *words, **self._environment)
+
+    def relay(self, loc: str) -> None:
+        """Start it; it publishes what is in the database."""
+        self.compose("up", "--detach", "--wait", "db")
+        row = f"""INSERT INTO rsnotify_outbox (set_name, body)
+            VALUES ('{SET}', '{{"loc":"{loc}","change":"created"}}')"""
+        for statement in (Outbox.sql("postgresql"), row):
+            self.compose("exec", "-T", "db", "psql", "-U", "app", "-c", statement)
+        self.compose("up", "--build", "--detach", "relay")
+        self._deployment.event(loc)
+
+    def mirror(self) -> None:
+        """Start it; it has a copy of the Source's one file."""
+        source, copy = self._folder / "source", self._folder / "copy"
+        for path, content in a_source("http://source").items():
+            (source / path).parent.mkdir(parents=True, exist_ok=True)
+            (source / path).write_bytes(content)
+        copy.mkdir()
+        self.compose("up", "--build", "--detach", "source", "mirror")
+        until(lambda: any(path.name == "a.txt" for path in copy.rglob("*.txt")))
+
+
+def a_source(url: str) -> dict[str, bytes]:
+    """The files of a Source with one resource, by their paths."""
+    source = Source()
+    source.url = url
+    source.add("a.txt", b"the content")
+    source.list_resources()
+    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
+    described = [Entry(url + CAPABILITIES, md=Md(capability="capabilitylist"))]
+    source.documents["/.well-known/resourcesync"] = rendered("description", described)
+    return {path[1:]: content for path, content in (source.documents | source.resources).items()}
+
+
 def until(condition: Callable[[], bool], seconds: float = 120) -> None:
     end = monotonic() + seconds
     while not condition():
@@ -152,6 +228,14 @@ def main() -> None:
             deployment.start()
             say("the image is built, and the hub is ready behind Caddy")
             use(deployment)
+            clients = Clients(deployment, Path(folder))
+            try:
+                clients.relay("http://example.com/relayed")
+                say("a relay published what is in PostgreSQL")
+                clients.mirror()
+                say("a mirror has a copy")
+            finally:
+                clients.compose("down", "--volumes")
             with deployment.asked(CHANNEL, "text/event-stream") as stream:
                 seconds = deployment.seconds_to_stop()
                 assert stream.read(), "the stream was broken off"

@@ -3,16 +3,25 @@
 No container engine is needed, and none is there: what it alone can do, `make images` shows.
 """
 
+import os
+import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
 from urllib.request import urlopen
 
 import pytest
 import yaml
 
+from rsnotify_client import Outbox
+from rsnotify_client.relay import table_of
+from tests.client.hubs import eventually
+from tests.images import a_source
+from tests.soak import databases
+from tests.support import postgresql
 from tests.support.faults import OwnRedis
 from tests.support.image import ROOT, Image, context, lets_in, rules_of
 from tests.support.needs import need
@@ -29,8 +38,11 @@ LOC = "http://example.com/res1"
 # packages of these tests, wherever they lie; nothing is written by that.
 CONTAINED = """
 mount --make-rprivate /
+if [ -n "$WRITABLE" ]; then mount --bind "$WRITABLE" "$WRITABLE"; fi
 cut -d ' ' -f 2 /proc/self/mounts | grep -v -e ^/proc -e ^/sys -e ^/dev |
-while read -r each; do mount -o remount,bind,ro "$each" 2>/dev/null; done
+while read -r each; do
+  [ "$each" = "$WRITABLE" ] || mount -o remount,bind,ro "$each" 2>/dev/null
+done
 user=$1; shift
 exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs \
   --bounding-set -all,+dac_read_search --inh-caps -all,+dac_read_search \
@@ -136,6 +148,64 @@ def test_its_health_check_knows_a_hub_that_is_ready_from_one_that_is_gone(image,
         assert subprocess.run(words, env=image.environment, check=False).returncode == 0
     gone = subprocess.run(words, env=image.environment, check=False, capture_output=True)
     assert gone.returncode == 1
+
+
+def test_the_relay_of_compose_clients_writes_nowhere_and_publishes(image, redis):
+    before = contained(image.user)
+    with postgresql.running() as database, serving(image, redis) as environment:
+        databases.prepare(database)
+        run(image, environment, "rsnotify", "sets", "add", "dataset1")
+        environment |= {"RSNOTIFY_DATABASE": database}
+        assert (
+            environment.keys() - image.environment.keys() == CLIENTS["relay"]["environment"].keys()
+        )
+        words = [*before, *image.command(*CLIENTS["relay"]["command"])]
+        with subprocess.Popen(words, env=environment, cwd="/tmp") as relay:
+            with closing(table_of(database)._connect()) as connection:
+                Outbox().created(connection, "dataset1", LOC)
+                connection.commit()
+            until_said(f"{environment['RSNOTIFY_URL']}/dataset1/changelist.xml", LOC)
+            relay.terminate()
+        assert relay.returncode == 0
+
+
+def test_the_mirror_of_compose_clients_writes_only_its_copy(image, tmp_path):
+    user = int(defaults(CLIENTS["mirror"]["user"]).partition(":")[0])
+    before = contained(user)
+    copy = image.folder / "copy"
+    copy.mkdir()
+    os.chown(copy, user, user)
+    with serving_files(tmp_path) as url:
+        for path, content in a_source(url).items():
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_bytes(content)
+        places = {"/copy": str(copy), defaults(CLIENTS["mirror"]["command"][2]): url}
+        words = [places.get(defaults(word), word) for word in CLIENTS["mirror"]["command"]]
+        environment = image.environment | {"WRITABLE": str(copy)}
+        with subprocess.Popen([*before, *image.command(*words)], env=environment) as mirror:
+            eventually(lambda: [each.name for each in copy.rglob("*.txt")] == ["a.txt"], 60)
+            mirror.terminate()
+        assert mirror.returncode == 130
+
+
+def until_said(url: str, text: str) -> None:
+    def is_said() -> bool:
+        with urlopen(url) as answer:
+            return text in answer.read().decode()
+
+    eventually(is_said, 60)
+
+
+@contextmanager
+def serving_files(folder: Path) -> Iterator[str]:
+    """A web site of what is in the folder."""
+    words = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(words, cwd=folder, **quiet) as server:
+        try:
+            yield re.findall(r"\((http://.*)/\)", server.stdout.readline())[0]
+        finally:
+            server.terminate()
 
 
 @pytest.mark.much

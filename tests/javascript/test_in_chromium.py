@@ -4,11 +4,12 @@ import asyncio
 import json
 from typing import Any
 
-from playwright.async_api import BrowserContext, Page
+from playwright.async_api import BrowserContext, Page, expect
 
 from tests.javascript.programs import CLIENT
 
 EXAMPLES = CLIENT.parents[1] / "tests/specification/examples"
+PATIENT = 60_000  # milliseconds, for any fact
 
 FOLLOW = """async ([url, options]) => {
   const { follow } = await import("/rsnotify.js");
@@ -94,6 +95,30 @@ async def test_pages_of_another_origin_follow_a_public_set_across_a_killed_hub(b
         assert await tab.names(3) == ["1", "2", "3"]
     old = await follow(browser, site, hub.channel(), **{"from": "2020-01-01"})
     assert await old.names(3) == ["1", "2", "3"]
+
+
+async def test_the_example_lists_what_changes_and_says_what_is_wrong(browser, site, hub):
+    page = await browser.new_page()
+    failed: list[str] = []
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    await page.goto(f"{site}/example/index.html")
+    await page.get_by_label("Address of a Source").fill(hub.url)
+    await page.get_by_role("button", name="Follow").click()
+    status = page.get_by_role("status")
+    await expect(status).to_contain_text("websocket", timeout=PATIENT)
+    await hub.publish("http://example.com/1", "http://example.com/2")
+    newest, _ = await items(page, 2)
+    assert newest.endswith(" updated http://example.com/2")
+    await page.get_by_label("Address of a Source").fill(f"{hub.url}/nothing")
+    await page.get_by_role("button", name="Follow").click()
+    await expect(status).to_contain_text("there is no set 'nothing'", timeout=PATIENT)
+    assert await items(page, 0) == []
+    assert failed == []
+
+
+async def items(page: Page, count: int) -> list[str]:
+    await expect(page.get_by_role("listitem")).to_have_count(count, timeout=PATIENT)
+    return await page.get_by_role("listitem").all_inner_texts()
 
 
 async def test_a_page_of_another_origin_reads_no_private_set(browser, site, hub):
