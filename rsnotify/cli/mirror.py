@@ -265,11 +265,14 @@ class MirrorRun(NamedTuple):
         with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:
             return await self._mirror(url, Path(folder), self.token)
 
-    async def one_of_several(self, url: str, directory: Path, token: str | None) -> int:
-        """A set in a directory of its own, which names it."""
+    async def one_of_several(
+        self, url: str, directory: Path, token: str | None, source: str
+    ) -> int:
+        """A set in a directory of its own, which names it; it may name what its Source may."""
         kept = self.options.keep_deleted and self.options.keep_deleted / directory.name
+        network = self.options.network and replace(self.options.network, source=source)
         its = self._replace(
-            options=replace(self.options, keep_deleted=kept),
+            options=replace(self.options, keep_deleted=kept, network=network),
             shown=self.shown._replace(name=directory.name),
         )
         return await its._mirror(url, directory, token)

@@ -2,7 +2,7 @@
 
 Rules that hold here: each set has a directory and a state of its own, named by its address alone; a
 set that fails stops no other, and is tried again; a token is shown to the first address's origin
-only.
+only. A set that a Source names leads no further than the Source may itself.
 """
 
 import asyncio
@@ -29,8 +29,9 @@ AT_ONCE = 4  # with --once; each set has its own connections
 AGAIN_SECONDS = 300.0
 LOOK_SECONDS = 3_600.0  # for sets that are new
 
-MirrorOne = Callable[[str, Path, str | None], Awaitable[int]]
-"""Mirrors a set into its directory, with this token; the exit status."""
+MirrorOne = Callable[[str, Path, str | None, str], Awaitable[int]]
+"""Mirrors a set into its directory, with this token, on the word of the address that was given for
+it; the exit status."""
 
 
 def folder_of(url: str) -> str:
@@ -80,6 +81,7 @@ class SetMirrors:
     once: bool
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _running: dict[str, asyncio.Task[int]] = field(default_factory=dict)
+    _named_by: dict[str, str] = field(default_factory=dict)  # the address that led to a set
 
     async def run(self) -> int:
         """The exit status: 0 if all are up to date."""
@@ -111,7 +113,9 @@ class SetMirrors:
         urls, statuses = list[str](), list[int]()
         for url in self.urls:
             try:
-                urls += await self._sets_at(url) if self.all_sets else [url]
+                sets = await self._sets_at(url) if self.all_sets else [url]
+                self._named_by = dict.fromkeys(sets, url) | self._named_by
+                urls += sets
             except (Rejected, TryAgain) as error:
                 if len(self.urls) == 1 and not self._running:
                     raise InvalidSettings(error.detail) from None
@@ -138,7 +142,7 @@ class SetMirrors:
 
     async def _guarded(self, url: str, directory: Path) -> int:
         try:
-            return await self.mirror(url, directory, self._token_for(url))
+            return await self.mirror(url, directory, self._token_for(url), self._named_by[url])
         except InvalidSettings as error:
             for problem in error.problems:
                 typer.echo(f"{directory.name}: failed: {problem}", err=True)

@@ -126,9 +126,8 @@ def _read(document: str) -> bytes:
 async def _fetched(url: str, network: Network | None) -> bytes:
     """With the token, headers and cookies of `mirror`: a document may be private."""
     token = token_of_environment()
-    shown_to = url if token or (network and network.headers) else None
     try:
-        async with asyncio.timeout(FETCH_SECONDS), Web(token, shown_to, network=network) as web:
+        async with asyncio.timeout(FETCH_SECONDS), Web(token, url, network=network) as web:
             page = await web.page(url, cap=MAX_BYTES + 1)
     except TimeoutError:
         raise InvalidSettings(f"cannot fetch {url}: no answer in time") from None

@@ -13,6 +13,7 @@ _NEVER = (
     ("168.63.129.16/32", "a cloud's metadata service"),
     ("fd00:ec2::254/128", "a cloud's metadata service"),
     ("fd20:ce::254/128", "a cloud's metadata service"),
+    ("192.0.0.192/32", "a cloud's metadata service"),
     ("169.254.0.0/16", "link-local"),
     ("fe80::/10", "link-local"),
     ("224.0.0.0/4", "multicast"),
@@ -50,6 +51,10 @@ _NEVER_NETWORKS = tuple((ip_network(text), what) for text, what in _NEVER)
 _PRIVATE_NETWORKS = tuple((ip_network(text), what) for text, what in _PRIVATE)
 _COMPATIBLE = ip_network("::/96")
 _UNICAST = ip_network("2000::/3")  # all of IPv6 that is assigned
+_NAT64 = ip_network("64:ff9b::/96")
+_LOCAL_NAT64 = ip_network("64:ff9b:1::/48")
+_TRANSLATED = ip_network("::ffff:0:0:0/96")
+_SERVES_ITS_OWN_LINK = frozenset({"a cloud's metadata service", "link-local"})
 
 
 def refusal(text: str, *, private: bool = False) -> str | None:
@@ -63,6 +68,45 @@ def refusal(text: str, *, private: bool = False) -> str | None:
         address = address.ipv4_mapped  # the kernel dials the IPv4 address itself
     what = _why_never(address) or (None if private else _why_private(address))
     return None if what is None else f"{text} is {what}"
+
+
+def own_link(text: str) -> str | None:
+    """What an address is that serves the machines of its own link only, however it is written.
+
+    >>> own_link("2002:a9fe:a9fe::1"), own_link("127.0.0.1")
+    ('link-local', None)
+    """
+    address = ip_address(text.partition("%")[0])
+    found = map(_why_never, (address, *_contained(address)))
+    return next((what for what in found if what in _SERVES_ITS_OWN_LINK), None)
+
+
+def behind_nat64(text: str) -> str:
+    """The IPv4 address that a network with IPv6 alone reaches by this one; else the same one.
+
+    >>> behind_nat64("64:ff9b::7f00:1")
+    '127.0.0.1'
+    """
+    address = ip_address(text.partition("%")[0])
+    return str(_last_four(address)) if address in _NAT64 else text
+
+
+def _contained(address: IPv4Address | IPv6Address) -> list[IPv4Address]:
+    """The IPv4 addresses that a network may take out of one of IPv6."""
+    if isinstance(address, IPv4Address):
+        return []
+    found = [address.sixtofour, *(address.teredo or ())]
+    if address.ipv4_mapped or any(address in each for each in (_COMPATIBLE, _NAT64, _TRANSLATED)):
+        found.append(_last_four(address))
+    if address in _LOCAL_NAT64:  # where it stands depends on the prefix (RFC 6052, 2.2)
+        raw = address.packed
+        places = (raw[6:8] + raw[9:11], raw[7:8] + raw[9:12], raw[9:13], raw[12:16])
+        found += map(IPv4Address, places)
+    return [each for each in found if each is not None]
+
+
+def _last_four(address: IPv4Address | IPv6Address) -> IPv4Address:
+    return IPv4Address(address.packed[-4:])
 
 
 def literal_address(host: str) -> str | None:

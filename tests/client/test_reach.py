@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.live import open_channel
 from rsnotify_client.network import Network, Reach
 from rsnotify_client.resource import SourceResource
-from rsnotify_client.web import SMALL_BYTES, Refused, Web
+from rsnotify_client.web import SMALL_BYTES, Refused, Unreachable, Web
 from rsnotify_mirror.fetch import LoginPages, unlike
 from tests.mirror.test_mirror import Once, files, once
 from tests.support.forward_proxy import forward_proxy
@@ -37,15 +38,78 @@ CASES = {
     ("127.0.0.1", PUBLIC): True,
     ("127.0.0.1", "169.254.169.254"): False,
     ("10.0.0.1", "127.0.0.1"): True,
-    ("169.254.1.1", "169.254.1.2"): True,
+    ("127.0.0.1", "64:ff9b::a9fe:a9fe"): False,
+    ("127.0.0.1", "::ffff:169.254.169.254"): False,
+    (PUBLIC, "0.0.0.0"): False,
+    ("64:ff9b::5db8:d822", "10.0.0.1"): False,  # a network with IPv6 alone, a public Source
+    ("64:ff9b::5db8:d822", "64:ff9b::a00:1"): False,
+    ("64:ff9b::5db8:d822", "64:ff9b::808:808"): True,
+    ("64:ff9b::a00:1", "64:ff9b::a00:2"): True,
 }
+NEVER = [
+    "169.254.1.1",
+    "169.254.169.254",
+    "::ffff:169.254.169.254",
+    "::169.254.169.254",
+    "::ffff:0:169.254.169.254",
+    "64:ff9b::a9fe:a9fe",
+    "64:ff9b:1:a9fe:a9:fe00::",
+    "64:ff9b:1:a9:fe:a9fe::",
+    "64:ff9b:1:0:a9:fea9:fe00:0",
+    "64:ff9b:1::a9fe:a9fe",
+    "2002:a9fe:a9fe::1",
+    "2001:0:5db8:d822::5601:5601",  # Teredo writes the client's address inverted
+    "fe80::1",
+    "fe80::1%lo",
+    "fd00:ec2::254",
+    "100.100.100.200",
+    "192.0.0.192",
+]
 
 
 @pytest.mark.parametrize(("own", "other"), CASES)
 def test_only_a_source_that_is_not_public_may_name_what_is_not(own, other):
     reach = Reach("http://source.example/")
-    assert reach.refusal("source.example", own) is None
+    assert reach.settle("source.example", own) is None
     assert (reach.refusal("other.example", other) is None) == CASES[own, other]
+
+
+@pytest.mark.parametrize("address", NEVER)
+def test_a_link_local_address_is_never_asked_whatever_its_name_and_its_form(address):
+    for own in ("source.example", "127.0.0.1", address):
+        reach = Reach(f"http://[{own}]/" if ":" in own else f"http://{own}/")
+        for name in (own, "other.example"):
+            assert "never asked" in (reach.refusal(name, address) or "")
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "is_asked"),
+    [
+        (PUBLIC, "127.0.0.1", False),
+        (PUBLIC, "10.0.0.1", False),
+        (PUBLIC, PUBLIC_TOO, True),
+        ("10.0.0.1", "10.0.0.2", True),
+        ("10.0.0.1", PUBLIC, True),
+        ("127.0.0.1", "169.254.169.254", False),
+    ],
+)
+def test_where_a_source_is_first_decides_what_it_may_name_later(first, later, is_asked):
+    homes: dict[str, str | None] = {}
+    assert Reach("http://a.example/", homes=homes).settle("a.example", first) is None
+    for reach in (
+        Reach("http://a.example/", homes=homes),
+        Reach("http://A.EXAMPLE./", homes=homes),
+    ):
+        assert (reach.refusal("a.example", later) is None) == is_asked
+        assert (reach.settle("a.example", later) is None) == is_asked
+        assert (reach.refusal("inside.example", "10.0.0.3") is None) == (first != PUBLIC)
+
+
+def test_of_two_first_connections_the_slower_one_is_judged_by_the_quicker_one():
+    reach = Reach("http://a.example/")
+    assert reach.refusal("a.example", PUBLIC) is reach.refusal("a.example", "127.0.0.1") is None
+    assert reach.settle("a.example", PUBLIC) is None
+    assert "the Source was not" in (reach.settle("a.example", "127.0.0.1") or "")
 
 
 def test_a_source_whose_address_is_an_ip_is_known_before_it_is_asked():
@@ -78,6 +142,13 @@ async def test_a_public_source_gets_no_connection_to_a_private_address(source, n
     assert source.asked["/a"] == 0
 
 
+async def test_a_set_that_a_public_source_names_is_not_asked_at_a_private_address(source):
+    network = Network(source=f"http://{PUBLIC}/.well-known/resourcesync")
+    async with Web(url=source.url, network=network) as session:
+        with pytest.raises(Refused, match="which is loopback, and the Source is not"):
+            await session.page(source.url)
+
+
 async def test_a_redirect_leads_no_further_than_an_address_does(source, names):
     names["source.example"] = "127.0.0.1"
     port = source.url.rpartition(":")[2]
@@ -87,7 +158,7 @@ async def test_a_redirect_leads_no_further_than_an_address_does(source, names):
 
     source.handlers["/a"] = away
     async with Web(url=f"http://source.example:{port}/") as session:
-        with pytest.raises(Refused, match="which is link-local, and the Source is not"):
+        with pytest.raises(Refused, match="link-local: never asked"):
             await session.page(f"http://source.example:{port}/a")
 
 
@@ -149,9 +220,7 @@ async def test_the_redirect_of_a_channel_leads_no_further_either(source, channel
     async with Web(url=source.url) as session:
         assert await spoken_to(session, f"ws://127.0.0.1:{channel}/away") == "a change"
         to = "ws://169.254.169.254/latest/meta-data/"
-        with pytest.raises(
-            Refused, match=r"169\.254\.169\.254.*is link-local, and the Source is not"
-        ):
+        with pytest.raises(Refused, match=r"169\.254\.169\.254 is link-local: never asked"):
             await spoken_to(session, f"ws://127.0.0.1:{channel}/away")
 
 
@@ -171,6 +240,47 @@ async def test_behind_a_proxy_the_proxy_decides_where_a_channel_leads(channel):
         network = Network.of(proxy.environment())
         async with Web(url=f"http://{PUBLIC}/", network=network) as session:
             assert await spoken_to(session, f"ws://10.0.0.1:{channel}/channel") == "a change"
+
+
+METADATA = ("169.254.169.254", "2852039166", "0xa9fea9fe", "169.254.43518", "[64:ff9b::a9fe:a9fe]")
+
+
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+@pytest.mark.parametrize("host", METADATA)
+async def test_no_proxy_is_asked_for_an_address_that_says_that_it_is_link_local(scheme, host):
+    with forward_proxy({}) as proxy:
+        network = Network.of(proxy.environment())
+        async with Web(url="http://source.example/", network=network) as session:
+            ask = session.page if scheme == "http" else partial(spoken_to, session)
+            with pytest.raises(Refused, match="link-local: never asked"):
+                await ask(f"{scheme}://{host}/latest/meta-data/")
+    assert not proxy.seen
+
+
+async def test_a_name_that_leads_elsewhere_the_second_time_is_not_followed(source, names):
+    """The client stands for a program: what it has seen once holds for its other clients, too."""
+    port = source.url.rpartition(":")[2]
+    source.resources["/a"] = b"secret"
+    network = Network(homes={"source.example": None})  # which was public
+    names["source.example"] = "127.0.0.1"
+    async with Web(url=f"http://source.example:{port}/", network=network) as session:
+        with pytest.raises(Refused, match="which is loopback, and the Source was not"):
+            await session.page(f"http://source.example:{port}/a")
+    assert source.asked["/a"] == 0
+
+
+@pytest.mark.parametrize("to", ["127.0.0.2", "169.254.169.254"])
+async def test_a_source_of_this_machine_that_moves_is_followed_here_only(source, names, to):
+    port = source.url.rpartition(":")[2]
+    source.resources["/a"] = b"1"
+    names["source.example"] = "127.0.0.1"
+    url, network = f"http://source.example:{port}/a", Network()
+    async with Web(url=url, network=network) as session:
+        assert (await session.page(url)).body == b"1"
+    names["source.example"] = to
+    async with Web(url=url, network=network) as session:
+        with pytest.raises(Refused if to == METADATA[0] else Unreachable):
+            await session.page(url)  # at 127.0.0.2 nobody listens
 
 
 @pytest.mark.parametrize("same_site", [False, True])

@@ -159,8 +159,10 @@ class Mirrors:
     def __init__(self, **ends: Exception | int) -> None:
         self.ends = ends
         self.begun: dict[str, list[float]] = defaultdict(list)
+        self.sources: dict[str, str] = {}
 
-    async def mirror(self, _url: str, directory: Path, _token: str | None) -> int:
+    async def mirror(self, _url: str, directory: Path, _token: str | None, source: str) -> int:
+        self.sources[directory.name] = source
         self.begun[directory.name].append(asyncio.get_running_loop().time())
         end = self.ends.get(directory.name)
         if isinstance(end, Exception):
@@ -251,6 +253,8 @@ async def test_an_address_that_offers_nothing_yet_is_asked_again(source):
             offer(other, "two")
             await mirrors.has_begun("two", 1)
         assert len(mirrors.begun["one"]) == 1
+        found = {"one": source.url + DESCRIPTION, "two": other.url + DESCRIPTION}
+        assert mirrors.sources == found  # on whose word each is asked
 
 
 async def test_the_only_address_that_offers_nothing_is_wrong(source):

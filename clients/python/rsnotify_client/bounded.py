@@ -235,6 +235,8 @@ def reached(reach: Reach, name: str, port: int | None, seconds: float | None) ->
             made.settimeout(seconds)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.connect(address)
+            if (why := reach.settle(name, str(address[0]))) is not None:
+                raise OutOfReach(why)
         except OSError as error:
             made.close()
             problem = error

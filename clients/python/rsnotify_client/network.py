@@ -4,7 +4,9 @@ Rules that hold here: what is secret goes to the host that it was given for and 
 token or a password to its own origin, a header or a cookie to the host that it names. A
 `.netrc` never counts before a token or a password that was given for this use. What a Source names
 is asked for only at public addresses, unless the Source itself is at one that is not public: then
-at private ones too, and at its own kind. The address that is connected to counts, not its name. A
+at private ones too, and at its own kind. The address that is connected to counts, not its name, and
+where the Source itself is, the first one does, as long as the program runs. A link-local address is
+never asked, nor a cloud's metadata service. A
 proxy in a lower-case variable counts before one in an upper-case one; this machine is never reached
 through a proxy, and no error shows a proxy's password.
 """
@@ -26,7 +28,12 @@ import msgspec
 
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.addresses import literal_address, refusal
+from rsnotify.resourcesync.addresses import (
+    behind_nat64,
+    literal_address,
+    own_link,
+    refusal,
+)
 from rsnotify_client.address import origin, wrong_token
 
 PORTS = {"http": 80, "https": 443}
@@ -208,6 +215,11 @@ class Network(msgspec.Struct, frozen=True):
     cookies: str | None = None
     timeout_seconds: float | None = None
     rate: float | None = None
+    source: str | None = None
+    """The Source on whose word something else is asked: what that one may name counts."""
+    homes: dict[str, str | None] = {}
+    """By the host of a Source: the kind of the address that was connected to first; None: public.
+    All that one program asks shares it."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
@@ -403,37 +415,53 @@ class OutOfReach(OSError):
 class Reach:
     """What one Source may name."""
 
-    def __init__(self, url: str, *, same_site: bool = False) -> None:
+    def __init__(
+        self, url: str, *, same_site: bool = False, homes: dict[str, str | None] | None = None
+    ) -> None:
         self._host = _host_of(url)
         self._same_site = same_site
-        self._kind: str | None = None  # of the Source's own address, if that is not public
+        self._homes = {} if homes is None else homes
         if (known := literal_address(self._host)) is not None:
-            self._kind = _kind_of(known)
+            self._homes.setdefault(self._host, _kind_of(known))
 
-    def leaves_site(self, url: str) -> str | None:
-        """Why this address is not asked at all, by `--same-site`.
+    def refuses(self, url: str) -> str | None:
+        """Why this address is not asked at all, by a proxy neither.
 
-        >>> Reach("http://a.example/", same_site=True).leaves_site("http://b.a.example/x")
-        >>> Reach("http://a.example/", same_site=True).leaves_site("http://aa.example/x")
+        >>> Reach("http://a.example/", same_site=True).refuses("http://b.a.example/x")
+        >>> Reach("http://a.example/", same_site=True).refuses("http://aa.example/x")
         'it is not at a.example, and --same-site is given'
+        >>> Reach("http://a.example/").refuses("http://2852039166/")
+        '2852039166 is link-local: never asked'
         """
-        if not self._same_site:
-            return None
         host = _host_of(url)
-        if host == self._host or host.endswith(f".{self._host}"):
+        address = literal_address(host) or _written_as_number(host)
+        if address is not None and (what := own_link(address)) is not None:
+            return f"{host} is {what}: never asked"
+        if not self._same_site or host == self._host or host.endswith(f".{self._host}"):
             return None
         return f"it is not at {self._host}, and --same-site is given"
 
     def refusal(self, name: str, address: str) -> str | None:
         """Why this address may not be connected to, which the name of a host has led to."""
-        kind = _kind_of(address)
-        if name.rstrip(".").lower() == self._host:
-            self._kind = kind
+        if (what := own_link(address)) is not None:
+            return f"{name} is at {address}, which is {what}: never asked"
+        if self._is_own(name) and self._host not in self._homes:
             return None
-        is_private = kind is not None and refusal(address, private=True) is None
-        if kind is None or kind == self._kind or (is_private and self._kind is not None):
+        kind, own = _kind_of(address), self._homes.get(self._host)
+        is_private = kind is not None and refusal(behind_nat64(address), private=True) is None
+        if kind is None or kind == own or (is_private and own is not None):
             return None
-        return f"{name} is at {address}, which is {kind}, and the Source is not: not asked"
+        was = "was not" if self._is_own(name) else "is not"
+        return f"{name} is at {address}, which is {kind}, and the Source {was}: not asked"
+
+    def settle(self, name: str, address: str) -> str | None:
+        """Keep where the Source is, once it is connected to; another may have been quicker."""
+        if self._is_own(name):
+            self._homes.setdefault(self._host, _kind_of(address))
+        return self.refusal(name, address)
+
+    def _is_own(self, name: str) -> bool:
+        return name.rstrip(".").lower() == self._host
 
 
 def _host_of(url: str) -> str:
@@ -444,5 +472,13 @@ def _host_of(url: str) -> str:
 
 
 def _kind_of(address: str) -> str | None:
-    why = refusal(address)
+    why = refusal(behind_nat64(address))
     return why and why.partition(" is ")[2]
+
+
+def _written_as_number(host: str) -> str | None:
+    """The IPv4 address in a form that resolvers take besides: 2852039166, 0xa9.0376.43518."""
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except (OSError, UnicodeError):
+        return None

@@ -184,7 +184,10 @@ class Web:
         if url is not None:
             origin_of(url)
         self._credentials = Credentials(self.network, token, url)
-        self.reach = None if url is None else Reach(url, same_site=same_site)
+        self.reach = None
+        if url is not None:
+            source, homes = self.network.source or url, self.network.homes
+            self.reach = Reach(source, same_site=same_site, homes=homes)
         """What a Source may lead to, channels included; None if no Source is read."""
         self._transport = Transport(
             self.network, reach=self.reach, read_seconds=SILENCE_SECONDS, per_server=per_server
@@ -239,7 +242,7 @@ class Web:
         for _ in range(REDIRECTS + 1):
             if not _can_be_fetched(asked):
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
-            if self.reach is not None and (why := self.reach.leaves_site(asked)) is not None:
+            if self.reach is not None and (why := self.reach.refuses(asked)) is not None:
                 raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
             is_same = asked is url or origin_of(asked) == origin_of(url)
             shown = self._credentials.headers(asked, is_asked_for=is_same)
