@@ -40,6 +40,20 @@ MaxDelete = Annotated[
     float | None,
     Option(min=0, max=100, help="Percent of the known resources that may be deleted. [10]"),
 ]
+AsOf = Annotated[
+    str | None,
+    Option(
+        metavar="POSITION",
+        help="What `resources position` said before the state was read. What was published later "
+        "stays as it is.",
+    ),
+]
+Overwrite = Annotated[
+    bool,
+    Option(
+        "--overwrite", help="Without `--as-of`: take back what was published since the last load."
+    ),
+]
 PATIENCE_SECONDS = 60.0  # a load takes long already
 
 
@@ -52,6 +66,8 @@ def load_resources(
         Option("--tell/--no-tell", help="Publish the differences. [unless the set is empty]"),
     ] = None,
     max_delete: MaxDelete = None,
+    as_of: AsOf = None,
+    overwrite: Overwrite = False,
     format_: Format = None,
     key: Annotated[
         str | None, Option(help="Idempotency key, to repeat a load that broke off.")
@@ -67,7 +83,8 @@ def load_resources(
 
     `rsnotify resources load dataset1 resourcelist-index.xml part1.xml part2.xml`
     """
-    _load(hub, set_name, files, format_, LoadRequest(tell, max_delete), key, json=json)
+    wanted = LoadRequest(tell, max_delete, as_of=as_of, overwrite=overwrite)
+    _load(hub, set_name, files, format_, wanted, key, json=json)
 
 
 @resources.command("compare")
@@ -75,12 +92,14 @@ def compare(
     set_name: SetName,
     files: Files,
     max_delete: MaxDelete = None,
+    as_of: AsOf = None,
+    overwrite: Overwrite = False,
     format_: Format = None,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
     """Say what `load` would change, and change nothing."""
-    wanted = LoadRequest(None, max_delete, dry_run=True)
+    wanted = LoadRequest(None, max_delete, dry_run=True, as_of=as_of, overwrite=overwrite)
     _load(hub, set_name, files, format_, wanted, None, json=json)
 
 
@@ -92,6 +111,18 @@ def _load(
     with progress("sending") as say, hub.token() as token:
         outcome = load(hub.url, token, set_name, body, wanted=wanted, key=key, say=say)
     print_outcome(outcome, json=json)
+
+
+@resources.command("position")
+def position(set_name: SetName, json: Json = False, hub: Hub = HERE) -> None:
+    """Say where the set stands. Ask before you read a state that you `load --as-of` this position.
+
+    `AS_OF=$(rsnotify resources position dataset1)`
+    """
+    answer = hub.ask("GET", path_of_resources(set_name)).object("position")
+    typer.echo(
+        msgspec.json.encode({"position": answer["position"]}) if json else answer["position"]
+    )
 
 
 @resources.command("show")
@@ -109,7 +140,8 @@ def show(
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
 FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
-OUTCOME = ("stage", "told", "resources", "created", "updated", "deleted", "unchanged")
+COUNTS = ("resources", "created", "updated", "deleted", "unchanged", "newer")
+OUTCOME = ("stage", "told", *COUNTS)
 PIECE_BYTES = 256 * 1024
 AGAIN_SECONDS = 1.0
 SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has
@@ -125,11 +157,18 @@ class LoadRequest(NamedTuple):
     tell: bool | None = None
     max_delete: float | None = None
     dry_run: bool = False
+    as_of: str | None = None
+    overwrite: bool = False
 
     def query(self) -> str:
         tell = None if self.tell is None else "yes" if self.tell else "no"
-        dry_run = "yes" if self.dry_run else None
-        chosen = {"tell": tell, "max_delete": self.max_delete, "dry_run": dry_run}
+        chosen = {
+            "tell": tell,
+            "max_delete": self.max_delete,
+            "dry_run": "yes" if self.dry_run else None,
+            "as_of": self.as_of,
+            "overwrite": "yes" if self.overwrite else None,
+        }
         return urlencode({name: value for name, value in chosen.items() if value is not None})
 
 
@@ -247,7 +286,7 @@ def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(outcome))
         return
-    for name in ("resources", "created", "updated", "deleted", "unchanged"):
+    for name in COUNTS:
         typer.echo(f"{name:10}{outcome[name]:>10}")
     for each in outcome.get("first", ()):
         typer.echo(f"{each['change']}: {each['loc']}")

@@ -49,8 +49,8 @@ class Journals:
         journal.note_served = self.feeds.remember_served
         self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
         self.checking = Checking(journal, sets, self.repairing, self.known, self.feeds, bell)
-        history, check_sets = History(journal, windows), self.checking.check_changed_sets
-        self.reading = Reading(journal, history, self.cache, base_url, check_sets)
+        self.history, check_sets = History(journal, windows), self.checking.check_changed_sets
+        self.reading = Reading(journal, self.history, self.cache, base_url, check_sets)
         self.following = Following(
             journal,
             bell,

@@ -20,6 +20,8 @@ TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
 TOKENS_REVOKED = "rsnotify:tokens:revoked"  # sorted set: those of the last day, by time
 
 STATE_SHARDS = 256
+OF_LOADS = ("newer", "last", "moment", "since", "settled", "older")
+"""What `load` names besides the load itself: see loads.lua."""
 
 
 def of_set(set_name: str, *parts: str) -> str:

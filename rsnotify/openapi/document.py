@@ -164,6 +164,15 @@ PARAMETERS: dict[str, Json] = {
     "tell": {"enum": ["yes", "no"], "description": "Whether the differences are published"},
     "dry_run": {"enum": ["yes", "no"], "description": "Only say what would change"},
     "max_delete": {"type": "number", "minimum": 0, "maximum": 100},
+    "as_of": {
+        "type": "string",
+        "format": "date-time",
+        "description": "The set's position before the state was read: what is later stays",
+    },
+    "overwrite": {
+        "enum": ["yes", "no"],
+        "description": "Take back what was published since the load before",
+    },
     # headers
     "Idempotency-Key": {
         "type": "string",

@@ -162,6 +162,8 @@ class LoadOutcome(msgspec.Struct, omit_defaults=True):
     updated: int
     deleted: int
     unchanged: int
+    newer: int
+    as_of: str | None
     refused: str | None = None
     first: list[Difference] = []
 
@@ -171,6 +173,7 @@ class Loaded(msgspec.Struct):
 
     set: str
     resources: int
+    position: str
     load: LoadOutcome | None
     last_load: LoadOutcome | None
 

@@ -44,6 +44,7 @@ NOT_RUN = {
     "--retry 100": "waits for a hub that is away: tests/integration/test_shell_publish.py",
     "resourcelist-*": "needs the pages of a list: tests/integration/test_resources_commands.py",
     "--release": "needs deletions that are held back: tests/bridge/test_bridge_commands.py",
+    "$AS_OF": "is part of a script: tests/integration/test_resources_commands.py",
     "$(cat from)": "is part of a script: tests/protocol/test_resync_page.py",
 }
 """What a command that is not run has in it, and why it is not."""

@@ -291,7 +291,7 @@ async def test_what_a_development_version_has_kept_as_xml_is_known(loading):
     await as_xml(loading)
     status, known = await loading.ask(f"{PATH}?loc={loc('res1')}")
     assert (status, known["length"]) == (200, 7)
-    assert (await loading.load(ndjson(TEN)))["updated"] == 1
+    assert (await loading.load(ndjson(TEN), "overwrite=yes"))["updated"] == 1
     await as_xml(loading)
     assert (await loading.load(ndjson(TEN)))["unchanged"] == 10
     await as_xml(loading)
@@ -571,6 +571,7 @@ async def test_a_load_under_way_is_shown(loading):
     assert (await loading.ask(PATH))[1] == {
         "set": SET,
         "resources": 10,
+        "position": str((await loading.loads.standing(SET)).position),
         "load": None,
         "last_load": answer,
     }

@@ -1,14 +1,21 @@
 """`rsnotify resources` against a real hub."""
 
+import asyncio
 import gzip
 import json
+import os
+import re
+import sys
+from pathlib import Path
 
 from rsnotify.cli.resources import OUTCOME
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from tests.client.hubs import granting
 from tests.integration.test_cli import rsnotify
 from tests.support.loading import ndjson
+from tests.support.running import TOKEN, RunningHub
 
+PUBLISHING = Path(__file__).parents[2] / "docs" / "publishing.md"
 LIST = Md(capability="resourcelist", at="2026-11-21T00:00:00Z")
 
 
@@ -82,3 +89,69 @@ async def test_a_load_whose_set_is_removed_meanwhile_is_not_done(tmp_path):
         ended = await rsnotify("resources", "load", "a", path, RSNOTIFY_URL=url)
     assert ended.status == 1
     assert ended.err == "error: the load is gone: was a removed meanwhile?\n"
+
+
+async def test_the_script_of_the_page_takes_nothing_back_that_its_application_publishes(
+    hub, tmp_path
+):
+    """While the state is read, a draft is withdrawn, a title is corrected, a record is new."""
+    await rsnotify("resources", "load", "dataset1", "-", hub=hub, stdin=ndjson(["draft", "title"]))
+    (tmp_path / "state").write_bytes(ndjson(["draft", "title", "added"]))
+    export = tmp_path / "export"
+    export.write_text(
+        "#!/bin/sh\ncat state\n"
+        "rsnotify publish dataset1 http://example.com/draft --change deleted >&2\n"
+        "rsnotify publish dataset1 http://example.com/title --lastmod 2026-01-01T00:00:00Z >&2\n"
+        "rsnotify publish dataset1 http://example.com/new --change created >&2\n"
+    )
+    export.chmod(0o755)
+    (script,) = re.findall(
+        r"^```sh\n(AS_OF=.*?)^```", PUBLISHING.read_text(), re.MULTILINE | re.DOTALL
+    )
+    said = await run_by_shell(script, tmp_path, hub)
+    assert "newer              3" in said
+    known = [("added", 0), ("title", 0), ("new", 0), ("draft", 1)]
+    for name, status in known:
+        loc = f"http://example.com/{name}"
+        shown = await rsnotify("resources", "show", "dataset1", loc, "--json", hub=hub)
+        assert shown.status == status, shown
+        assert name != "title" or json.loads(shown.out)["lastmod"].startswith("2026-01-01")
+
+
+async def run_by_shell(script: str, folder: Path, hub: RunningHub) -> str:
+    command = folder / "rsnotify"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m rsnotify "$@"\n')
+    command.chmod(0o755)
+    shown = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    shell = await asyncio.create_subprocess_exec(
+        *("sh", "-ec", script),
+        cwd=folder,
+        env=os.environ | shown | {"PATH": f"{folder}:{os.environ['PATH']}"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await shell.communicate()
+    assert shell.returncode == 0, out
+    return out.decode()
+
+
+async def test_an_older_state_is_refused_until_its_moment_is_named_or_it_is_meant(hub, tmp_path):
+    file = tmp_path / "all.ndjson"
+    file.write_bytes(ndjson(["a", "draft"]))
+    words = ("resources", "load", "dataset1", str(file))
+    await rsnotify(*words, hub=hub)
+    position = (await rsnotify("resources", "position", "dataset1", hub=hub)).out.strip()
+    await rsnotify(
+        "publish", "dataset1", "http://example.com/draft", "--change", "deleted", hub=hub
+    )
+    refused = await rsnotify(*words, hub=hub)
+    assert refused.status == 1
+    assert "http://example.com/draft (created)" in refused.err
+    assert "--as-of" in refused.err
+    assert "max-delete" not in refused.err
+    loaded = await rsnotify(*words, "--as-of", position, "--json", hub=hub)
+    assert (json.loads(loaded.out)["newer"], json.loads(loaded.out)["as_of"]) == (1, position)
+    refused = await rsnotify(*words, hub=hub)
+    assert refused.status == 1
+    meant = await rsnotify(*words, "--overwrite", "--json", hub=hub)
+    assert json.loads(meant.out)["created"] == 1

@@ -118,10 +118,10 @@ class Loading(Pulling):
         return sum([await self.client.hlen(shard) for shard in shards])
 
     async def leavings(self) -> list[bytes]:
-        """What there is of loads besides their outcomes."""
+        """What there is of loads besides their outcomes and their moments."""
         found = [key async for key in self.client.scan_iter("*load*")]
         marks = await self.client.hexists(f"rsnotify:{{{SET}}}:change:record", "load")
-        kept = (b":load:last", b":load:key:")
+        kept = (b":load:last", b":load:key:", b":load:moment", b":load:since")
         left = [key for key in found if not any(each in key for each in kept)]
         return sorted(left) + [b"mark"] * marks
 

@@ -36,7 +36,7 @@ from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission
-from rsnotify.publishing.loads import load, load_formats
+from rsnotify.publishing.loads import load, load_formats, moment
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
@@ -126,6 +126,8 @@ LIMITS: dict[str, float] = {
     "seconds for the body of a load to come": load_body.LOAD_SECONDS,
     "percent of the resources that a load may delete (`max_delete`)": load.MAX_DELETE,
     "differences that a dry run names": load.NAMED,
+    "changes that a refused load would take back, named": moment.SHOWN,
+    "characters of each that are shown": moment.SHOWN_CHARACTERS,
     "changes that a load publishes at once": load.PUBLISHED_CHANGES,
     "seconds that a request waits for a load that is decided": resources.ANSWER_SECONDS,
     "seconds after which the load of a process that is gone is taken up": loads.CLAIM_SECONDS,

@@ -15,7 +15,7 @@ from rsnotify.documents.documents import render_resources
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment
 from rsnotify.registry.requests import parse_query, single
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import (
     HOLE,
     KIND,
@@ -52,6 +52,7 @@ class LoadCounts(msgspec.Struct, frozen=True):
     created: int = 0
     updated: int = 0
     deleted: int = 0
+    newer: int = 0  # differences that stay: they were published after the moment of the load
 
     def plus(self, other: Self) -> Self:
         return type(self)(*map(add, *map(msgspec.structs.astuple, (self, other))))
@@ -59,6 +60,11 @@ class LoadCounts(msgspec.Struct, frozen=True):
     @property
     def deleted_percent(self) -> float:
         return 100 * self.deleted / self.known if self.known else 0.0
+
+    @property
+    def differs(self) -> bool:
+        """Whether the load would change anything."""
+        return self.created + self.updated + self.deleted > 0
 
     @property
     def unchanged(self) -> int:
@@ -143,6 +149,8 @@ class LoadOptions(msgspec.Struct, frozen=True):
     tell: bool | None = None  # None: unless the set was empty
     dry_run: bool = False
     max_delete: float = MAX_DELETE  # percent
+    as_of: Position | None = None  # the moment of the state that is brought
+    overwrite: bool = False  # what was published since the load before
 
     def publishes(self, known: int) -> bool:
         """Whether the differences are published, in a set of which so many resources are known."""
@@ -153,6 +161,14 @@ def _yes_or_no(text: str) -> bool:
     if text not in ("yes", "no"):
         raise ValueError("yes or no")
     return text == "yes"
+
+
+def parse_as_of(text: str) -> Position:
+    """A position as the hub gave it."""
+    try:
+        return Position.parse(text)
+    except ValueError:
+        raise ValueError("a position that the hub gave") from None
 
 
 _NUMBER = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
@@ -168,6 +184,8 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "tell": _yes_or_no,
     "dry_run": _yes_or_no,
     "max_delete": _parse_percent,
+    "as_of": parse_as_of,
+    "overwrite": _yes_or_no,
 }
 
 
@@ -175,6 +193,21 @@ def read_options(query: bytes) -> LoadOptions:
     """The options; `Rejected` for one that is unknown or cannot be understood."""
     asked = parse_query(query, tuple(_OPTIONS))
     return LoadOptions(**{name: _read(name, single(asked, name) or "") for name in asked})
+
+
+def moment_of(options: LoadOptions, brought: Position | None) -> Position | None:
+    """The moment of the state, from the address or from the body; `Rejected` if they contradict."""
+    if options.as_of and brought and options.as_of != brought:
+        raise Rejected(
+            f"as_of is {options.as_of} in the address and {brought} in the body: send one of them"
+        )
+    as_of = options.as_of or brought
+    if as_of and options.overwrite:
+        raise Rejected(
+            "as_of leaves what was published after it as it is, and overwrite takes it back: send "
+            "one of them"
+        )
+    return as_of
 
 
 def _read(name: str, text: str) -> Any:

@@ -31,12 +31,14 @@ from rsnotify.publishing.loads.load import (
     LoadCounts,
     LoadOptions,
     check_deletions,
+    moment_of,
     read_options,
     too_many_deleted,
 )
 from rsnotify.publishing.loads.load_chores import LoadKeeper, LoadOutcome, outcome
 from rsnotify.publishing.loads.load_formats import PIECE_BYTES, LoadReader
 from rsnotify.publishing.loads.load_store import Gathered, Load, Loads
+from rsnotify.publishing.loads.moment import Published, TakenBack
 from rsnotify.registry.access import Access
 from rsnotify.registry.requests import RESOURCES, parse_query, single
 from rsnotify.resourcesync.change import Change
@@ -193,6 +195,7 @@ class Resources:
         return {
             "set": name,
             "resources": await self._loads.count(name),
+            "position": str((await self._loads.standing(name)).position),
             "load": load and outcome(load, load.stage),
             "last_load": await self._loads.last_outcome(name),
         }
@@ -239,20 +242,47 @@ class Resources:
             if not await held.enter_async_context(self._keeper.alone(name)):
                 raise await self._busy(name, key)
             publishes = options.publishes(await self._loads.count(name))
-            async with self._begun(name, key) as begun:
-                fingerprint = await self._bodies.stage(request, begun, reader)
+            published = Published(self._journals.history, name)
+            if (as_of := moment_of(options, None)) is not None:  # before all of the body is sent
+                await published.check_as_of(as_of, await self._loads.standing(name))
+            async with self._begun(name, key) as staging:
+                fingerprint = await self._bodies.stage(request, staging, reader)
+                begun = staging._replace(as_of=moment_of(options, reader.as_of))
+                if begun.as_of is not None:
+                    await self._spare_what_is_newer(begun, published)
                 found, named = await self._compare(begun, NAMED if options.dry_run else 0)
                 stage = "publishing" if publishes else "listing"
                 load = begun._replace(stage=stage, found=found, fingerprint=fingerprint)
+                taken_back = TakenBack()
+                if begun.as_of is None and not options.overwrite and found.differs:
+                    taken_back = await self._taken_back(load, published)
                 if options.dry_run:
                     named = await self._readable(request, named)
-                    return JsonResponse(_compared(load, named, options.max_delete))
+                    refused = taken_back.refusal(name)
+                    return JsonResponse(_compared(load, named, options.max_delete, refused))
+                check_taken_back(taken_back, name)
                 check_deletions(found, options.max_delete)
                 if publishes:
                     await self._loads.decide(load)
                 else:
                     await self._loads.replace(load)
             return await self._answer(load, self._keeper.finish(load, held.pop_all()))
+
+    async def _spare_what_is_newer(self, load: Load, published: Published) -> None:
+        """What was published after the moment of the load stays as it is."""
+        assert load.as_of is not None  # noqa: S101
+        await published.check_as_of(load.as_of, await self._loads.standing(load.set_name))
+        async for locs in published.locs_after(load.as_of, load.at):
+            await self._loads.note_newer(load, locs)
+
+    async def _taken_back(self, load: Load, published: Published) -> TakenBack:
+        """What the load would take back of what was published since the load before it."""
+        found, standing = TakenBack(), await self._loads.standing(load.set_name)
+        async for locs in self._loads.published_before(load):
+            found.add(await self._loads.note_taken_back(load, locs))
+        async for locs in published.kept_locs_after(standing.until, load.at):
+            found.add(await self._loads.note_taken_back(load, locs))
+        return found
 
     async def _busy(self, name: str, key: str) -> Exception:
         """Why the set cannot be loaded now."""
@@ -315,8 +345,15 @@ def _under_way(name: str) -> Rejected:
     return Rejected(UNDER_WAY.format(name), status=409, headers={"retry-after": str(AGAIN_SECONDS)})
 
 
-def _compared(load: Load, named: Sequence[Difference], max_delete: float) -> dict[str, Any]:
+def check_taken_back(found: TakenBack, name: str) -> None:
+    if (refusal := found.refusal(name)) is not None:
+        raise Rejected(refusal, status=409)
+
+
+def _compared(
+    load: Load, named: Sequence[Difference], max_delete: float, taken_back: str | None
+) -> dict[str, Any]:
     """The answer to a dry run."""
     first = [{"change": each.change, "loc": unescape(each.loc.decode())} for each in named]
-    refused = too_many_deleted(load.found, max_delete)
+    refused = taken_back or too_many_deleted(load.found, max_delete)
     return outcome(load, "compared") | {"refused": refused, "first": first}

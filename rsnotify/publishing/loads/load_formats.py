@@ -18,7 +18,8 @@ import msgspec
 from rsnotify.errors import Fault, Rejected
 from rsnotify.journal.submission import forms_of
 from rsnotify.publishing.bodies import Foreign
-from rsnotify.resourcesync.change import OF_A_CHANGE, Change, misfit
+from rsnotify.publishing.loads.load import parse_as_of
+from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Position, misfit
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify.resourcesync.notification import LOC, LOC_END
 from rsnotify.resourcesync.stream import DocumentStream, Head
@@ -60,12 +61,20 @@ def _created(listed: Any) -> LoadedResource:
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+class Heading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the first line of NDJSON may say of all the others."""
+
+    as_of: str
+
+
 class NdjsonReader:
-    """A resource in each line."""
+    """A resource in each line; the first line may say of which moment they are."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._number = 0
+        self._has_begun = False
+        self.as_of: Position | None = None
 
     def feed(self, data: bytes) -> list[LoadedResource]:
         first, _, _ = data.partition(b"\n")
@@ -78,6 +87,8 @@ class NdjsonReader:
         return self._read(self._rest)
 
     def _read(self, lines: bytes) -> list[LoadedResource]:
+        if not self._has_begun:
+            lines = self._behind_heading(lines.lstrip())
         try:
             found = _LISTED.decode_lines(lines)
         except _UNREADABLE:  # only says what is wrong, not where
@@ -87,6 +98,20 @@ class NdjsonReader:
         else:  # it would also read a resource that goes on in the next line
             found = [self._one(line) for line in lines.split(b"\n") if line.strip()]
         return list(map(_created, found))
+
+    def _behind_heading(self, lines: bytes) -> bytes:
+        self._has_begun = bool(lines)
+        first, _, others = lines.partition(b"\n")
+        if b'"as_of"' not in first:
+            return lines
+        try:
+            self.as_of = parse_as_of(msgspec.json.decode(first, type=Heading).as_of)
+        except (*_UNREADABLE, ValueError) as error:
+            raise Rejected(
+                f'the first line, {first[:80].decode(errors="replace")}, must be {{"as_of": '
+                f'"POSITION"}}, a position that the hub gave, and nothing else: {error}'
+            ) from None
+        return others
 
     def _one(self, line: bytes) -> Any:
         try:
@@ -310,6 +335,11 @@ class LoadReader:
                     status=413,
                 )
             yield self._ready(self._form.feed(piece))
+
+    @property
+    def as_of(self) -> Position | None:
+        """The moment of the resources, if the body names it."""
+        return self._form.as_of if isinstance(self._form, NdjsonReader) else None
 
     def close(self) -> Sequence[Ready]:
         """The last ones; `Rejected` if the body is not whole."""

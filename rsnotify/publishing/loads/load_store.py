@@ -5,7 +5,7 @@ visible before it is decided, and what is decided is done to its end by whicheve
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.appends import KEY_SECONDS
 from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
+from rsnotify.publishing.loads.moment import LoadStanding
 from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -106,6 +107,7 @@ class Load(NamedTuple):
     found: LoadCounts = LoadCounts()
     key: str = ""
     fingerprint: str = ""
+    as_of: Position | None = None  # the moment of what is loaded, if its Source has named it
 
     @property
     def is_decided(self) -> bool:
@@ -149,8 +151,9 @@ class Loads:
             return None
         texts = {name.decode(): value.decode() for name, value in fields.items()}
         found = msgspec.json.decode(texts.pop("found", "{}"), type=LoadCounts)
-        at = Position(int(texts.pop("at")))
-        return Load(set_name=set_name, at=at, found=found, **texts)
+        at, as_of = Position(int(texts.pop("at"))), texts.pop("as_of", "")
+        moment = Position(int(as_of)) if as_of else None
+        return Load(set_name=set_name, at=at, as_of=moment, found=found, **texts)
 
     # --- what it brings ------------------------------------------------------------------------
 
@@ -179,6 +182,45 @@ class Loads:
         triples = zip(named[::3], named[1::3], named[2::3], strict=True)
         rows = [Difference(how.decode(), loc, rest) for how, loc, rest in triples]
         return Comparison(next_, LoadCounts(*counts), rows)
+
+    async def note_newer(self, load: Load, locs: Iterable[bytes]) -> None:
+        """What was published after the moment of the load stays as it is."""
+        await self._note(load, "newer", locs)
+
+    async def note_taken_back(self, load: Load, locs: Iterable[bytes]) -> list[tuple[str, bytes]]:
+        """What the load would do with what was published before it began; of each but once."""
+        found = await self._note(load, "older", locs)
+        return [(how.decode(), loc) for how, loc in zip(found[::2], found[1::2], strict=True)]
+
+    async def _note(self, load: Load, which: str, locs: Iterable[bytes]) -> list[bytes]:
+        by_shard = groupby(sorted([(shard_of(loc), loc) for loc in locs]), _shard_in)
+        packed: list[int | list[str]] = []
+        for shard, group in by_shard:
+            packed += (shard, [loc.decode() for _, loc in group])
+        found: list[bytes] = await self._act(load, "note", which, msgspec.msgpack.encode(packed))
+        return found
+
+    async def published_before(self, load: Load) -> AsyncIterator[set[bytes]]:
+        """What was published while the load before this one was under way."""
+        cursor = b"0"
+        while True:
+            cursor, found = await self._act(load, "since", cursor)
+            yield {member.partition(b" ")[2] for member in found}
+            if cursor == b"0":
+                return
+
+    async def standing(self, set_name: str) -> LoadStanding:
+        """Where the journal and the loads before stand."""
+        found = await self._run(set_name, "standing", "")
+        if found is None:
+            raise NoSuchSet(set_name)
+        created, head, gaps, until, replaced = found
+        ends = [Position(int(end)) for end in (gaps or b"").split()]
+        begun = Position(int(created))
+        return LoadStanding(
+            begun, Position(int(head)), ends, Position(int(until or begun)),
+            Position(int(replaced or 0)),
+        )  # fmt: skip
 
     async def decide(self, load: Load) -> None:
         """Decide the load: its differences will be published, even if this process dies."""
@@ -259,6 +301,10 @@ class Loads:
             keys.state(set_name),
             keys.claim(set_name, "snapshot"),
             keys.load(set_name, "last"),
+            keys.load(set_name, "moment"),
+            keys.load(set_name, "since"),
+            keys.load(set_name, "settled"),
+            keys.load(set_name, "older"),
         ]
         return await _LOADS.run(self._client, names, act, token, *arguments)
 
@@ -286,5 +332,6 @@ def _same(brought: Sequence[Brought], different: Sequence[Any]) -> list[Brought]
     return found
 
 
-def _decided(load: Load) -> tuple[str, bytes, str]:
-    return load.stage, msgspec.json.encode(load.found), load.fingerprint
+def _decided(load: Load) -> tuple[str, bytes, str, str]:
+    as_of = "" if load.as_of is None else str(int(load.as_of))
+    return load.stage, msgspec.json.encode(load.found), load.fingerprint, as_of

@@ -5,6 +5,10 @@
 --         (set of "shard loc", filled by append.lua)
 --       4 prefix of the hashes that hold what was staged   5 prefix of those that hold the state
 --       6 claim of the set's next snapshot   7 what became of the last load
+--       8 the moments of the loads before this one (hash: `until`, up to where the last of them reached;
+--         `replaced`, where the last one stands that published nothing)
+--       9 what others changed since the moment of the load before this one, up to `until` (set as 3)
+--      10 what of 3 was settled already   11 what this load would take back (set as 3)
 -- ARGV  1 the act   2 token of the load, then what the act needs
 --
 -- Both kinds of hashes have loc -> position of the last change, then the rest of its fragment in the
@@ -16,6 +20,7 @@
 -- An act of a load that is no longer under way answers nil and does nothing.
 
 local record, load, newer, staged, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local moment, since, settled, older = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local SHARDS = 256
 local LOOKED_AT = 4000 -- resources, before others have a turn
 local AT_ONCE = 2000 -- of one shard, in one command
@@ -37,7 +42,7 @@ end
 
 local function drop_staged()
   for shard = 0, SHARDS - 1 do redis.call('UNLINK', staged .. shard) end
-  redis.call('UNLINK', newer)
+  redis.call('UNLINK', newer, settled, older)
 end
 
 local function drop()
@@ -97,13 +102,51 @@ function acts.keep(packed)
   return 1
 end
 
+-- What the load would do with a resource of which this is staged, and this known.
+local function change_of(brought, known)
+  if not brought then return known and 'deleted' end
+  if brought == SAME then return nil end
+  if not known then return 'created' end
+  return not is_same(known, rest_of(brought)) and 'updated' or nil
+end
+
+-- `newer` or `older`, resources without a rest that were published after the moment of what is brought.
+-- Of those that the load would change it notes that they are newer and stay, or that the load is older
+-- and takes them back. Answers what it would do, and each loc; of each but once.
+function acts.note(which, packed)
+  local noted, shards, found = which == 'newer' and newer or older, cmsgpack.unpack(packed), {}
+  for i = 1, #shards, 2 do
+    local shard, locs = shards[i], shards[i + 1]
+    local brought = redis.call('HMGET', staged .. shard, unpack(locs))
+    local known = redis.call('HMGET', state .. shard, unpack(locs))
+    for j, loc in ipairs(locs) do
+      local change, member = change_of(brought[j], known[j]), shard .. ' ' .. loc
+      if change and redis.call('SISMEMBER', newer, member) == 0
+        and redis.call('SADD', noted, member) == 1 then
+        found[#found + 1] = change
+        found[#found + 1] = loc
+      end
+    end
+  end
+  return found
+end
+
+-- What others changed before the moment of the load before this one was reached: some of it, and where
+-- to go on, as SSCAN has it.
+function acts.since(cursor)
+  return redis.call('SSCAN', since, cursor, 'COUNT', 500)
+end
+
 -- What the load comes to, added up shard by shard, and some of it by name.
 local function comparison(at, room)
   local some_are_newer = redis.call('EXISTS', newer) == 1
-  local sum = {brought = 0, known = 0, created = 0, updated = 0, deleted = 0, named = {}}
+  local sum = {brought = 0, known = 0, created = 0, updated = 0, deleted = 0, newer = 0, named = {}}
 
   local function found(change, shard, loc, rest)
-    if some_are_newer and redis.call('SISMEMBER', newer, shard .. ' ' .. loc) == 1 then return end
+    if some_are_newer and redis.call('SISMEMBER', newer, shard .. ' ' .. loc) == 1 then
+      sum.newer = sum.newer + 1
+      return
+    end
     sum[change] = sum[change] + 1
     if room > 0 then
       room = room - 1
@@ -158,7 +201,7 @@ end
 
 -- shard to begin with, how many differences to name. Looks at one shard, and at more while they are
 -- small. Answers where to go on; how many resources were staged, are known, would be created,
--- updated, deleted; then of some of them what becomes of each, its loc, the rest of its fragment.
+-- updated, deleted, and stay because they are newer; then of some of them what becomes of each, its loc, the rest of its fragment.
 function acts.differ(shard, most)
   local sum = comparison(redis.call('HGET', load, 'at'), tonumber(most))
   shard = tonumber(shard)
@@ -167,12 +210,13 @@ function acts.differ(shard, most)
     looked_at = looked_at + sum.add(shard)
     shard = shard + 1
   until shard == SHARDS or looked_at > LOOKED_AT
-  return {shard, sum.brought, sum.known, sum.created, sum.updated, sum.deleted, sum.named}
+  return {shard, sum.brought, sum.known, sum.created, sum.updated, sum.deleted, sum.newer, sum.named}
 end
 
--- From now on it is done to its end, whoever does it: how, what it found, which body it was.
-function acts.decide(stage, found, fingerprint)
-  redis.call('HSET', load, 'stage', stage, 'found', found, 'fingerprint', fingerprint)
+-- From now on it is done to its end, whoever does it: how, what it found, which body it was,
+-- of which moment (nothing if its Source did not say).
+function acts.decide(stage, found, fingerprint, as_of)
+  redis.call('HSET', load, 'stage', stage, 'found', found, 'fingerprint', fingerprint, 'as_of', as_of)
   return 1
 end
 
@@ -206,12 +250,23 @@ end
 
 -- how many. What others have changed meanwhile is right as they left it; answers how many are left.
 function acts.settle(most)
-  for _, member in ipairs(redis.call('SPOP', newer, most)) do settle(member) end
+  for _, member in ipairs(redis.call('SPOP', newer, most)) do
+    settle(member)
+    redis.call('SADD', settled, member)
+  end
   return redis.call('SCARD', newer)
 end
 
+-- The load has reached this position: what is changed later is published after it, as is what was newer
+-- than what it brought.
+local function note_moment(...)
+  redis.call('HSET', moment, ...)
+  redis.call('SUNIONSTORE', since, newer, settled)
+end
+
 -- Let what was staged take the place of the state; answers 0 if too much is to be settled first. A
--- snapshot that is being taken would be half of each: its claim is lost.
+-- snapshot that is being taken would be half of each: its claim is lost. No change says what became of
+-- the state here, so the journal moves to a position of its own.
 function acts.replace(most, ...)
   if redis.call('HGET', load, 'stage') ~= 'staging' then return 1 end -- done already, asked again
   if redis.call('SCARD', newer) > tonumber(most) then return 0 end
@@ -222,7 +277,10 @@ function acts.replace(most, ...)
       redis.call('RENAME', staged .. shard, state .. shard)
     end
   end
-  redis.call('UNLINK', newer, KEYS[6])
+  local at = digits(tonumber(redis.call('HGET', record, 'last')) + 1)
+  redis.call('HSET', record, 'last', at)
+  note_moment('until', at, 'replaced', at)
+  redis.call('UNLINK', newer, settled, KEYS[6])
   redis.call('HDEL', record, 'load')
   return acts.decide(...)
 end
@@ -232,6 +290,9 @@ function acts.finish(outcome, remembered, seconds)
   local fingerprint = redis.call('HGET', load, 'fingerprint')
   if remembered then redis.call('SET', remembered, fingerprint .. ' ' .. outcome, 'EX', seconds) end
   redis.call('SET', KEYS[7], outcome)
+  if redis.call('HGET', load, 'stage') == 'publishing' then
+    note_moment('until', redis.call('HGET', record, 'head'))
+  end
   drop()
   return 1
 end
@@ -250,7 +311,16 @@ function acts.count()
   return known
 end
 
-local IS_FREE = {begin = true, count = true} -- whatever load is under way
+-- Where the set was begun, its newest change, the ends of gaps in its journal, and how far the loads before
+-- have reached.
+function acts.standing()
+  local found = redis.call('HMGET', record, 'created', 'head', 'gaps')
+  if not found[1] then return nil end
+  for _, reached in ipairs(redis.call('HMGET', moment, 'until', 'replaced')) do found[#found + 1] = reached end
+  return found
+end
+
+local IS_FREE = {begin = true, count = true, standing = true} -- whatever load is under way
 if IS_FREE[ARGV[1]] then return acts[ARGV[1]](unpack(ARGV, 2)) end
 if redis.call('HGET', load, 'token') ~= ARGV[2] then return nil end
 return acts[ARGV[1]](unpack(ARGV, 3))
