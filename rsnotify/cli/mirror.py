@@ -134,7 +134,7 @@ async def mirror(
     ] = None,
     exec_: Annotated[
         str | None,
-        Option("--exec", metavar="CMD", help="Run after each change; {path}, {loc} in it."),
+        Option("--exec", metavar="CMD", help="Run after each change; it reads $RSNOTIFY_PATH."),
     ] = None,
     stdout: Annotated[
         bool, Option("--stdout", help="Keep no files: print each change as a JSON line.")

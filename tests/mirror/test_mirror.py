@@ -561,9 +561,11 @@ async def test_a_command_is_run_after_each_change_and_repeated_alone_if_it_fails
 ):
     log = tmp_path / "log"
     script = tmp_path / "script"
-    script.write_text(f'#!/bin/sh\necho "$RSNOTIFY_EVENT $1" >> {log}\n[ -e {tmp_path}/fine ]\n')
+    script.write_text(
+        f'#!/bin/sh\necho "$RSNOTIFY_EVENT $RSNOTIFY_LOC" >> {log}\n[ -e {tmp_path}/fine ]\n'
+    )
     script.chmod(0o755)
-    hook = command_hook(f"{script} {{loc}}", copy)
+    hook = command_hook(str(script), copy)
     source.documents[CAPABILITIES] = source.capability_list("changelist")
     source.change("a.txt", b"second a")
     ran = await once(source, copy, hook=hook)
@@ -677,12 +679,12 @@ async def test_a_deletion_that_a_hook_failed_for_is_told_later_whatever_was_run_
     assert ("a.txt" in files(copy)) == is_back
 
 
-async def test_names_in_a_command_are_filled_in_once_and_double_braces_are_its_own(tmp_path):
+async def test_other_braces_in_a_command_are_its_own(tmp_path):
     out = tmp_path / "out"
-    command = """sh -c 'printf %s "$1" > OUT; : ${HOME}' sh '{loc} {{path}}'"""
+    command = """sh -c 'printf "%s " "$@" > OUT; : ${HOME} ${path}' sh {} {file} {Path}"""
     hook = command_hook(command.replace("OUT", str(out)), tmp_path)
     await hook(Event("stored", "http://a/{path}", "a"), None)
-    assert out.read_text() == "http://a/{path} {path}"
+    assert out.read_text() == "{} {file} {Path} "
 
 
 @pytest.mark.parametrize(("excess", "is_printed"), [(0, True), (1, False)])

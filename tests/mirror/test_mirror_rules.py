@@ -487,43 +487,28 @@ def test_a_manifest_that_is_hostile_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("command", "program"),
+    "command",
     [
-        ("sh -c 'touch {path}'", "sh"),
-        ("/bin/bash -ec 'touch \"{loc}\"' x", "bash"),
-        ("bash --norc -l -c 'touch {path}'", "bash"),
-        ("bash -c -l 'touch {path}'", "bash"),
-        ("nice -n 5 dash -c 'touch {{path}} {path}'", "dash"),
-        ("busybox sh -c 'touch {path}'", "sh"),
-        ("su www -c 'touch {path}'", "su"),
-        ("python3.11 -c 'print(\"{loc}\")'", "python3.11"),
-        ("perl -ne 'print \"{loc}\"'", "perl"),
-        ("node --eval='console.log(\"{loc}\")'", "node"),
-        ("php -r 'echo \"{loc}\";'", "php"),
-        ("ssh web touch {path}", "ssh"),
+        "sh -c 'touch {path}'",
+        "sh -c 'touch \"$1\"' sh {path}",
+        "python3 -c 'print(\"{loc}\")'",
+        "awk 'BEGIN{system(\"touch {path}\")}'",
+        "env -S 'touch {loc}'",
+        "git -c alias.x='!touch {path}' x",
+        "sed '1e touch {path}' /dev/null",
+        "tar --checkpoint-action=exec='touch {loc}'",
+        "sqlite3 db \"insert into a values ('{loc}')\"",
+        "make V={path}",
+        "touch {path}",
+        "echo {{loc}}",
+        "{path}",
     ],
 )
-def test_nothing_that_a_source_writes_becomes_part_of_a_script(command, program):
+def test_nothing_that_a_source_writes_becomes_a_word_of_a_command(command):
     with pytest.raises(InvalidSettings) as refused:
         command_hook(command, Path("/copy"))
     (problem,) = refused.value.problems
-    assert f"is part of what {program} runs" in problem
-    assert 'Write "$RSNOTIFY_' in problem
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "sh -c 'touch \"$RSNOTIFY_PATH\"'",
-        "sh -c 'touch \"$1\"' sh {path}",
-        "sh -c 'echo {{path}} ${path}'",
-        "sh {path}",
-        "python3 -m http.server {path}",
-        "tee -c {path} 'changed: {loc}'",
-    ],
-)
-def test_a_command_may_be_given_what_a_source_writes_as_a_word(command):
-    command_hook(command, Path("/copy"))
+    assert f"$RSNOTIFY_{'LOC' if 'loc' in command else 'PATH'}" in problem
 
 
 async def test_a_script_reads_from_the_environment_what_a_source_writes(tmp_path):
