@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from rsnotify_client import Outbox
-from rsnotify_client.relay import table_of
 from tests.client.hubs import eventually
 from tests.images import a_source
 from tests.soak import databases
@@ -161,7 +160,7 @@ def test_the_relay_of_compose_clients_writes_nowhere_and_publishes(image, redis)
         )
         words = [*before, *image.command(*CLIENTS["relay"]["command"])]
         with subprocess.Popen(words, env=environment, cwd="/tmp") as relay:
-            with closing(table_of(database)._connect()) as connection:
+            with closing(databases.connect(database)) as connection:
                 Outbox().created(connection, "dataset1", LOC)
                 connection.commit()
             until_said(f"{environment['RSNOTIFY_URL']}/dataset1/changelist.xml", LOC)

@@ -58,7 +58,7 @@ def prepare(url: str) -> None:
     table.close()
 
 
-def _connect(url: str) -> Any:
+def connect(url: str) -> Any:
     table = table_of(url)
     assert isinstance(table, OutboxTable)
     return table._connect()
@@ -66,7 +66,7 @@ def _connect(url: str) -> Any:
 
 def late_commits(url: str) -> None:
     """A row with a lower id that is committed later is published, one rolled back is not."""
-    slow, quick = _connect(url), _connect(url)
+    slow, quick = connect(url), connect(url)
     with scripted_hub(accept) as (hub, posted), Relay(url, hub) as relay:
         Outbox().created(slow, "a", "slow 100%")
         Outbox().created(quick, "a", "quick")
@@ -86,7 +86,7 @@ def slow_transactions(url: str) -> None:
     """What a relay does neither waits for the rows of a transaction nor stops other writers."""
 
     def impatient() -> Any:
-        connections.append(_connect(url))
+        connections.append(connect(url))
         if database_of(url) == "mysql":
             connections[-1].cursor().execute("SET SESSION innodb_lock_wait_timeout = 1")
         return connections[-1]
@@ -124,7 +124,7 @@ def writers_at_once(url: str) -> None:
     """Each writer's changes are published once and in its order, by two relays together."""
 
     def write(who: int) -> None:
-        connection = _connect(url)
+        connection = connect(url)
         for number in range(CHANGES):
             Outbox().updated(connection, "a", f"{who}-{number}")
             connection.commit()
@@ -146,7 +146,7 @@ def writers_at_once(url: str) -> None:
 
 def lost_connection(url: str) -> None:
     """A relay whose database restarted goes on."""
-    connection = _connect(url)
+    connection = connect(url)
     with scripted_hub(accept) as (hub, posted), Relay(url, hub) as relay:
         for number in range(2):
             Outbox().updated(connection, "a", str(number))
@@ -160,7 +160,7 @@ def lost_connection(url: str) -> None:
 
 def dropped_set(url: str) -> None:
     """What waits is counted by set, and a set's changes can be dropped."""
-    connection, table = _connect(url), table_of(url)
+    connection, table = connect(url), table_of(url)
     for name in ("a", "typo", "typo"):
         Outbox().updated(connection, name, "1")
     connection.commit()

@@ -9,8 +9,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,9 +58,7 @@ class PostgreSQL:
         words = [word for name, value in ways.items() for word in ("-c", f"{name}={value}")]
         command = [self._program, "-D", str(self._data), *words]
         with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, **self._as
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as)
         eventually(self._answers, 60)
 
     def stop(self) -> None:
@@ -70,9 +68,35 @@ class PostgreSQL:
 
     def kill(self) -> None:
         """End it and all that it has started, on the spot."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        processes = self._processes()
+        self._signal(signal.SIGKILL, processes)
         self._process.wait()
+        eventually(lambda: not processes & self._processes(processes), 60)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It keeps its connections meanwhile, and answers nothing."""
+        processes = self._processes()
+        self._signal(signal.SIGSTOP, processes)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT, processes)
+
+    def _processes(self, among: Collection[int] = ()) -> set[int]:
+        """Its own and those that it has started, each of which leads a group of its own; or those
+        of some that are there yet."""
+        own = self._process.pid
+        listed = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,stat="], text=True)
+        lines = [line.split() for line in listed.splitlines()]
+        there = {int(pid): int(parent) for pid, parent, stat in lines if not stat.startswith("Z")}
+        found = {pid for pid, parent in there.items() if own in (pid, parent)}
+        return there.keys() & set(among) if among else found
+
+    def _signal(self, number: int, processes: Collection[int]) -> None:
+        for pid in processes:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def admin(self) -> Any:
         """A connection to the server's own database, of which each statement is committed."""

@@ -254,6 +254,7 @@ def test_the_client_knows_the_hubs_documents_and_errors_only():
 
 OF_OTHERS = {"_exit", "_extra", "_fields", "_replace", "_transport"}  # Python's own, so named
 INSIDES = {
+    "client/test_postgresql.py": {"_lock"},
     "client/test_publisher.py": {
         "_after_in_child",
         "_lock",

@@ -202,8 +202,13 @@ LEAD: dict[Database | None, str] = {
 }
 """Held by the connection until it ends."""
 
-APART = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
-"""Else InnoDB locks the gaps between rows too: a writer may end in a deadlock."""
+OF_SESSION: dict[Database | None, str] = {
+    # Else InnoDB locks the gaps between rows too: a writer may end in a deadlock.
+    "mysql": "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    # Else texts of a database without an encoding (SQL_ASCII) are bytes.
+    "postgresql": "SET SESSION client_encoding TO 'UTF8'",
+}
+"""Said once to each session of ours."""
 BY_ID = f"DELETE one {_TABLE} AS one FORCE INDEX (PRIMARY) WHERE batch_key = ? AND id IN (:ids)"
 """Else InnoDB looks at all rows, and waits for those that a transaction has not committed yet."""
 
@@ -378,10 +383,11 @@ class OutboxTable:
     def _connected(self) -> Any:
         connection = self._connect()
         self._database = _known(packages_of(connection))
-        if self._database == "mysql":
+        if (statement := OF_SESSION.get(self._database)) is not None:
             execute = Execute(connection)
-            execute(APART)
+            execute(statement)
             execute.close()
+            connection.commit()
         return connection
 
     def _give_way(self) -> None:

@@ -7,7 +7,7 @@ relays may run for one table; one of them works. Nothing here knows how the tabl
 import logging
 from collections.abc import Callable
 from typing import Any, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
@@ -145,12 +145,23 @@ def table_of(database: str | Callable[[], Any]) -> OutboxTable:
 def _postgresql(url: str) -> Callable[[], Any]:
     try:
         import psycopg  # noqa: PLC0415
+        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
     except ImportError:
         raise _missing("psycopg", "postgresql") from None
-    _, _, rest = url.partition("://")
-    said = parse_qs(urlsplit(url).query)
+    read = f"postgresql://{url.partition('://')[2]}"
+    try:
+        said = conninfo_to_dict(read)
+    except psycopg.Error as error:
+        raise _unreadable(url, str(error)) from None
     options = {name: value for name, value in OF_POSTGRESQL.items() if name not in said}
-    return lambda: psycopg.connect(f"postgresql://{rest}", **options)
+    return lambda: psycopg.connect(read, **options)
+
+
+def _unreadable(url: str, said: str) -> InvalidSettings:
+    """What the driver says of a URL, unless it quotes what may not be shown: a password."""
+    _, *quoted = said.split('"')
+    is_shown = "".join(quoted[:1]) in without_password(url)
+    return InvalidSettings(f"cannot read the database's URL: {said if is_shown else ESCAPED}")
 
 
 def _mysql(url: str) -> Callable[[], Any]:
@@ -179,7 +190,8 @@ def without_password(url: str) -> str:
     """The URL of a database as it may be shown."""
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        for host in _hosts(parts):
+            _ = urlsplit(f"//{host}").port
     except ValueError as error:
         why = ESCAPED if "@" in url else error  # which may quote a part of a password
         raise InvalidSettings(f"cannot read the database's URL: {why}") from None
@@ -188,6 +200,12 @@ def without_password(url: str) -> str:
         return url
     netloc = parts.netloc.replace(f":{parts.password}@", "@")
     return parts._replace(netloc=netloc, query=query).geturl()
+
+
+def _hosts(parts: SplitResult) -> list[str]:
+    """Each with its port; PostgreSQL may have several, of which one answers."""
+    hosts = parts.netloc.rpartition("@")[2]
+    return hosts.split(",") if parts.scheme.startswith("postgres") else [hosts]
 
 
 def _is_password(pair: str) -> bool:
