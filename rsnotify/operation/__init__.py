@@ -10,6 +10,7 @@ from pathlib import Path
 from rsnotify.journal.coordination import Bell
 from rsnotify.loops import Loop
 from rsnotify.operation.health import Health, Writable, WritableParts
+from rsnotify.operation.machine import Machine
 from rsnotify.operation.metrics import Metrics
 from rsnotify.operation.reports import EventLoopDelay, Identity, Peers, ThisProcess, Watched
 from rsnotify.operation.status import Overview, Status
@@ -30,6 +31,7 @@ class Watching:
         client: Client,
         bell: Bell,
         *,
+        machine: Machine,
         disk: Path | None,
         metrics_token: str | None,
     ) -> None:
@@ -38,7 +40,7 @@ class Watching:
         self.health = Health(
             journals, watched.channels, Writable(client), WritableParts(client), disk=disk
         )
-        self.process = ThisProcess(identity, watched, self._delay, self.health)
+        self.process = ThisProcess(identity, watched, self._delay, self.health, machine)
         self._peers = Peers(self.process, client, bell)
         self.status = Status(journals, access, self._peers, overview)
         self.metrics = Metrics(journals, access, self._peers, overview, token=metrics_token)

@@ -6,11 +6,8 @@ knows only itself.
 
 import asyncio
 import logging
-import resource
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from time import monotonic, time
 from typing import Any, NamedTuple
 
@@ -26,6 +23,7 @@ from rsnotify.journal.feed import Feed
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.journals import Journals
 from rsnotify.operation.health import Health
+from rsnotify.operation.machine import Machine
 from rsnotify.publishing.intake import Intake
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -116,6 +114,7 @@ class ThisProcess:
         watched: Watched,
         delay: EventLoopDelay,
         health: Health,
+        machine: Machine,
     ) -> None:
         self.identity = identity
         self.ownership: Ownership | None = None  # until the loops run
@@ -123,6 +122,7 @@ class ThisProcess:
         self._journals, self._journal, self._intake, self._channels = watched
         self._delay = delay
         self._health = health
+        self._machine = machine
 
     def report(self) -> Report:
         """The numbers at this moment."""
@@ -139,11 +139,10 @@ class ThisProcess:
             self._survey = await self.ownership.survey()
 
     def _own(self) -> Numbers:
-        used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "rsnotify_build_info": [((__version__,), 1)],
-            "rsnotify_cpu_seconds": _one(used.ru_utime + used.ru_stime),
-            **_of_proc(),
+            "rsnotify_cpu_seconds": _one(self._machine.cpu_seconds()),
+            **self._of_linux(),
             **{name: _one(number) for name, number in self._health.numbers().items()},
             "rsnotify_start_time_seconds": _one(self.identity.started),
             "rsnotify_ready": _one(not self._health.not_ready()),
@@ -153,6 +152,14 @@ class ThisProcess:
             "rsnotify_cache_bytes": _one(self._journals.cache.size),
             "rsnotify_gaps": _one(self._journals.repairing.gaps),
         }
+
+    def _of_linux(self) -> Numbers:
+        """What other systems do not say."""
+        found = {
+            "rsnotify_resident_memory_bytes": self._machine.resident_bytes(),
+            "rsnotify_open_files": self._machine.open_files(),
+        }
+        return {name: _one(number) for name, number in found.items() if number}
 
     def _publishing(self) -> Numbers:
         return {
@@ -188,20 +195,6 @@ class ThisProcess:
             "rsnotify_websub_sent_bytes": _one(deliverer.sent_bytes),
             "rsnotify_websub_calls": _one(self.ownership.calls),
         }
-
-
-FILES = Path("/proc/self/fd")  # its size is their number since Linux 6.2: to list them takes long
-
-
-def _of_proc() -> Numbers:
-    """What Linux says of this process; other systems have no `/proc`."""
-    with suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        found = {"rsnotify_resident_memory_bytes": _one(pages * resource.getpagesize())}
-        if files := FILES.stat().st_size:
-            found["rsnotify_open_files"] = _one(files)
-        return found
-    return {}
 
 
 def _longest_wait(feed: Feed, behind: Iterable[Position]) -> float:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from socket import gethostname
 from time import monotonic, time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -35,6 +34,7 @@ from rsnotify.journal.windows import Windows
 from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
+from rsnotify.operation.machine import Machine
 from rsnotify.operation.reports import Identity
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
@@ -73,14 +73,17 @@ class Composition:
         base_url: str,
         *,
         port: int = 0,
+        machine: Machine | None = None,
     ) -> None:
         self.settings = settings
         self._redis_url = redis_url
         self._own_url = base_url
         worker = int(os.environ.get(WORKER, "1"))
-        self._identity = Identity(f"{gethostname()}:{port}", worker, time())
+        self._machine = machine or Machine()
+        host = self._machine.host_name()
+        self._identity = Identity(f"{host}:{port}", worker, time())
         self._set_names: tuple[str, ...] = ()
-        self.stores = Stores(settings, redis_url)
+        self.stores = Stores(settings, redis_url, f"{host}:{self._machine.process_id()}")
         self._jwts = _jwts_of(settings)
         self.access = Access(
             self.stores.tokens,
@@ -185,6 +188,7 @@ class Composition:
             self.access,
             self.stores.publishing_client,
             self.stores.bell(keys.REPORTS_BELL),
+            machine=self._machine,
             disk=self._disk(),
             metrics_token=self.settings.metrics_token,
         )
@@ -222,6 +226,7 @@ class Composition:
 
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
+        freed = FreedMemory(malloc_trim(), self._machine.resident_bytes)
         async with self._deliveries() as deliveries:
             loops = {
                 "follow the journals": self.journals.following.run(),
@@ -229,7 +234,7 @@ class Composition:
                 "keep readers alive": self._keepalive.run(),
                 "end readers with their tokens": self.channels.revocations.run(),
                 "make lost sets again": self._make_lost_sets_again(),
-                "give memory back": repeat(FreedMemory(malloc_trim()).give_back, LOOK_SECONDS),
+                "give memory back": repeat(freed.give_back, LOOK_SECONDS),
                 **({} if self._jwts is None else {"read the keys of JWTs": self._jwts.run()}),
                 **self.upkeep.loops(),
                 **self.load_keeper.loops(),
@@ -286,7 +291,7 @@ def _jwts_of(settings: Settings) -> "Jwts | None":
 class Stores:
     """What a hub process keeps in Redis: one object for each subject, on two connections."""
 
-    def __init__(self, settings: Settings, redis_url: str) -> None:
+    def __init__(self, settings: Settings, redis_url: str, process: str) -> None:
         self._bells: list[Bell] = []
         self._client = connect(redis_url, replicas=settings.replicas)
         # Of its own: publishing never waits for readers.
@@ -304,6 +309,7 @@ class Stores:
         self.announced = AnnouncedNotes(self._client)
         self.subscriptions = Subscriptions(
             self._client,
+            process,
             pending_per_host=settings.pending_per_host,
             pending_per_address=settings.pending_per_address,
             per_host=settings.subscriptions_per_host,

@@ -6,18 +6,12 @@ glibc keeps it: after some large documents, several times what the hub needs. Ot
 
 import asyncio
 import ctypes
-import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 LOOK_SECONDS = 5.0
 GROWN_BYTES = 32 * 1024 * 1024
 LOOKS = 12  # a minute, by which what it grew for has ended
-
-_STATM = Path("/proc/self/statm")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
 
 _ARENAS_AT_MOST = -8  # M_ARENA_MAX
 
@@ -37,19 +31,10 @@ def malloc_trim() -> Callable[[int], object] | None:
     return found
 
 
-def resident_bytes() -> int:
-    """Of this process, as Linux counts them."""
-    return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
-
-
 class FreedMemory:
     """Notices that the process has grown, and has it trimmed: in a thread, for it takes a while."""
 
-    def __init__(
-        self,
-        trim: Callable[[int], object] | None,
-        resident: Callable[[], int] = resident_bytes,
-    ) -> None:
+    def __init__(self, trim: Callable[[int], object] | None, resident: Callable[[], int]) -> None:
         self._trim = trim
         self._resident = resident
         self._least: int | None = None  # since it was trimmed

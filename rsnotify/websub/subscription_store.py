@@ -9,9 +9,7 @@ heartbeat has not risen for some time.
 """
 
 import hashlib
-import os
 import secrets
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -44,8 +42,8 @@ FORGOTTEN_SECONDS = 20 * CLAIM_SECONDS  # a process gone for so long is forgotte
 class Heartbeats:
     """The heartbeat of this process, and those of the others as it has seen them."""
 
-    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
-        self.me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    def __init__(self, client: Client, process: str, clock: Callable[[], float]) -> None:
+        self.me = f"{process}:{secrets.token_hex(4)}"
         self.number = 0
         self._client = client
         self._clock = clock
@@ -241,6 +239,7 @@ class Subscriptions:
     def __init__(
         self,
         client: Client,
+        process: str,  # the machine and the number: for who looks at what is stored
         *,
         pending_per_host: int,
         pending_per_address: int,
@@ -249,7 +248,7 @@ class Subscriptions:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._client = client
-        self.heartbeats = Heartbeats(client, clock)
+        self.heartbeats = Heartbeats(client, process, clock)
         self._me = self.heartbeats.me
         self._pending_per_host = pending_per_host
         self._pending_per_address = pending_per_address

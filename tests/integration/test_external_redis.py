@@ -40,7 +40,7 @@ async def test_a_redis_that_stands_alone_will_do(server):
 
 
 async def test_a_worker_or_hub_that_was_given_a_redis_takes_nobodys_claims(client, redis_url):
-    sibling = Subscriptions(client, pending_per_host=1, pending_per_address=1)
+    sibling = Subscriptions(client, "here:1", pending_per_host=1, pending_per_address=1)
     await sibling.claim([1])
     settings = Settings.from_env({"RSNOTIFY_REDIS_URL": redis_url})
     given = []

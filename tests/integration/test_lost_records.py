@@ -193,7 +193,7 @@ class Deliverer:
     """A process that verifies and ends subscriptions."""
 
     def __init__(self, client: Client) -> None:
-        self.store = Subscriptions(client, pending_per_host=10, pending_per_address=10)
+        self.store = Subscriptions(client, "here:1", pending_per_host=10, pending_per_address=10)
 
     async def puts_back(self) -> None:
         await put_subscriptions_back(self.store)

@@ -26,7 +26,7 @@ def subscriptions(
     client: Client, per_host: int = 10, per_address: int = 10, **options: Any
 ) -> Subscriptions:
     return Subscriptions(
-        client, pending_per_host=per_host, pending_per_address=per_address, **options
+        client, "here:1", pending_per_host=per_host, pending_per_address=per_address, **options
     )
 
 

@@ -19,8 +19,9 @@ from rsnotify.journal.journal import Journal
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
+from rsnotify.operation.machine import FILES
 from rsnotify.operation.metrics import METRICS, Metrics, shown_names
-from rsnotify.operation.reports import FILES, Identity, Peers, Report
+from rsnotify.operation.reports import Identity, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.redis_client import connect
 from rsnotify.registry.access import Access

@@ -172,6 +172,28 @@ def test_a_foreign_package_is_known_in_its_own_rooms_only(package, rooms):
             assert where.startswith(rooms), f"{where} imports {package}"
 
 
+ASKS_THE_MACHINE = re.compile(
+    r"\b(getpid|gethostname|getfqdn|uname|getrusage|cpu_count|getloadavg|process_time|utcnow)\("
+    r"|datetime\.now\(|date\.today\(|Random\(\)|\"/proc/"
+)
+
+
+def test_a_hub_knows_its_machine_by_what_it_is_handed():
+    """So it does, in a simulated world, what the world's seed says; `process` starts on a real one.
+
+    Clocks and chance of Python are the world's there, but not those that are asked in C.
+    """
+    asked = {
+        path.relative_to(HUB).as_posix()
+        for path in sources(HUB)
+        if room_of(path) not in ("process", "cli", "__main__")
+        if ASKS_THE_MACHINE.search(path.read_text())
+    }
+    assert asked == {"operation/machine.py"}
+    composition = (HUB / "process/composition.py").read_text()
+    assert not ASKS_THE_MACHINE.search(composition)
+
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
