@@ -18,7 +18,7 @@ def begin_again() -> None:
     ctypes.CDLL(None).personality(NO_RANDOM_ADDRESSES)
     known = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     command = [sys.executable, "-m", "tests.simulation", *words]
-    os.execve(sys.executable, command, known | {"PYTHONHASHSEED": "0"})
+    os.execve(sys.executable, command, known | {"PYTHONHASHSEED": "0", "TZ": "UTC"})
 
 
 if __name__ == "__main__":

@@ -15,19 +15,27 @@ import tempfile
 from collections import deque
 from collections.abc import Callable
 from hashlib import sha1, sha256
+from mmap import mmap
 from pathlib import Path
 from random import Random
-from typing import Any
+from struct import pack
+from tempfile import TemporaryDirectory
+from time import sleep
+from typing import Any, NamedTuple
 
 import hiredis
 
 from rsnotify.redis_client import Script
 from tests.simulation.loop import Host
-from tests.simulation.virtual import real_monotonic
+from tests.simulation.virtual import EPOCH, real_monotonic
 from tests.support.needs import COMPILER, need
 
 SOURCE = Path(__file__).with_name("engine.c")
-START_SECONDS = 10
+START_SECONDS = 60
+AGAIN_SECONDS = 0.002
+LIBRARY = "engine.so"
+LONGEST_FOLDER = 80  # bytes; the address of a socket has up to 107
+C_LIBRARY = "POSIX"  # how INFO calls the clocks that engine.c stands before
 PORT = 6379
 URL = f"redis://redis:{PORT}"
 INCOMPLETE = object()
@@ -51,6 +59,10 @@ MADE = {
     "readonly": (b"REPLICAOF 127.0.0.1 1", b"REPLICAOF NO ONE"),
 }
 REFUSALS = sorted((*SAID, *MADE))
+# Of INFO, what is the same on every machine. A hub that asks for more does not find it: what the
+# server takes of memory and time, and where it runs, would make a story that no seed tells again.
+TOLD = frozenset((b"run_id", b"master_replid", b"maxmemory"))
+MEMORY = b"used_memory:1000000"
 
 
 def called(words: list[bytes]) -> str:
@@ -94,19 +106,48 @@ def library() -> Path:
     return made
 
 
-class Server:
-    """A process of Redis whose clock stands still between two steps."""
+class Moment(NamedTuple):
+    """What the clocks of a server say."""
 
-    def __init__(self, binary: str, folder: Path, seed: str) -> None:
+    elapsed: float  # seconds of the world, which no jump of a clock changes
+    ahead: float = EPOCH  # by so much is the wall clock ahead of them
+
+    @property
+    def wall(self) -> int:
+        """Unix time in microseconds."""
+        return int(self.elapsed * 1e6) + int(self.ahead * 1e6)
+
+    def __bytes__(self) -> bytes:
+        return pack("=qq", self.wall, int(self.elapsed * 1e6))
+
+
+def short_folder() -> str:
+    """Where temporary files go, unless no socket could have an address there."""
+    chosen = tempfile.gettempdir()
+    return chosen if len(os.fsencode(chosen)) <= LONGEST_FOLDER else "/tmp"
+
+
+def mapped(path: Path, data: bytes) -> mmap:
+    """A new file that two processes have in their memory."""
+    path.write_bytes(data)
+    with path.open("r+b") as file:
+        return mmap(file.fileno(), len(data))
+
+
+class Server:
+    """A process of Redis whose clocks stand still between two steps."""
+
+    def __init__(self, binary: str, folder: Path, seed: str, now: Moment) -> None:
         folder.mkdir()
         self.folder = folder
-        self._clock = (folder / "clock").open("w+b", buffering=0)
-        self.set_time(0)
+        self._clock = mapped(folder / "clock", bytes(now))
         chance = folder / "chance"
         chance.write_bytes(Random(seed).randbytes(4096))
-        environment = dict(os.environ) | {
-            "LD_PRELOAD": str(library()),
-            "WORLD_CLOCK": self._clock.name,
+        (folder / LIBRARY).symlink_to(library())
+        environment = {
+            "LD_PRELOAD": f"./{LIBRARY}",  # beside it: a path with a space would be two
+            "TZ": "UTC",
+            "WORLD_CLOCK": str(folder / "clock"),
             "WORLD_CHANCE": str(chance),
         }
         self._command = [
@@ -118,23 +159,35 @@ class Server:
 
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, cwd=self.folder, env=self._environment, stdout=log, stderr=log
-            )
+            try:
+                self._process = subprocess.Popen(
+                    self._command, cwd=self.folder, env=self._environment, stdout=log, stderr=log
+                )
+            except OSError as error:
+                raise Unusable(f"{self._command[0]} cannot be started: {error}") from None
+        asker = self._reached()
+        asker.ask(b"DEBUG", b"SET-ACTIVE-EXPIRE", b"0")
+        asker.close()
+
+    def _reached(self) -> "Asker":
+        """The first connection to it, once it answers: its clients have numbers."""
         deadline = real_monotonic() + START_SECONDS
+        asker: Asker | None = None
         while real_monotonic() < deadline:
             try:
-                asker = Asker(self)
-            except OSError:
-                continue
-            if asker.ask(b"PING") == b"+PONG\r\n":
-                asker.ask(b"DEBUG", b"SET-ACTIVE-EXPIRE", b"0")
-                asker.close()
-                return
-        raise RuntimeError((self.folder / "log").read_text())
+                asker = asker or Asker(self)
+                if asker.ask(b"PING") == b"+PONG\r\n":
+                    return asker
+            except (FileNotFoundError, ConnectionError):
+                asker = None
+            if self._process.poll() is not None:
+                break
+            sleep(AGAIN_SECONDS)
+        log = (self.folder / "log").read_text()
+        raise Unusable(f"{self._command[0]} has ended, or does not answer: {log}")
 
-    def set_time(self, seconds: float) -> None:
-        os.pwrite(self._clock.fileno(), int(seconds * 1e6).to_bytes(8, "little"), 0)
+    def set_time(self, now: Moment) -> None:
+        self._clock[:] = bytes(now)
 
     def save(self) -> None:
         Asker(self).ask(b"SAVE")
@@ -142,6 +195,50 @@ class Server:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+
+class Unusable(Exception):
+    """A server in which a seed would not tell the same story again."""
+
+
+def require_usable(binary: str) -> None:
+    """Raise unless this server takes its time from a world."""
+    now = Moment(1.25)
+    with TemporaryDirectory(prefix="world-", dir=short_folder()) as folder:
+        server = Server(binary, Path(folder, "1"), "", now)
+        server.start()
+        try:
+            asker = Asker(server)
+            clock = lines_of(asker.ask(b"INFO", b"server")).get(b"monotonic_clock", b"").decode()
+            reader = hiredis.Reader()
+            reader.feed(asker.ask(b"TIME"))
+            seconds, microseconds = map(int, reader.gets())
+        finally:
+            server.kill()
+    if clock and not clock.startswith(C_LIBRARY):
+        raise Unusable(
+            f"{binary} counts time by {clock}, which a world cannot move: it would have to find "
+            "`getMonotonicUs` among the symbols of the server (Makefiles link it with -rdynamic)"
+        )
+    if seconds * 1_000_000 + microseconds != now.wall:
+        raise Unusable(f"{binary} does not take its time from a world: was engine.c loaded?")
+
+
+def lines_of(info: bytes) -> dict[bytes, bytes]:
+    """What an answer to INFO says, by name.
+
+    >>> lines_of(b"$26\\r\\n# Server\\r\\nrun_id:1\\r\\nhz:10\\r\\n\\r\\n")
+    {b'run_id': b'1', b'hz': b'10'}
+    """
+    pairs = (line.partition(b":") for line in info.split(b"\r\n"))
+    return {name: value for name, colon, value in pairs if colon}
+
+
+def told(info: bytes) -> bytes:
+    """Of an answer to INFO, what any machine would say."""
+    lines = [b"%b:%b" % pair for pair in lines_of(info).items() if pair[0] in TOLD]
+    text = b"\r\n".join([*lines, MEMORY, b""])
+    return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 class Asker:
@@ -157,9 +254,12 @@ class Asker:
         self._socket.sendall(hiredis.pack_command(words))
         return self._read(until_pong=False)
 
+    def look(self) -> None:
+        """Ask for what has been published to this connection, which has subscribed to something."""
+        self._socket.sendall(PING)
+
     def pushed(self) -> bytes:
-        """What has been published to this connection, which has subscribed to something."""
-        self._socket.sendall(hiredis.pack_command((b"PING",)))
+        """…and get it."""
         return self._read(until_pong=True)
 
     def read_more(self, answers: int) -> bytes:
@@ -183,6 +283,7 @@ class Asker:
         self._socket.close()
 
 
+PING = b"*1\r\n$4\r\nPING\r\n"
 PONG = b"*2\r\n$4\r\npong\r\n$0\r\n\r\n"
 
 
@@ -192,16 +293,16 @@ class Replica:
     def __init__(self, server: Server, lag: int) -> None:
         self.server = server
         self._lag = lag
-        self._waiting: deque[tuple[int, list[bytes], float]] = deque()
+        self._waiting: deque[tuple[int, list[bytes], Moment]] = deque()
         self._askers: dict[int, Asker] = {}
 
-    def feed(self, connection: int, words: list[bytes], when: float) -> None:
+    def feed(self, connection: int, words: list[bytes], when: Moment) -> None:
         """A connection of the first server has executed this, then."""
         self._waiting.append((connection, words, when))
         while len(self._waiting) > self._lag:
             self._execute(*self._waiting.popleft())
 
-    def _execute(self, connection: int, words: list[bytes], when: float) -> None:
+    def _execute(self, connection: int, words: list[bytes], when: Moment) -> None:
         if connection not in self._askers:  # what is between MULTI and EXEC is of one connection
             self._askers[connection] = Asker(self.server)
         asker = self._askers[connection]
@@ -214,10 +315,12 @@ class Replica:
 class Engine:
     """The host named redis: which server answers there now, and what it does to its clients."""
 
-    def __init__(self, host: Host, chance: Random, wall: Callable[[], float], binary: str) -> None:
+    def __init__(
+        self, host: Host, chance: Random, elapsed: Callable[[], float], binary: str
+    ) -> None:
         self.host = host
         self.chance = chance
-        self.folder = Path(tempfile.mkdtemp(prefix="world-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="world-", dir=short_folder()))
         self.refusal: bytes | None = None  # what it answers instead of doing anything
         self._refusing: str | None = None
         self.commands = 0
@@ -231,7 +334,7 @@ class Engine:
         self.announced = 0  # how often something was published
         self.ends_in: tuple[str, bool] | None = None  # see `fail_over_in`
         self._replica: Replica | None = None
-        self._wall = wall
+        self._elapsed = elapsed
         self._binary = binary
         self._servers = self._numbers = 0
         self._connections: list[Connection] = []
@@ -240,15 +343,15 @@ class Engine:
     def _started(self, copy: Path | None) -> Server:
         self._servers += 1
         name = str(self._servers)
-        server = Server(self._binary, self.folder / name, f"{self.chance.random()} {name}")
-        server.set_time(self.now())
+        seed = f"{self.chance.random()} {name}"
+        server = Server(self._binary, self.folder / name, seed, self.now())
         if copy is not None:
             shutil.copy(copy, server.folder / "dump.rdb")
         server.start()
         return server
 
-    def now(self) -> float:
-        return self._wall() + self.clock_moved
+    def now(self) -> Moment:
+        return Moment(self._elapsed(), EPOCH + self.clock_moved)
 
     def keep(self) -> None:
         """What is there now is what a failover will find."""
@@ -320,9 +423,13 @@ class Engine:
             self._connections.remove(connection)
 
     def announce(self) -> None:
-        """What was published reaches its listeners."""
+        """What was published reaches its listeners: all are asked, then one after another waited
+        for."""
         self.announced += 1
-        for connection in [*self._connections]:
+        listening = [connection for connection in self._connections if connection.is_listening]
+        for connection in listening:
+            connection.look()
+        for connection in listening:
             connection.hand_on_pushed()
 
     def close(self) -> None:
@@ -438,13 +545,17 @@ class Connection(asyncio.Protocol):
             return answer
         if name in (b"WAIT", b"WAITAOF"):
             return b":1\r\n"
-        return self._asker.ask(*words)
+        answer = self._asker.ask(*words)
+        return told(answer) if name == b"INFO" and answer.startswith(b"$") else answer
+
+    @property
+    def is_listening(self) -> bool:
+        return bool(self._subscriptions) and not self._transport.is_closing()
+
+    def look(self) -> None:
+        self._asker.look()
 
     def hand_on_pushed(self) -> None:
-        is_listening = self._subscriptions and not self._transport.is_closing()
-        if (
-            is_listening
-            and (pushed := self._asker.pushed())
-            and self._client not in self._engine.deaf
-        ):
+        pushed = self._asker.pushed()
+        if pushed and self._client not in self._engine.deaf:
             self._transport.write(pushed)

@@ -269,6 +269,12 @@ FAULTS = {
         "            cursor=self.state.cursor,\n            web=self._web,\n",
         "            web=self._web,\n",
     ),
+    # A hub asks the system, and not what the world has handed it: see `--times`.
+    "real_process": Fault(
+        "crashed_hub",
+        '{host}:{self._machine.process_id()}"',
+        '{host}:{os.getpid()}"',
+    ),
 }
 
 

@@ -10,10 +10,13 @@ import json
 import logging
 import os
 import select
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from itertools import islice
 from math import inf
+from pathlib import Path
 from random import Random
 from typing import NamedTuple, NoReturn
 
@@ -21,7 +24,7 @@ from redis.exceptions import RedisError
 
 from rsnotify.errors import Rejected, TryAgain
 from tests.simulation import clients, days, destinations, edges, virtual  # noqa: F401
-from tests.simulation.engine import PORT, Engine, library
+from tests.simulation.engine import PORT, Engine, Unusable, require_usable
 from tests.simulation.known import FAULTS
 from tests.simulation.scenarios import LONG, SCENARIOS
 from tests.simulation.world import World
@@ -30,6 +33,7 @@ LONGEST_SECONDS = 600.0  # of a world's time
 LONGEST_DAYS = 30  # of a long history
 PROGRESS_SECONDS = 30.0
 STORY_LINES = 100
+NOT_AGAIN = "the same seed has told two stories, with these fingerprints"
 
 
 class Result(NamedTuple):
@@ -40,6 +44,13 @@ class Result(NamedTuple):
     seconds: float
     virtual_seconds: float
     steps: int
+    fingerprint: str
+
+    def beside(self, other: str) -> "Result":
+        """A failure, if the same history had another fingerprint before."""
+        if self.failure or self.fingerprint == other:
+            return self
+        return self._replace(failure=f"{NOT_AGAIN}: {other}, {self.fingerprint}")
 
 
 class Bugs(logging.Handler):
@@ -75,7 +86,7 @@ def history(name: str, seed: int, binary: str) -> Result:
     order_sets()
     logging.getLogger("rsnotify").addHandler(Bugs(world.errors))
     with virtual.given_by(world.now, world.wall, text):
-        redis = Engine(world.host("redis"), Random(f"{text} redis"), world.wall, binary)
+        redis = Engine(world.host("redis"), Random(f"{text} redis"), world.now, binary)
         world.host("redis").context().run(world.network.listen, redis.connection, PORT)
         try:
             longest = LONGEST_DAYS * 86_400 if name in LONG else LONGEST_SECONDS
@@ -87,7 +98,16 @@ def history(name: str, seed: int, binary: str) -> Result:
         finally:
             redis.close()
     seconds = virtual.real_monotonic() - began
-    return Result(name, seed, failure, world.story, seconds, world.now(), redis.commands)
+    return Result(
+        name,
+        seed,
+        failure,
+        world.story,
+        seconds,
+        world.now(),
+        redis.commands,
+        world.network.fingerprint,
+    )
 
 
 class Worker:
@@ -111,7 +131,7 @@ class Worker:
                 _run_and_tell(name, int(seed), binary, results)
             _, status = os.waitpid(child, 0)
             if status:
-                lost = Result(name, int(seed), f"its process ended: {status}", [], 0, 0, 0)
+                lost = Result(name, int(seed), f"its process ended: {status}", [], 0, 0, 0, "")
                 os.write(results, json.dumps(lost).encode() + b"\n")
         os._exit(0)
 
@@ -166,7 +186,7 @@ def results(jobs: Iterator[tuple[str, int]], binary: str, cores: int) -> Iterato
             worker.end()
 
 
-def main(arguments: Sequence[str]) -> int:
+def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make simulate")
     parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []])
     parser.add_argument("--seed", type=int, help="one history, with its story")
@@ -183,9 +203,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--part", default="1/1", help="2/4: the second of every four scenarios")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--count", type=int, default=10**9, help="so many of each scenario")
-    given = parser.parse_args(arguments)
-    binary = given.redis
-    library()
+    parser.add_argument("--times", type=int, default=1, help="run each so often: nothing differs")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = _chosen(arguments)
+    binary = str(Path(given.redis).absolute())
+    try:
+        require_usable(binary)
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 2
     shown = logging.WARNING if given.seed is not None else logging.CRITICAL
     logging.basicConfig(level=shown, format="%(name)s: %(message)s")
     logging.getLogger().handlers[0].setLevel(shown)
@@ -213,9 +242,11 @@ def main(arguments: Sequence[str]) -> int:
             for name in names:
                 if virtual.real_monotonic() > until:
                     return
-                yield name, seed
+                yield from [(name, seed)] * given.times
 
-    for result in results(islice(jobs(), given.histories), binary, given.cores):
+    told: dict[tuple[str, int], str] = {}
+    for found in results(islice(jobs(), given.histories), binary, given.cores):
+        result = found.beside(told.setdefault(found[:2], found.fingerprint))
         done[result.scenario].append(result)
         progress.count(failed)
         if result.failure:
@@ -228,6 +259,7 @@ def main(arguments: Sequence[str]) -> int:
         wrong = sum(result.failure is not None for result in found)
         print(f"{name:20} {len(found):6} histories, {wrong} failed, {each:.2f} s each")
     print(f"{progress.done} histories, {len(failed)} failed, first seed {first}")
+    print(f"fingerprint of all: {sha256(repr(sorted(told.items())).encode()).hexdigest()[:16]}")
     if failed:
         print(f"first failed: {failed[0].scenario} {failed[0].seed}; the shortest that failed:")
         _show(min(failed, key=lambda result: len(result.story)), given.fault)
@@ -288,6 +320,7 @@ def _show(result: Result, fault: str | None) -> int:
         print(f"{when:10.6f}  {who:12} {what}")
     print(f"{result.seconds:.2f} s for {result.virtual_seconds:.1f} s, {result.steps} commands")
     print(result.failure or "all is well")
+    print(f"fingerprint: {result.fingerprint}")
     again = f"make simulate SCENARIO={result.scenario} SEED={result.seed}"
     if fault is not None:
         again = f".venv/bin/python -m tests.simulation --fault {fault} --seed {result.seed}"

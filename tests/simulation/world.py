@@ -1,6 +1,7 @@
 """A world: hosts that run the hub and its peers, with one seed for everything that may vary."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -8,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rsnotify.operation.machine import Machine
 from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.engine import wait_until_usable
@@ -20,6 +22,29 @@ from tests.simulation.virtual import EPOCH
 
 TOKEN = "the-admin-token-of-the-tests"
 HUB_PORT = 8000
+RESIDENT_BYTES, OPEN_FILES = 64_000_000, 64
+
+
+class SimulatedMachine(Machine):
+    """A machine of the world, on which nothing but time grows."""
+
+    def __init__(self, name: str, process: int, now: Callable[[], float]) -> None:
+        self._name, self._process, self._now = name, process, now
+
+    def host_name(self) -> str:
+        return self._name
+
+    def process_id(self) -> int:
+        return self._process
+
+    def cpu_seconds(self) -> float:
+        return self._now() / 10
+
+    def resident_bytes(self) -> int:
+        return RESIDENT_BYTES
+
+    def open_files(self) -> int:
+        return OPEN_FILES
 
 
 class World:
@@ -32,6 +57,7 @@ class World:
         self.network = Network(self.loop, Random(f"{seed} network"), self.hosts)
         self.story: list[tuple[float, str, str]] = []
         self.errors: list[str] = []
+        self._processes = itertools.count(1)
         self.loop.set_exception_handler(self._note_error)
         dialler._getaddrinfo = self._look_up
         dialler.Dialler.open_socket = lambda *_: FakeSocket()  # type: ignore[assignment,method-assign]
@@ -99,7 +125,8 @@ class World:
         url = f"http://{host.name}:{HUB_PORT}"
         await wait_until_usable(redis_url, warn=False, replicas=chosen.replicas)
         number = sum(map(ord, host.name))
-        composition = Composition(chosen, redis_url, TOKEN, url, port=number)
+        machine = SimulatedMachine(host.name, next(self._processes), self.now)
+        composition = Composition(chosen, redis_url, TOKEN, url, port=number, machine=machine)
         await composition.open(sets)
         drain = partial(composition.channels.drain, chosen.drain_seconds)
         config = web_config(build(composition), chosen, composition.connections)
