@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from aiohttp import web
 
-from rsnotify_bridge import oaipmh, sources
+from rsnotify_bridge import oaipmh
 from rsnotify_bridge.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
 from tests.support.repositories import Record, Repository
 from tests.support.sources import Source
@@ -222,31 +222,54 @@ async def test_a_list_that_announced_more_than_came_is_said_until_it_is_read_who
     assert (facts.skipped, facts.cursor) == (short, cursor)
 
 
-async def test_what_a_list_left_out_that_announced_more_is_not_gone(
-    repository, bridging, source, monkeypatch
+async def test_of_what_a_harvest_left_out_only_what_the_repository_does_not_have_is_deleted(
+    repository, bridging, source
 ):
-    """Those that are too many to be asked for; the others are."""
+    """By its answer to `GetRecord`, even where the harvest is shorter than it announced."""
+    answers = {
+        1: (200, ERROR.format("idDoesNotExist"), True),
+        2: (404, ERROR.format("idDoesNotExist"), True),
+        3: (200, DELETED.format("oai:repo.example:3"), True),
+        4: (200, DELETED.format("oai:repo.example:5"), False),
+        5: (200, ERROR.format("cannotDisseminateFormat"), False),
+        6: (404, "not found", False),
+        7: (410, "not found", False),
+        8: (200, "<html>log in</html>", False),
+        9: (200, "", False),
+        10: (500, "", False),
+    }
 
     async def handler(request: web.Request) -> web.Response:
+        number = int(request.query.get("identifier", "").rpartition(":")[2] or 0)
+        if is_short and number:
+            status, text, _ = answers.get(number, (200, RECORD, True))
+            return web.Response(status=status, text=text, content_type="text/xml")
         answer = await repository.handler(request)
-        token = f'<resumptionToken completeListSize="{announced}"/></ListIdentifiers>'
-        if "<resumptionToken" not in (answer.text or ""):
-            answer.text = (answer.text or "").replace("</ListIdentifiers>", token)
+        for each in answers if is_short else ():
+            answer.text = (answer.text or "").replace(f"oai:repo.example:{each}<", "oai:a:0<")
         return answer
 
-    repository.deleted = "no"
-    source.handlers["/oai"] = repository.handler
-    address = f"oai:{source.loc('oai')}"
-    await bridging.once(address, **BY_TEMPLATE)
+    is_short = False
     source.handlers["/oai"] = handler
-    for case in ((0, 4, 31, 0), (0, 5, 31, 5), (5, 4, 25, 10)):
-        first, confirmed, announced, gone = case
-        monkeypatch.setattr(sources, "CONFIRMED", confirmed)
-        for number in range(first, first + 5):
-            repository.records.pop(number, None)
-        bridging.forget_comparison()
-        facts = await bridging.once(address, **BY_TEMPLATE, **{"max-delete": 100})
-        assert (facts.error, len(bridging.told())) == (None, gone)
+    address = f"oai:{source.loc('oai')}"
+    await bridging.once(address, **BY_TEMPLATE, **{"max-delete": 100})
+    is_short = True
+    bridging.forget_comparison()
+    facts = await bridging.once(address, **BY_TEMPLATE, **{"max-delete": 100})
+    gone = sorted(str(number) for number, (_, _, is_gone) in answers.items() if is_gone)
+    deleted = sorted(loc for change, loc in bridging.told() if change == "deleted")
+    assert (deleted, facts.error) == (gone, None)
+    assert "7 resources are missing" in (facts.held or "")
+
+
+async def test_a_record_that_a_whole_harvest_calls_deleted_is_not_asked_for(repository, bridging):
+    await bridging.once(address(repository), **BY_TEMPLATE)
+    repository.delete(7)
+    bridging.forget_comparison()
+    repository.asked.clear()
+    facts = await bridging.once(address(repository), **BY_TEMPLATE)
+    assert (bridging.told(), facts.held, facts.error) == ([("deleted", "7")], None, None)
+    assert [each for each in repository.asked if each["verb"] == "GetRecord"] == []
 
 
 async def test_a_token_to_which_nothing_matches_any_more_is_said(repository, bridging, source):
@@ -298,6 +321,11 @@ IDENTIFY = (
     '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><Identify>'
     "<repositoryName>R</repositoryName><granularity>YYYY-MM-DDThh:mm:ssZ</granularity>"
     "<deletedRecord>persistent</deletedRecord></Identify></OAI-PMH>"
+)
+ERROR = '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><error code="{}"/></OAI-PMH>'
+DELETED = (
+    '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/"><GetRecord><record>'
+    '<header status="deleted"><identifier>{}</identifier></header></record></GetRecord></OAI-PMH>'
 )
 BAD_ARGUMENT = (
     '<OAI-PMH xmlns="http://www.openarchives.org/OAI/2.0/">'

@@ -51,7 +51,7 @@ from rsnotify.websub import dialler
 from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
-from rsnotify_bridge import markup, memory, oaipmh, options, polite, rules, sources
+from rsnotify_bridge import markup, memory, missing, oaipmh, options, polite, rules, sources
 from rsnotify_client import (
     between,
     discovery,
@@ -86,7 +86,7 @@ LIMITS: dict[str, float] = {
     "attributes of one tag": markup.ATTRIBUTES,
     "pages of one harvest": oaipmh.MAX_PAGES,
     "pages without a new record, one after the other": oaipmh.STALE_PAGES,
-    "records that a harvest left out, asked for one by one": sources.CONFIRMED,
+    "seconds in which what was left out is asked for": missing.ASKED_SECONDS,
     "harvests begun anew because a resumption token has expired": oaipmh.EXPIRED,
     "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,
     "entries of a feed or collection": sources.MAX_ENTRIES,

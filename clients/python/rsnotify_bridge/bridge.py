@@ -17,6 +17,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change
 from rsnotify_bridge.comparison import StateComparison
 from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched
+from rsnotify_bridge.missing import LATER, MissingResource, in_turn, kept_back, standings
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import (
     RELEASE,
@@ -38,6 +39,7 @@ from rsnotify_client.web import Unchanged
 
 log = logging.getLogger(__name__)
 
+TOLD_AT_ONCE = 100  # of those that were asked for, and are gone
 HUB_SECONDS, BEAT_SECONDS = 60.0, 10.0
 REFUSED = frozenset({400, 409, 413, 422})
 
@@ -206,7 +208,8 @@ class Bridge:
             if adapter.overlays and adapter.has_changes:
                 cursor = await self._overlay(adapter, overlay, cursor)
             await self._settle(adapter, comparison)
-        self.state.keep_parts({} if adapter.skipped_count else adapter.parts)
+        is_read_again = adapter.skipped_count or facts.held
+        self.state.keep_parts({} if is_read_again else adapter.parts)
         facts.cursor, facts.is_read = cursor, True
         facts.compared_at, facts.short = time.time(), adapter.short
         facts.is_loaded |= self._is_shared
@@ -234,16 +237,46 @@ class Bridge:
         facts, known = self.state.facts, self.state.known
         can_delete = facts.is_read and adapter.is_whole and not adapter.skipped_count
         gone = comparison.gone(adapter.unchanged) if can_delete else []  # before others come
-        gone = await adapter.gone(gone)
         for piece in comparison.fresh():
             self._changed(self.state.apply(piece))
             await asyncio.sleep(0)
         if not can_delete:
             return
         why = held_back(len(gone), known, self._options.max_delete)
+        if why is None:
+            self._delete([key for key in gone if key in comparison.told])
+            await self._publish()
+            gone, why = await self._kept([key for key in gone if key not in comparison.told])
         facts.held, facts.held_changes = why, False
-        self.state.hold(() if why is None else gone, is_all=True)
-        self._delete([] if why else gone)
+        self.state.hold(gone, is_all=True)
+
+    async def _kept(self, keys: Sequence[str]) -> tuple[list[str], str | None]:
+        """Delete what is missing and gone; the rest, and why it is kept, if there is any."""
+        facts, kept, why = self.state.facts, list[str](), None
+        adapter = self._adapter
+        assert adapter is not None  # noqa: S101 - something was missing from what it read
+        asked_for = in_turn(keys, facts.asked_for)
+        found = (
+            MissingResource(key, adapter.asked_at(key, loc))
+            for key in asked_for
+            if (loc := self.state.loc_of(key)) is not None
+        )
+        gone: list[str] = []
+        async with aclosing(standings(found, adapter.standing)) as pieces:
+            async for each, standing in pieces:
+                if standing.is_gone:
+                    gone.append(each.key)
+                else:
+                    kept.append(each.key)
+                    why = why or standing.why
+                if standing.why != LATER:
+                    facts.asked_for = each.key
+                if len(gone) >= TOLD_AT_ONCE:
+                    self._delete(gone)
+                    gone.clear()
+                    await self._publish()
+        self._delete(gone)
+        return kept, None if why is None else kept_back(len(kept), why) + RELEASE
 
     def _delete(self, keys: Sequence[str]) -> None:
         for some in batched(keys, BATCH):

@@ -31,6 +31,8 @@ class StateComparison:
         self._database = memory.database
         self._table = f"temp.fresh_{bridge.id}"
         self._seen = bytearray(bridge.highest // 8 + 1)
+        self.told = set[str]()
+        """The keys of what the Source itself calls deleted."""
         self.close()
         self._database.execute(
             f"CREATE TABLE {self._table} (key TEXT PRIMARY KEY, part INTEGER, body BLOB)"
@@ -47,6 +49,9 @@ class StateComparison:
             for key, change in some:
                 row = known.get(key)
                 if row is not None and self._has_seen(row.id):
+                    continue
+                if change.change == "deleted":
+                    self._note_deleted(key, row)
                     continue
                 body = encode(change)
                 if row is None or not self._is_known(row, change, body):
@@ -67,9 +72,15 @@ class StateComparison:
             is_gone = change.change == "deleted"
             if row is not None:
                 self._see(row.id, is_seen=not is_gone)
+            if is_gone:
+                self._note_deleted(key, row)
             body = encode(change)
             if not is_gone and (row is None or not self._is_known(row, change, body)):
                 self._stage([(key, 0 if row is None else row.part, body)])
+
+    def _note_deleted(self, key: str, row: Known | None) -> None:
+        if row is not None:
+            self.told.add(key)
 
     @staticmethod
     def _is_known(row: Known, change: Change, body: bytes) -> bool:

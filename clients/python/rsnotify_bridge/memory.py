@@ -98,6 +98,7 @@ class Facts(msgspec.Struct):
     error: str | None = None
     error_at: float | None = None
     held: str | None = None
+    asked_for: str = ""  # the key of what was missing and was asked for last
     held_changes: bool = False  # deletions that it said one by one; else what a list left out
     skipped: str | None = None
     short: str | None = None  # the whole state that was read last
@@ -242,6 +243,11 @@ class BridgeMemory:
             marks = ",".join("?" * len(some))
             found |= {row[1]: Known(*row) for row in self._run(FIND % marks, (self.id, *some))}
         return found
+
+    def loc_of(self, key: str) -> str | None:
+        """The address of a resource that is known."""
+        known = self.find([key]).get(key)
+        return None if known is None else decode(known.body).loc
 
     def numbers(self) -> Iterator[tuple[int, str, int]]:
         """The number, key and part of every entry."""

@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit, urlunsplit
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position, is_w3c_datetime
 from rsnotify_bridge.markup import PAGE_BYTES, Element, read_markup
+from rsnotify_bridge.missing import GONE_STATUSES, ResourceStanding, standing_of_record
 from rsnotify_client.answer import AGAIN, DIGITS
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused
@@ -341,15 +342,23 @@ class Harvest:
             pages = f"{STALE_PAGES} pages without a new record, one after the other"
             raise Refused(f"{base} sent {pages}")
 
-    async def has(self, identifier: str) -> bool:
-        """Whether the repository has this record, and not as a deleted one."""
+    async def standing(self, identifier: str) -> ResourceStanding:
+        """Whether the repository has this record no longer, or has it as a deleted one."""
         url = self._request.record(identifier)
-        root = read_markup(url, await self._fetched(url)).root
+        async with self._web.ask(url, headers={"Accept": XML_FIRST}) as answer:
+            if answer.status not in (200, *GONE_STATUSES):  # some answer so with an error of OAI
+                return standing_of_record(identifier, answer.status, None)
+            data = await answer.read(PAGE_BYTES)
+        root = read_markup(url, data).root
         if root.name != "OAI-PMH":
             raise Rejected(f"{url} sent <{root.name}>, which is no answer of OAI-PMH")
-        if (error := root.child("error")) is not None:
-            return error.get("code") != "idDoesNotExist"
-        return not any(each.get("status") == "deleted" for each in root.all())
+        error, headers = root.child("error"), [each for each in root.all() if each.name == "header"]
+        code = None if error is None else error.get("code") or "an error"
+        is_deleted = any(
+            each.get("status") == "deleted" and each.text_of("identifier") == identifier
+            for each in headers
+        )
+        return standing_of_record(identifier, answer.status, code, is_deleted=is_deleted)
 
     async def _fetched(self, url: str) -> bytes:
         """A page; where the repository asks to wait for minutes, its token is not lost."""

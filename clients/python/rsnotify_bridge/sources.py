@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, as_ascii
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_bridge.feeds import (
@@ -27,6 +28,12 @@ from rsnotify_bridge.feeds import (
     notification_page,
 )
 from rsnotify_bridge.markup import PAGE_BYTES
+from rsnotify_bridge.missing import (
+    MissingResource,
+    ResourceStanding,
+    standing_of,
+    standing_of_error,
+)
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
 from rsnotify_bridge.rules import LocRule, changes_of
@@ -40,6 +47,7 @@ from rsnotify_client.notification import Received, position_of
 from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
 
 SKIPPED_NAMED = 20
+FIRST_BYTE = {"Range": "bytes=0-0"}
 AGAIN_SECONDS = 86_400.0
 
 Parts = dict[str, tuple[int, Tag]]
@@ -109,9 +117,18 @@ class SourceAdapter:
         """What happened after the cursor; `SourceGap` where that is not known."""
         raise NotImplementedError
 
-    async def gone(self, keys: list[str]) -> list[str]:
-        """Those of the keys which a whole state left out that are gone, for all that is known."""
-        return keys
+    def asked_at(self, _key: str, loc: str) -> str:
+        """Where to ask for a resource that a whole state left out."""
+        return as_ascii(loc)
+
+    async def standing(self, missing: MissingResource) -> ResourceStanding:
+        """Whether it is gone; its first byte would do."""
+        url = missing.url
+        try:
+            async with self.web.ask(url, headers=FIRST_BYTE) as answer:
+                return standing_of(url, answer.url, answer.status)
+        except (Rejected, TryAgain) as error:
+            return standing_of_error(error)
 
     def live(self, cursor: str | None) -> Pieces:
         """As `changes`, without an end."""
@@ -383,7 +400,6 @@ def _last_of_each(entries: Entries) -> Entries:
 # --- OAI-PMH --------------------------------------------------------------------------------------
 
 LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
-CONFIRMED = 1_000  # so many records that a harvest left out are asked for one by one
 
 
 class OaiSource(SourceAdapter):
@@ -423,8 +439,7 @@ class OaiSource(SourceAdapter):
     async def state(self) -> Pieces:
         async with aclosing(self._harvested(None)) as pieces:
             async for piece in pieces:
-                entries = [entry for entry in piece.entries if entry[1].change != "deleted"]
-                yield Piece(entries)
+                yield piece
 
     async def changes(self, cursor: str | None) -> Pieces:
         async with aclosing(self._harvested(cursor)) as pieces:
@@ -433,11 +448,14 @@ class OaiSource(SourceAdapter):
         if self.short is None:  # else it is read again
             yield Piece([], 0, self.cursor)
 
-    async def gone(self, keys: list[str]) -> list[str]:
-        """Many a repository skips records when others change between two of its pages."""
-        if len(keys) > CONFIRMED:
-            return [] if self.short else keys
-        return [key for key in keys if not await self._harvest.has(key)]
+    def asked_at(self, key: str, _loc: str) -> str:
+        return self._request.record(key)
+
+    async def standing(self, missing: MissingResource) -> ResourceStanding:
+        try:
+            return await self._harvest.standing(missing.key)
+        except (Rejected, TryAgain) as error:
+            return standing_of_error(error)
 
     async def _harvested(self, cursor: str | None) -> Pieces:
         async with aclosing(self._harvest.pages(cursor)) as pages:
