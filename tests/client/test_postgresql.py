@@ -1,13 +1,18 @@
 """An outbox in PostgreSQL, the server itself: its table, its relays, stories and troubles."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
 import psycopg
 import pytest
+from flask import Flask
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client import Outbox, Relay
@@ -16,7 +21,14 @@ from rsnotify_client.relay import table_of, without_password
 from tests.client.hubs import accept, eventually, scripted_hub
 from tests.soak import databases
 from tests.support import postgresql
-from tests.support.applications import Story
+from tests.support.applications import (
+    ADDRESS,
+    Paper,
+    Story,
+    allow_no_name_twice,
+    create_tables,
+    engine_of,
+)
 from tests.support.postgresql import PostgreSQL
 from tests.support.redis_tls import AUTHORITY
 
@@ -56,6 +68,40 @@ def test_of_relays_with_a_class_made_from_their_driver_s_one_leads(outbox):
     one, other = (OutboxTable(lambda: Connection.connect(outbox), "in it") for _ in range(2))
     with closing(one), closing(other):
         assert (one.lead(), other.lead()) == (True, False)
+
+
+def flask_application(url: str) -> Flask:
+    """Papers of Flask, in a database; a name that is there already is refused by it."""
+    create_tables(url)
+    allow_no_name_twice(url)
+    app, engine = Flask("papers"), engine_of(url)
+
+    @app.put("/papers/<name>")
+    def write(name: str) -> tuple[str, int]:
+        with Session(engine) as session, session.begin():
+            session.add(Paper(slug=name))
+        return "", 201
+
+    @app.errorhandler(IntegrityError)
+    def refuse(_: IntegrityError) -> tuple[str, int]:
+        return "", 409
+
+    app.extensions["engine"] = engine
+    return app
+
+
+def test_requests_of_flask_at_once_publish_what_each_has_committed(outbox):
+    app = flask_application(outbox)
+    names = [f"paper{number // 2}" for number in range(60)]  # each is asked for twice
+    with scripted_hub(accept) as (hub, posted), Relay(outbox, hub) as relay:
+        with ThreadPoolExecutor(6) as many:
+            answers = many.map(lambda name: app.test_client().put(f"/papers/{name}"), names)
+            statuses = Counter(answer.status_code for answer in answers)
+        relay.flush(60)
+    app.extensions["engine"].dispose()
+    assert statuses == {201: 30, 409: 30}
+    told = [loc for request in posted for loc in request.locs]
+    assert sorted(told) == sorted(f"{ADDRESS}{name}" for name in set(names))
 
 
 # Troubles of the server ---------------------------------------------------------------------------

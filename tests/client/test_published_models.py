@@ -23,7 +23,8 @@ from rsnotify_client.integrations import django as integration
 from rsnotify_client.integrations.django import update_published
 from rsnotify_client.integrations.models import PublishedModel, steps
 from rsnotify_client.integrations.sqlalchemy import publish_model
-from rsnotify_client.outbox import with_marks
+from rsnotify_client.outbox import DROP, with_marks
+from tests.support import postgresql
 from tests.support.applications import (
     ADDRESS,
     DjangoPaper,
@@ -32,7 +33,9 @@ from tests.support.applications import (
     Paper,
     PaperProxy,
     Papers,
+    connection_to,
     create_tables,
+    engine_of,
     loc,
     use_in_django,
 )
@@ -40,34 +43,57 @@ from tests.support.applications import (
 NOON = datetime(2026, 11, 23, 12)
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgresql.running() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database with the empty tables of papers and of their outbox."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path / 'papers.db'}"
+    else:
+        url = request.getfixturevalue("server")
+    create_tables(url)
+    return url
+
+
 @pytest.fixture(params=["sqlalchemy", "django"])
-def papers(request: pytest.FixtureRequest, database: Path) -> Iterator[Papers]:
+def papers(request: pytest.FixtureRequest, database: str) -> Iterator[Papers]:
     if request.param == "django":
-        use_in_django(f"sqlite:///{database}")
+        use_in_django(database)
         made: Any = OfDjango()
         yield made
         made.close()
     else:
-        engine = create_engine(f"sqlite:///{database}")
+        engine = engine_of(database)
         made = OfSQLAlchemy(engine)
         yield made
         made.close()
         engine.dispose()
 
 
-@pytest.fixture
-def database(tmp_path: Path) -> Path:
-    create_tables(f"sqlite:///{tmp_path / 'papers.db'}")
-    return tmp_path / "papers.db"
-
-
-def told(database: Path) -> list[tuple[str, str]]:
+def told(database: str) -> list[tuple[str, str]]:
     """What was published until now, and not before."""
-    with closing(sqlite3.connect(database)) as connection, connection:
-        rows = connection.execute("SELECT body FROM rsnotify_outbox ORDER BY id").fetchall()
-        connection.execute("DELETE FROM rsnotify_outbox")
-    changes = [json.loads(body) for (body,) in rows]
+    changes = waiting(database)
+    past(database, "DELETE FROM rsnotify_outbox")
     return [(each["change"], each["loc"].removeprefix("http://a/")) for each in changes]
+
+
+def waiting(database: str) -> list[dict[str, Any]]:
+    with closing(connection_to(database)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT body FROM rsnotify_outbox ORDER BY id")
+        return [json.loads(body) for (body,) in cursor.fetchall()]
+
+
+def past(database: str, statement: str) -> None:
+    """Do this past the ORM."""
+    with closing(connection_to(database)) as connection:
+        connection.cursor().execute(statement)
+        connection.commit()
 
 
 # What happens to one paper, told by its address before and after ----------------------------------
@@ -194,8 +220,7 @@ def test_what_was_written_past_the_orm_is_seen_with_the_next_write(papers, datab
     """The row counts, not what the object remembers of it."""
     with papers.transaction():
         papers.add("one")
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE papers SET slug = 'two'")
+    past(database, "UPDATE papers SET slug = 'two'")
     told(database)
     with papers.transaction():
         papers.delete("two")
@@ -203,7 +228,7 @@ def test_what_was_written_past_the_orm_is_seen_with_the_next_write(papers, datab
 
 
 def test_objects_of_one_flush_may_hand_an_address_on(database):
-    engine = create_engine(f"sqlite:///{database}")
+    engine = engine_of(database)
     with Session(engine) as session, session.begin():
         session.add_all([Paper(id=1, slug="one"), Paper(id=2, slug="two")])
     told(database)
@@ -216,7 +241,7 @@ def test_objects_of_one_flush_may_hand_an_address_on(database):
 
 
 def test_a_session_that_forgot_its_object_finds_the_old_address(database):
-    engine = create_engine(f"sqlite:///{database}")
+    engine = engine_of(database)
     with Session(engine) as session:
         session.add(paper := Paper(slug="one"))
         session.commit()
@@ -227,7 +252,7 @@ def test_a_session_that_forgot_its_object_finds_the_old_address(database):
 
 
 def test_an_object_of_an_older_row_publishes_what_the_database_has_of_it(database):
-    engine = create_engine(f"sqlite:///{database}")
+    engine = engine_of(database)
     with Session(engine, expire_on_commit=False) as session:
         session.add(paper := Paper(slug="one"))
         session.commit()
@@ -243,7 +268,7 @@ def test_an_object_of_an_older_row_publishes_what_the_database_has_of_it(databas
 
 
 def test_an_object_of_djangos_saved_in_part_publishes_what_the_database_has_of_it(database):
-    use_in_django(f"sqlite:///{database}")
+    use_in_django(database)
     paper = DjangoPaper.objects.create(slug="one")
     write_past_it(database)
     paper.edition = 2
@@ -252,16 +277,15 @@ def test_an_object_of_djangos_saved_in_part_publishes_what_the_database_has_of_i
     paper.edition = F("edition") + 1
     paper.save()
     connections["default"].close()
-    with closing(sqlite3.connect(database)) as connection:
-        rows = connection.execute("SELECT body FROM rsnotify_outbox").fetchall()
-    assert [json.loads(body)["length"] for (body,) in rows] == [3]
+    assert [each["length"] for each in waiting(database)] == [3]
 
 
-def write_past_it(database: Path) -> None:
+def write_past_it(database: str) -> None:
     """Another process hides the paper, and says so."""
-    with closing(sqlite3.connect(database)) as connection, connection:
-        connection.execute("UPDATE papers SET is_public = false")
+    past(database, "UPDATE papers SET is_public = false")
+    with closing(connection_to(database)) as connection:
         Outbox().deleted(connection, "a", f"{ADDRESS}one")
+        connection.commit()
 
 
 def test_a_rename_goes_to_a_publisher_after_the_commit(database):
@@ -275,7 +299,7 @@ def test_a_rename_goes_to_a_publisher_after_the_commit(database):
         slug: Mapped[str | None]
 
     sent: list[tuple[str, str]] = []
-    engine = create_engine(f"sqlite:///{database}")
+    engine = engine_of(database)
     Base.metadata.create_all(engine)
     with patch.object(Publisher, "send") as send, Session(engine) as session:
         publish_model(Publisher("", enabled=False), Note, "a", loc=loc)
@@ -293,7 +317,7 @@ def test_a_rename_goes_to_a_publisher_after_the_commit(database):
 
 def test_a_proxy_of_djangos_writes_the_same_papers(database):
     papers = OfDjango()
-    use_in_django(f"sqlite:///{database}")
+    use_in_django(database)
     papers.add("one")
     paper = PaperProxy.objects.get()
     paper.slug = "two"
@@ -332,7 +356,7 @@ def hand_on() -> int:
     ids=lambda each: getattr(each, "__name__", None),
 )
 def test_an_update_of_many_of_djangos_publishes_each_that_is_public(database, act, found, expected):
-    use_in_django(f"sqlite:///{database}")
+    use_in_django(database)
     papers = OfDjango()
     papers.add("one")
     papers.add("other")
@@ -421,8 +445,9 @@ def test_an_outbox_refuses_a_change_without_an_address():
 # The table ----------------------------------------------------------------------------------------
 
 
-def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path):
-    use_in_django(f"sqlite:///{tmp_path / 'new.db'}")
+def test_the_app_of_django_creates_the_table_and_drops_it(database):
+    past(database, DROP)
+    use_in_django(database)
     tables = connections["default"].introspection.table_names
     call_command("migrate", "rsnotify", verbosity=0)
     assert "rsnotify_outbox" in tables()
@@ -431,8 +456,9 @@ def test_the_app_of_django_creates_the_table_and_drops_it(tmp_path):
     connections["default"].close()
 
 
-def test_the_check_of_django_misses_the_table(tmp_path):
-    use_in_django(f"sqlite:///{tmp_path / 'new.db'}")
+def test_the_check_of_django_misses_the_table(database):
+    past(database, DROP)
+    use_in_django(database)
     (found,) = [each for each in run_checks(databases=["default"]) if "rsnotify" in str(each.id)]
     assert found.msg == "DATABASES['default'] has no table rsnotify_outbox"
     assert found.hint == "`manage.py migrate` creates it"
@@ -449,25 +475,27 @@ def test_the_check_of_django_misses_the_table(tmp_path):
     ],
 )
 def test_the_check_of_django_names_sqlite_that_does_not_wait(options, is_named, tmp_path):
-    database = connections["default"].settings_dict
-    with patch.dict(database, OPTIONS=options, NAME=str(tmp_path / "papers.db")):
+    use_in_django(f"sqlite:///{tmp_path / 'papers.db'}")
+    with patch.dict(connections["default"].settings_dict, OPTIONS=options):
         found = [each for each in run_checks() if each.id == "rsnotify.W001"]
     assert [each.msg.split(":")[0] for each in found] == (
         ["DATABASES['default'] is SQLite without IMMEDIATE"] if is_named else []
     )
 
 
-def test_an_engine_a_session_and_a_driver_each_create_the_table(tmp_path):
-    engine = create_engine(f"sqlite:///{tmp_path / 'new.db'}")
+def test_an_engine_a_session_and_a_driver_each_create_the_table(database):
+    past(database, DROP)
+    engine = engine_of(database)
     Outbox.create(engine)
     with Session(engine) as session:
         Outbox.create(session)
         Outbox().created(session, "a", "http://a/one")
         session.commit()
     engine.dispose()
-    with closing(sqlite3.connect(tmp_path / "new.db")) as connection:
+    with closing(connection_to(database)) as connection:
         Outbox.create(connection)
-    assert told(tmp_path / "new.db") == [("created", "one")]
+        connection.commit()
+    assert told(database) == [("created", "one")]
 
 
 def test_a_database_that_can_have_no_outbox_is_named():

@@ -40,14 +40,14 @@ from tests.support.running import TOKEN
 
 ADDRESS = "http://a/"
 
+OF_SQLITE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": ":memory:",
+    "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
+}
+
 settings.configure(
-    DATABASES={
-        "default": {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": ":memory:",
-            "OPTIONS": {"transaction_mode": "IMMEDIATE", "timeout": 20},
-        }
-    },
+    DATABASES={"default": OF_SQLITE},
     RSNOTIFY={"OUTBOX": "database", "BASE_URL": ""},
     INSTALLED_APPS=["rsnotify_client.integrations.django"],
     USE_TZ=True,
@@ -223,24 +223,28 @@ def engine_of(database: str, **options: Any) -> Engine:
 
 def use_in_django(database: str) -> None:
     connections["default"].close()
+    settings.DATABASES["default"] = in_django(database)
+    connections.settings = connections.configure_settings(settings.DATABASES)
+    connections["default"] = connections.create_connection("default")
+
+
+def in_django(database: str) -> dict[str, Any]:
+    """A URL, as Django's settings have it."""
     if database.startswith("sqlite"):
-        connections["default"].settings_dict["NAME"] = database.removeprefix("sqlite:///")
-        return
+        return OF_SQLITE | {"NAME": database.removeprefix("sqlite:///")}
     parts = urlsplit(database)
     if parts.scheme == "mysql":
         import pymysql
 
         pymysql.version_info = (2, 2, 7, "final", 0)  # Django asks for that of mysqlclient
         pymysql.install_as_MySQLdb()
-    settings.DATABASES["default"] = {
+    return {
         "ENGINE": f"django.db.backends.{parts.scheme}",
         "NAME": parts.path[1:],
         "USER": unquote(parts.username or ""),
         "HOST": parts.hostname,
         "PORT": parts.port,
     }
-    connections.settings = connections.configure_settings(settings.DATABASES)
-    connections["default"] = connections.create_connection("default")
 
 
 # A writer -----------------------------------------------------------------------------------------
@@ -447,9 +451,12 @@ def _outcomes(application: subprocess.Popen[str]) -> Counter[str]:
 
 
 def connection_to(database: str) -> Any:
+    """One of the driver."""
     if database.startswith("sqlite"):
         return sqlite3.connect(database.removeprefix("sqlite:///"))
-    return engine_of(database, poolclass=NullPool).raw_connection()
+    connection = engine_of(database, poolclass=NullPool).raw_connection()
+    connection.detach()  # the driver's alone from now on
+    return connection.dbapi_connection
 
 
 def resources_of(hub: HubProcess, set_name: str) -> dict[str, int | None]:
