@@ -177,6 +177,7 @@ def netrc(tmp_path: Path) -> str:
     path.write_text(
         "machine own.example login me password of-own\n"
         "machine other.example login me password of-other\n"
+        "machine ports.example:8443 login me password of-port\n"
         "default login me password of-all\n"
     )
     path.chmod(0o600)
@@ -192,6 +193,69 @@ def test_a_netrc_counts_for_the_hosts_that_it_names_and_never_before_a_token(net
     assert shown(OTHER, network, token="t") == {"Authorization": basic("me:of-other")}
     given = shown(OWN, network, first="https://you:here@own.example/")
     assert given == {"Authorization": basic("you:here")}
+
+
+@pytest.mark.parametrize(
+    ("url", "of"),
+    [
+        ("https://other.example/b", "other"),
+        ("https://OTHER.example:443/b", "other"),
+        ("wss://other.example/b", "other"),
+        ("http://other.example/b", None),  # in plain
+        ("ws://other.example/b", None),
+        ("http://other.example:443/b", None),
+        ("https://other.example:8443/b", None),  # whoever listens there
+        ("https://ports.example:8443/b", "port"),
+        ("https://ports.example/b", None),
+        ("http://ports.example:8443/b", None),
+        ("https://a.other.example/b", None),
+        ("https://default/b", None),
+    ],
+)
+def test_a_netrc_is_shown_on_the_word_of_a_source_by_tls_at_its_own_port_only(netrc, url, of):
+    network = Network(netrc=netrc)
+    known = {} if of is None else {"Authorization": basic(f"me:of-{of}")}
+    assert shown(url, network) == known
+    assert Credentials(network, None, OWN).headers(url, is_asked_for=False) == {}  # redirected
+
+
+@pytest.mark.parametrize("own", ["http://other.example/", "http://other.example:81/"])
+def test_a_netrc_is_shown_at_the_address_that_the_user_gave(netrc, own):
+    network = Network(netrc=netrc)
+    expected = {"Authorization": basic("me:of-other")}
+    assert shown(own + "x", network, first=own) == expected
+    assert shown("http://own.example/", network, first=own) == {}
+    assert shown("http://other.example:82/", network, first=own) == {}
+
+
+async def test_a_redirect_to_another_origin_shows_no_login_of_a_netrc(tmp_path):
+    path = tmp_path / "netrc"
+    path.write_text(
+        "machine 127.0.0.1 login me password a\nmachine localhost login me password b\n"
+    )
+    path.chmod(0o600)
+    async with Source() as source, Source() as other:
+        there = other.url.replace("127.0.0.1", "localhost")
+        for to in (there, other.url):
+            source.answer("/moved", status=302, headers={"Location": f"{to}/there"})
+            other.documents["/there"] = b"found"
+            async with Web(None, source.url, network=Network(netrc=str(path))) as web:
+                assert (await web.page(f"{source.url}/moved")).body == b"found"
+    assert all("Authorization" in headers for _, headers in source.requests)
+    assert not any("Authorization" in headers for _, headers in other.requests)
+
+
+@pytest.mark.parametrize("url", ["https://u:p@other.example/", "https://u:p@own.example/b"])
+def test_a_login_in_an_address_that_a_source_names_is_never_sent(url):
+    assert shown(url) == {}
+    mine = shown(url, first="https://me:mine@own.example/")
+    assert mine == ({"Authorization": basic("me:mine")} if "own" in url else {})
+
+
+def test_a_header_that_was_given_beside_an_address_of_https_is_not_sent_in_plain():
+    network = Network(headers=(parse_header("other.example X-Key: c"),))
+    assert shown("http://other.example/", network) == {}
+    assert shown("http://other.example/", network, first="http://own.example/") == {"X-Key": "c"}
 
 
 def test_a_netrc_that_cannot_be_read_is_named_and_left_out(tmp_path, caplog):

@@ -87,7 +87,7 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
         scheme, host, port = origin_of(url)
         proxy = web.network.proxies.lead_to(scheme, host, port)
         try:
-            return await _connected(web, url, proxy)
+            return await _connected(web, url, proxy, asked)
         except InvalidStatus as refused:
             to = refused.response.headers.get("Location")
             if refused.response.status_code not in MOVED or to is None:
@@ -107,7 +107,7 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
     raise Refused(f"{url} is redirected more than {REDIRECTS} times")
 
 
-async def _connected(web: Web, url: str, proxy: Proxy | None) -> ClientConnection:
+async def _connected(web: Web, url: str, proxy: Proxy | None, asked: str) -> ClientConnection:
     options: dict[str, Any] = {"ssl": web.tls} if url.startswith("wss:") else {}
     if proxy is not None and proxy.scheme == "https":
         options["proxy_ssl"] = web.tls
@@ -118,7 +118,7 @@ async def _connected(web: Web, url: str, proxy: Proxy | None) -> ClientConnectio
             options["sock"] = await web.threads.run(reached, web.reach, host, port, seconds)
         return await _Once(
             without_login(url),
-            additional_headers=web.headers(url),
+            additional_headers=web.headers(url, asked),
             user_agent_header=web.network.agent,
             proxy=proxy and proxy.url,
             compression=None,

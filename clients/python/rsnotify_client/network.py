@@ -1,14 +1,18 @@
 """How the network is used: by which proxies, with whose certificates, as whom, and how far.
 
 Rules that hold here: what is secret goes to the host that it was given for and to no other: a
-token or a password to its own origin, a header or a cookie to the host that it names. A
-`.netrc` never counts before a token or a password that was given for this use. What a Source names
-is asked for only at public addresses, unless the Source itself is at one that is not public: then
-at private ones too, and at its own kind. The address that is connected to counts, not its name, and
-where the Source itself is, the first one does, as long as the program runs. A link-local address is
-never asked, nor a cloud's metadata service. A
-proxy in a lower-case variable counts before one in an upper-case one; this machine is never reached
-through a proxy, and no error shows a proxy's password.
+token or a password to its own origin, a header or a cookie to the host that it names; nothing that
+was given for https is said in plain http. A `.netrc` never counts before a token or a password that
+was given for this use; elsewhere than at the user's own address it counts by https alone, at the
+port that it names, and after no redirect to another origin. A login in an address that a Source
+names is never sent.
+
+What a Source names is asked for only at public addresses, unless the Source itself is at one that
+is not public: then at private ones too, and at its own kind. The address that is connected to
+counts, not its name, and where the Source itself is, the first one does, as long as the program
+runs. A link-local address is never asked, nor a cloud's metadata service. A proxy in a lower-case
+variable counts before one in an upper-case one; this machine is never reached through a proxy, and
+no error shows a proxy's password.
 """
 
 import logging
@@ -299,35 +303,46 @@ class Credentials:
     def headers(self, url: str, *, is_asked_for: bool = True) -> dict[str, str]:
         """All for this address; a redirect leads to what nobody has asked for."""
         host, is_first = _host(url), self._first is not None and origin(url) == self._first
-        found = self._given(host, is_first=is_first) if self._network.headers else {}
+        found = self._given(url, host, is_first=is_first) if self._network.headers else {}
         if self._network.cookies is not None and (cookie := self._cookie(url)):
             found.setdefault("Cookie", cookie)
         if "authorization" not in map(str.lower, found):
-            is_for_all = self._first is None and is_asked_for
-            if shown := self._authorization(url, host, is_own=is_first or is_for_all):
+            is_own = is_first or (self._first is None and is_asked_for)
+            if shown := self._authorization(url, is_own=is_own, is_asked_for=is_asked_for):
                 found["Authorization"] = shown
         return found
 
-    def _given(self, host: str, *, is_first: bool) -> dict[str, str]:
+    def _given(self, url: str, host: str, *, is_first: bool) -> dict[str, str]:
+        is_downgrade = self._first is not None and self._first[0] == "https" != origin(url)[0]
+        hosts = () if is_downgrade else (host, host.rpartition(":")[0])
         return {
             each.name: each.value
             for each in self._network.headers
-            if (is_first if each.host is None else each.host in (host, host.rpartition(":")[0]))
+            if (is_first if each.host is None else each.host in hosts)
         }
 
-    def _authorization(self, url: str, host: str, *, is_own: bool) -> str | None:
+    def _authorization(self, url: str, *, is_own: bool, is_asked_for: bool) -> str | None:
         if self._token is not None and is_own:
             return f"Bearer {self._token}"
-        if (login := _login(url) or (self._login if is_own else None)) is not None:
-            return login
-        return self._of_netrc(host)
+        own = _login(url) if self._first is None else self._login  # never what a Source wrote
+        if own is not None and is_own:
+            return own
+        return self._of_netrc(url, is_own=is_own) if is_asked_for else None
 
-    def _of_netrc(self, host: str) -> str | None:
-        """The login in .netrc for this host; never its `default`: a list may name any host."""
+    def _of_netrc(self, url: str, *, is_own: bool) -> str | None:
+        """The login in .netrc for this address; never its `default`: a list may name any host.
+
+        At the user's own address it counts whatever the scheme and the port, since the user named
+        them.
+        """
         if self._netrc is None:
             return None
-        for name in (host, host.rpartition(":")[0]):
-            if name in self._netrc.hosts:
+        scheme, host, port = origin(url)
+        names = [f"{host}:{port}"]
+        if is_own or port == PORTS.get(scheme):
+            names.append(host)
+        for name in names if is_own or scheme == "https" else ():
+            if name != "default" and name in self._netrc.hosts:
                 user, _, password = self._netrc.hosts[name]
                 return _basic(user, password or "")
         return None

@@ -208,9 +208,13 @@ class Web:
         """The client for channels, which stay open."""
         return self._transport.tls
 
-    def headers(self, url: str) -> dict[str, str]:
-        """The headers for this address; the token, for example, goes to its own origin only."""
-        return self._credentials.headers(url)
+    def headers(self, url: str, asked: str | None = None) -> dict[str, str]:
+        """The headers for this address; the token, for example, goes to its own origin only.
+
+        `asked` is the address that was redirected to this one.
+        """
+        is_same = asked is None or asked is url or origin_of(asked) == origin_of(url)
+        return self._credentials.headers(url, is_asked_for=is_same)
 
     @asynccontextmanager
     async def ask(
@@ -244,8 +248,7 @@ class Web:
                 raise Refused(f"{asked} is no address that can be fetched: http and https can")
             if self.reach is not None and (why := self.reach.refuses(asked)) is not None:
                 raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
-            is_same = asked is url or origin_of(asked) == origin_of(url)
-            shown = self._credentials.headers(asked, is_asked_for=is_same)
+            shown = self.headers(asked, url)
             answer = self._transport.ask("GET", without_login(asked), headers | shown)
             to = answer.headers.get("location")
             if answer.status not in MOVED or to is None:
