@@ -145,6 +145,7 @@ def main() -> None:
 
         _say("warning", *misspelt(os.environ))
     try:
+        _check_client_names(words)
         sys.exit(app(words, standalone_mode=False))
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -167,6 +168,17 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left is not written at the end
         _complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         sys.exit(1)
+
+
+def _check_client_names(words: list[str]) -> None:
+    """A misspelt certificate is an error of every command that may need it."""
+    is_of_hub = words[:1] in (["serve"], ["check"])  # which refuses all that is misspelt
+    if is_of_hub or "--help" in words or "_RSNOTIFY_COMPLETE" in os.environ:
+        return
+    if any(each.startswith("RSNOTIFY_CLIENT_") for each in os.environ):
+        from rsnotify_client.network import check_names
+
+        check_names(os.environ)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import ssl
 import subprocess
@@ -19,7 +20,7 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.address import without_tokens
 from rsnotify_client.between import entries_of
 from rsnotify_client.live import open_channel
-from rsnotify_client.network import Credentials, Network, parse_header
+from rsnotify_client.network import Credentials, Network, check_names, parse_header
 from rsnotify_client.publisher import Publisher
 from rsnotify_client.transport import Pace
 from rsnotify_client.web import Refused, Unreachable, Web, refused
@@ -343,7 +344,6 @@ def test_no_error_shows_the_password_of_an_address_but_that_of_an_example():
             {"RSNOTIFY_CLIENT_CERTIFICATE": __file__},
             "in another file: name that in RSNOTIFY_CLIENT_KEY",
         ),
-        ({"RSNOTIFY_CLIENT_CERT": "a.pem"}, "RSNOTIFY_CLIENT_CERT is no setting: set RSNOTIFY_"),
         ({"RSNOTIFY_CLIENT_KEY": "a.pem"}, "KEY is set without RSNOTIFY_CLIENT_CERTIFICATE"),
     ],
 )
@@ -351,6 +351,17 @@ def test_a_certificate_that_cannot_be_read_or_is_misspelt_is_named(environment, 
     with pytest.raises(InvalidSettings) as refused:
         Network.of(environment).tls()
     assert words in refused.value.problems[0]
+
+
+def test_an_application_may_have_variables_of_its_own_that_begin_as_ours_do(monkeypatch):
+    monkeypatch.setenv("RSNOTIFY_CLIENT_ID", "of the application")
+    with scripted_hub(accept) as (url, posted), Publisher(url) as publisher:
+        publisher.updated("a", "1")
+        publisher.flush(10)
+    assert [request.locs for request in posted] == [["1"]]
+    with pytest.raises(InvalidSettings) as refused:
+        check_names(os.environ)  # as a command does
+    assert "RSNOTIFY_CLIENT_ID is no setting: set RSNOTIFY_" in refused.value.problems[0]
 
 
 async def test_a_client_certificate_is_shown_to_who_asks_for_one():

@@ -185,6 +185,14 @@ async def test_a_misspelt_variable_is_said_and_the_command_goes_on(hub, option, 
     assert (ended.status, ended.err.count("\n"), said in ended.err) == (0, 1, True), ended
 
 
+@pytest.mark.parametrize("line", ["publish dataset1 http://e.com/a", "mirror http://a/ DIR/copy"])
+async def test_a_misspelt_certificate_ends_a_command(hub, tmp_path, line):
+    settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN, "RSNOTIFY_CLIENT_CERT": "a.pem"}
+    ended = await typed(line.replace("DIR", str(tmp_path)), **settings)
+    assert ended.status == USE
+    assert "RSNOTIFY_CLIENT_CERT is no setting: set RSNOTIFY_CLIENT_CERTIFICATE" in ended.err
+
+
 async def test_the_shell_completes_sets_and_shows_nothing_else(hub):
     asked = {
         "_RSNOTIFY_COMPLETE": "complete_bash",

@@ -228,7 +228,8 @@ class Network(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
         """The settings in these variables; `InvalidSettings` for what cannot be used."""
-        _check_names(environment)
+        if environment.get(KEY) and not environment.get(CERTIFICATE):
+            raise InvalidSettings(f"{KEY} is set without {CERTIFICATE}")
         home = environment.get("HOME")
         return cls(
             proxies=Proxies.of(environment),
@@ -257,8 +258,11 @@ class Network(msgspec.Struct, frozen=True):
         return context
 
 
-def _check_names(environment: Mapping[str, str]) -> None:
-    """Without its certificate a client is a stranger, and would not say so."""
+def check_names(environment: Mapping[str, str]) -> None:
+    """For commands: without its certificate a client is a stranger, and would not say so.
+
+    In an application's environment such a name may be the application's own.
+    """
     unknown = [
         name
         for name in environment
@@ -268,8 +272,6 @@ def _check_names(environment: Mapping[str, str]) -> None:
         raise InvalidSettings(
             *(f"{name} is no setting: set {CERTIFICATE} and {KEY}" for name in unknown)
         )
-    if environment.get(KEY) and not environment.get(CERTIFICATE):
-        raise InvalidSettings(f"{KEY} is set without {CERTIFICATE}")
 
 
 def parse_header(text: str) -> GivenHeader:
