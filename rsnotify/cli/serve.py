@@ -26,7 +26,7 @@ from rsnotify.process.admin_token import admin_token, check_token_file, checked_
 from rsnotify.process.embedded_redis.backup import back_up
 from rsnotify.process.embedded_redis.backup import restore as put_back
 from rsnotify.process.embedded_redis.binaries import installed_binaries
-from rsnotify.process.engine import require_usable
+from rsnotify.process.engine import replicas_of, require_usable
 from rsnotify.process.hub_process import redis_url_of, run
 from rsnotify.process.logs import FloodFilter, JsonFormat, RepeatedWarningFilter, TextFormat
 from rsnotify.process.settings import WORKER, Settings
@@ -261,7 +261,8 @@ async def _try_redis(settings: Settings) -> list[str]:
         return [f"{found[0]} can be started"]
     address = Address.without_password(url)
     try:
-        async with asyncio.timeout(TRY_SECONDS), connect(url, replicas=settings.replicas) as client:
+        replicas = replicas_of(settings, url)
+        async with asyncio.timeout(TRY_SECONDS), connect(url, replicas=replicas) as client:
             await require_usable(client, address)
     except TimeoutError:
         raise InvalidSettings(f"no Redis answers at {address} in {TRY_SECONDS:.0f} s") from None

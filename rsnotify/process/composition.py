@@ -36,6 +36,7 @@ from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
 from rsnotify.operation.machine import Machine
 from rsnotify.operation.reports import Identity
+from rsnotify.process.engine import replicas_of
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
 from rsnotify.publishing.intake import Intake, RefusedCounts
@@ -97,14 +98,16 @@ class Composition:
         self._keepalive = Keepalive(send_timeout_seconds=settings.send_timeout_seconds)
 
     async def open(self, sets: Iterable[str]) -> None:
-        """Read where every journal stands, and create these sets if they are missing."""
+        """Read where every journal stands, and create these sets if they are missing. If none is,
+        nothing is written: a hub starts and serves while nothing can be written."""
         self._set_names = tuple(sets)
         await self.journals.start()
         await self._make_sets()
         await self.journals.start()  # what was just published is not sent to new readers
 
     async def _make_sets(self) -> None:
-        added = [await self.journals.add_set(name) for name in self._set_names]
+        missing = [name for name in self._set_names if name not in self.journals.sets]
+        added = [await self.journals.add_set(name) for name in missing]
         new = [record for record, made in added if made]
         for record in new:
             await self.upkeep.announcements.set_made(record)
@@ -293,9 +296,10 @@ class Stores:
 
     def __init__(self, settings: Settings, redis_url: str, process: str) -> None:
         self._bells: list[Bell] = []
-        self._client = connect(redis_url, replicas=settings.replicas)
+        replicas = replicas_of(settings, redis_url)
+        self._client = connect(redis_url, replicas=replicas)
         # Of its own: publishing never waits for readers.
-        self.publishing_client = connect(redis_url, replicas=settings.replicas)
+        self.publishing_client = connect(redis_url, replicas=replicas)
         self.journal = Journal(
             self.publishing_client,
             window_changes=settings.changelist_max,

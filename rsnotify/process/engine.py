@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Any, NamedTuple, Self
 
 from rsnotify.errors import InvalidSettings, RedisRefuses, TooFewReplicas, TryAgain
-from rsnotify.redis_client import Address, Client, connect
+from rsnotify.process.settings import Settings
+from rsnotify.redis_client import Address, Client, Replicas, connect
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +79,31 @@ NOT_ALONE = {
     "cluster": "is a node of a Redis Cluster: write redis+cluster://host:port,host:port",
     "sentinel": "is a Sentinel, which keeps no data: write redis+sentinel://host,host/name",
 }
+NOBODY_CONFIRMS = (
+    "RSNOTIFY_REPLICAS=0: no replica confirms what is published, so a failover loses what had not "
+    "been copied, even if it was answered 201. Leave RSNOTIFY_REPLICAS out to prevent that."
+)
 
 
-async def wait_until_usable(url: str, *, warn: bool, replicas: int = 0) -> None:
+def replicas_of(settings: Settings, url: str) -> Replicas:
+    """Which replicas confirm what the hub writes. Where a replica may take over, one does."""
+    count = settings.replicas
+    if count is None:
+        count = int(Address.parse(url).fails_over)
+    return Replicas(count, on_disk=settings.replicas_confirm == "disk")
+
+
+async def wait_until_usable(url: str, *, warn: bool, replicas: Replicas | None = None) -> None:
     """Return once this Redis answers and can keep a journal; warn if it may lose of it."""
     async with connect(url, replicas=replicas) as client:
         await _wait_for_answer(client, url)
-        for warning in await durability_warnings(client) if warn else ():
+        if not warn:
+            return
+        wanted = replicas.count if replicas else 0
+        for warning in await durability_warnings(client, wanted):
             log.warning("%s", warning)
+        if Address.parse(url).fails_over and not wanted:
+            log.warning("%s", NOBODY_CONFIRMS)
 
 
 async def _wait_for_answer(client: Client, url: str) -> None:
@@ -113,9 +131,11 @@ async def require_usable(client: Client, address: str) -> None:
     for server in (await client.masters()).values():
         await _require_usable(server, address, is_cluster=client.is_cluster)
     try:
-        await client.durably([("PING",)])  # until its replicas are there
+        await client.durably([("PING",)])
     except TooFewReplicas as error:
-        raise error.why from None
+        if isinstance(error.why, RedisRefuses):
+            raise error.why from None
+        # Replicas that are away may come back: until then readers are served, publishing waits.
 
 
 async def _require_usable(server: Client, address: str, *, is_cluster: bool) -> None:
@@ -172,15 +192,46 @@ def _too_old(address: str, how_old: str) -> str:
     )
 
 
-async def durability_warnings(client: Client) -> list[str]:
+async def durability_warnings(client: Client, replicas: int) -> list[str]:
     """What this Redis would do to acknowledged changes, in plain words; empty when all is well."""
-    said = [
-        warning for each in (await client.masters()).values() for warning in await _warnings(each)
-    ]
+    said = []
+    for each in (await client.masters()).values():
+        said += [*await _file_warnings(each), *await _replica_warnings(each, replicas)]
     return list(dict.fromkeys(said))
 
 
-async def _warnings(client: Client) -> list[str]:
+async def _replica_warnings(server: Client, wanted: int) -> list[str]:
+    if not wanted:
+        return []
+    answer = await _answer(server, "INFO", "replication")
+    if isinstance(answer, TryAgain) and not isinstance(answer, RedisRefuses):
+        raise answer
+    connected = 0 if isinstance(answer, Exception) else int(answer.get("connected_slaves", 0))
+    warning = None if isinstance(answer, Exception) else of_replicas(connected, wanted)
+    return [warning] if warning else []
+
+
+def of_replicas(connected: int, wanted: int) -> str | None:
+    """What it means that so many replicas are connected where so many are to confirm.
+
+    >>> of_replicas(2, 1)
+    """
+    if connected > wanted:
+        return None
+    if connected == wanted:
+        return (
+            f"Redis has no more replicas than must confirm each publish ({wanted}): while one is "
+            "away, publishes are answered 503. One more replica prevents that."
+        )
+    return (
+        f"Redis has {connected} of the {wanted} replicas that must confirm each publish: publishes "
+        f"are answered 503 until the others are connected. If there are no others, set "
+        f"RSNOTIFY_REPLICAS={connected}"
+        + ("; a failover then loses what had not been copied." if not connected else ".")
+    )
+
+
+async def _file_warnings(client: Client) -> list[str]:
     config: dict[str, str] = {}
     for name in ("appendonly", "appendfsync", "maxmemory-policy"):
         answer = await _answer(client, "CONFIG", "GET", name)
@@ -195,8 +246,9 @@ async def _warnings(client: Client) -> list[str]:
     warnings = []
     if config.get("appendonly") != "yes":
         warnings.append(
-            "This Redis keeps no append-only file: a restart of it loses acknowledged changes. "
-            "Set `appendonly yes` (and `appendfsync always` against power cuts)."
+            "This Redis keeps no append-only file: a restart of it loses acknowledged changes, and "
+            "its replicas copy the loss. Set `appendonly yes` (and `appendfsync always` against "
+            "power cuts)."
         )
     elif config.get("appendfsync") == "no":
         warnings.append(

@@ -22,7 +22,12 @@ from rsnotify.process.admin_token import admin_token
 from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
-from rsnotify.process.engine import AGAIN_SECONDS, PATIENCE_SECONDS, wait_until_usable
+from rsnotify.process.engine import (
+    AGAIN_SECONDS,
+    PATIENCE_SECONDS,
+    replicas_of,
+    wait_until_usable,
+)
 from rsnotify.process.freed_memory import share_one_arena
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
@@ -124,7 +129,9 @@ async def on_redis(
 ) -> None:
     """Serve on the operator's own Redis, else on an embedded one, which ends with us."""
     if redis_url:
-        await wait_until_usable(redis_url, warn=not is_worker, replicas=settings.replicas)
+        await wait_until_usable(
+            redis_url, warn=not is_worker, replicas=replicas_of(settings, redis_url)
+        )
         await served(StartedRedis(redis_url))
         return
     async with EmbeddedRedis(settings.data) as server:

@@ -7,7 +7,7 @@ Nothing here knows a journal, a set or a key's meaning. `README.md` says why it 
 """
 
 from rsnotify.redis_client.address import Address
-from rsnotify.redis_client.client import Script, each
+from rsnotify.redis_client.client import Replicas, Script, each
 from rsnotify.redis_client.connection import Client, connect
 
-__all__ = ["Address", "Client", "Script", "connect", "each"]
+__all__ = ["Address", "Client", "Replicas", "Script", "connect", "each"]

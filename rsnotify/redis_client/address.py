@@ -53,6 +53,11 @@ class Address(NamedTuple):
     nodes: tuple[Host, ...] = ()  # of a Cluster
 
     @property
+    def fails_over(self) -> bool:
+        """Whether a replica takes over by itself, with what it has."""
+        return bool(self.sentinels or self.nodes)
+
+    @property
     def has_tls(self) -> bool:
         return self.options.get("connection_class") is SSLConnection
 

@@ -4,9 +4,8 @@
 time if the connection died, or in `once`. Both go through one `exchange`, which borrows a
 connection, sends all, waits for all answers, and translates failures.
 
-`Replicas` makes an answer wait until so many replicas have what was written before it. `WAITAOF`
-counts the replicas that have it on disk; a server that does not know the command is asked with
-`WAIT`, which counts those that have it in memory. Both look at what their own connection has
+`Replicas` makes an answer wait until so many replicas have what was written before it: in memory,
+which `WAIT` counts, or on disk, which `WAITAOF` counts. Both look at what their own connection has
 written, and a repeated append writes nothing: so something is always written first.
 
 A replica says what it has on disk when it is asked, and that is before its `fsync`; by itself it
@@ -366,6 +365,7 @@ def parsed_as(callbacks: Any, command: Command, answer: Any, options: Mapping[st
 # --- replicas ------------------------------------------------------------------------------------
 
 WAITED = "rsnotify:waited"  # written before replicas are waited for; it says nothing
+WAITED_SECONDS = 3_600
 WAIT_MILLISECONDS = 1_500  # less than an answer of Redis may take
 WAITS_FOR_FILES = (5, 10, 20, 40, 80, 160, 320, 640, 225)  # milliseconds, so many in all
 
@@ -373,9 +373,9 @@ WAITS_FOR_FILES = (5, 10, 20, 40, 80, 160, 320, 640, 225)  # milliseconds, so ma
 class Replicas:
     """Lets an answer wait until so many replicas have what was written."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, on_disk: bool = False) -> None:
         self.count = count
-        self._knows_files = True  # until the server says otherwise
+        self.on_disk = on_disk
 
     def confirmation(self, key: str = WAITED) -> Confirm | None:
         """How an exchange with a server that has this key is confirmed; None if it need not be."""
@@ -404,22 +404,22 @@ class Replicas:
 
     def _unknown(self, error: ResponseError) -> Exception:
         """Why nobody knows how many have it."""
+        if self.on_disk and "unknown command" in str(error):
+            return RedisRefuses(
+                "Redis cannot say what its replicas have on disk (Redis 7.2 and Valkey 7.2 can): "
+                "update it, or leave out RSNOTIFY_REPLICAS_CONFIRM=disk"
+            )
         if code_of(error) != "NOPERM":
             return judge_error(error)
-        right = "+waitaof" if self._knows_files else "+wait"
+        right = "+waitaof" if self.on_disk else "+wait"
         return RedisRefuses(
             "Redis does not let the hub's user ask how many replicas have what is written "
-            f"(NOPERM): allow it with {right}, or unset RSNOTIFY_REPLICAS"
+            f"(NOPERM): allow it with {right}, or set RSNOTIFY_REPLICAS=0"
         )
 
     async def _wait(self, ask: AskCommands, key: str) -> int:
-        if self._knows_files:
-            try:
-                return await self._wait_for_files(ask, key)
-            except ResponseError as error:
-                if "unknown command" not in str(error):
-                    raise
-            self._knows_files = False
+        if self.on_disk:
+            return await self._wait_for_files(ask, key)
         return int(await _waited(ask, _write(key), ("WAIT", self.count, WAIT_MILLISECONDS)))
 
     async def _wait_for_files(self, ask: AskCommands, key: str) -> int:
@@ -435,7 +435,7 @@ class Replicas:
 
 
 def _write(key: str) -> Command:
-    return ("SET", key, "")
+    return ("SET", key, "", "EX", WAITED_SECONDS)
 
 
 async def _waited(ask: AskCommands, *commands: Command) -> Any:

@@ -25,7 +25,12 @@ from redis.exceptions import ConnectionError as ConnectionLost
 
 from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.redis_client.address import Address, Host
-from rsnotify.redis_client.client import RedisClient, Replicas, answer_raw, pool_options
+from rsnotify.redis_client.client import (
+    RedisClient,
+    Replicas,
+    answer_raw,
+    pool_options,
+)
 from rsnotify.redis_client.cluster import ClusterClient, ToAnyNode, ToAnyNodeWithTLS
 from rsnotify.redis_client.failures import nobody_knows
 from rsnotify.redis_client.pool import DirectConnection, Pool
@@ -140,19 +145,19 @@ def sentinels_at(url: str) -> Sentinels:
 Client = Any  # redis-py's stubs give every command a type that is both sync and async
 
 
-def connect(url: str, *, replicas: int = 0) -> Client:
+def connect(url: str, *, replicas: Replicas | None = None) -> Client:
     """A pool of connections to the Redis at `url`; nothing is dialled before the first command.
 
     If all are in use, the caller waits for one, no longer than for an answer. What is sent by
-    `once` or `durably` is answered when so many replicas have it.
+    `once` or `durably` is answered when these replicas have it.
     """
     address = Address.parse(url)
     client: Client
     if address.nodes:
-        client = ClusterClient.at(address, Replicas(replicas))
+        client = ClusterClient.at(address, replicas or Replicas(0))
     else:
         client = RedisClient.from_pool(_pool_at(url))
-        client.replicas = Replicas(replicas)
+        client.replicas = replicas or Replicas(0)
         answer_raw(client)
     client.listening_pool = partial(_pool_at, url)
     return client

@@ -17,6 +17,7 @@ NAMES = (
     "path",
     "publisher",
     "pull",
+    "replicas",
     "sets",
     "websub",
     "writes",

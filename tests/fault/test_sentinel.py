@@ -95,8 +95,7 @@ async def listeners(redis: Watched, name: str) -> int:
 
 async def test_a_failover_loses_and_doubles_nothing_and_everybody_goes_on(tmp_path):
     async with watched(tmp_path) as redis:
-        options = {"replicas": "1", "callback_private": "allow"}
-        hub = RunningHub(tmp_path / "data", "--redis", redis.url, **options)
+        hub = RunningHub(tmp_path / "data", "--redis", redis.url, callback_private="allow")
         async with hub, following(hub) as reader, Receiver() as receiver:
             await subscribe(hub, receiver)
             publisher = Publisher(hub)

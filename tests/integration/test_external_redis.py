@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.process.engine import _problem, wait_until_usable
+from rsnotify.process.embedded_redis.binaries import installed_binaries
+from rsnotify.process.engine import _problem, replicas_of, wait_until_usable
 from rsnotify.process.hub_process import StartedRedis, on_redis
 from rsnotify.process.settings import Settings
-from rsnotify.redis_client import Address
+from rsnotify.redis_client import Address, Replicas
 from rsnotify.websub.subscription_store import Subscriptions
+from tests.support.redis_replicas import knows_files
+from tests.support.redis_sentinels import watched
 from tests.support.redis_server import RedisServer
 from tests.support.running import RunningHub, until
 
@@ -26,13 +29,59 @@ async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
         yield started
 
 
-async def problem_of(url: str, *, replicas: int = 0) -> str:
+async def problem_of(url: str, *, replicas: Replicas | None = None) -> str:
     """Why this one is refused: long before patience ends."""
     async with asyncio.timeout(10):
         with pytest.raises(InvalidSettings) as refusal:
             await wait_until_usable(url, warn=False, replicas=replicas)
     (problem,) = refusal.value.problems
     return problem
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "count"),
+    [
+        ("redis://localhost", {}, 0),
+        ("unix:///redis.sock", {}, 0),
+        ("redis://localhost", {"RSNOTIFY_REPLICAS": "2"}, 2),
+        ("redis+sentinel://localhost/main", {}, 1),
+        ("redis+sentinel://localhost/main", {"RSNOTIFY_REPLICAS": "0"}, 0),
+        ("rediss+cluster://localhost:6379", {}, 1),
+        ("redis+cluster://localhost:6379", {"RSNOTIFY_REPLICAS": "2"}, 2),
+    ],
+)
+def test_where_a_replica_may_take_over_one_confirms_unless_the_operator_says_otherwise(
+    url, environment, count
+):
+    replicas = replicas_of(Settings.from_env(environment), url)
+    assert (replicas.count, replicas.on_disk) == (count, False)
+
+
+async def test_what_no_server_can_confirm_is_refused_with_the_mend(tmp_path):
+    for binary in await installed_binaries():
+        async with RedisServer(tmp_path, binary=binary.path) as server:
+            settings = Settings.from_env(
+                {"RSNOTIFY_REPLICAS": "1", "RSNOTIFY_REPLICAS_CONFIRM": "disk"}
+            )
+            replicas = replicas_of(settings, server.url)
+            if knows_files(binary):
+                await wait_until_usable(server.url, warn=False, replicas=replicas)
+            else:
+                problem = await problem_of(server.url, replicas=replicas)
+                assert problem.endswith("update it, or leave out RSNOTIFY_REPLICAS_CONFIRM=disk")
+
+
+async def test_a_hub_for_which_nobody_confirms_though_a_replica_takes_over_is_named(
+    tmp_path, caplog
+):
+    async with watched(tmp_path) as redis:
+        await wait_until_usable(redis.url, warn=True, replicas=Replicas(0))
+        assert any("RSNOTIFY_REPLICAS=0: no replica confirms" in said for said in caplog.messages)
+        caplog.clear()
+        await wait_until_usable(redis.url, warn=True, replicas=Replicas(1))
+        assert [said for said in caplog.messages if "REPLICAS" in said] == []
+        await wait_until_usable(redis.url, warn=True, replicas=Replicas(2))
+        assert any("has no more replicas than must confirm" in said for said in caplog.messages)
 
 
 async def test_a_redis_that_stands_alone_will_do(server):

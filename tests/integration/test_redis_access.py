@@ -8,13 +8,13 @@ import pytest
 
 from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.process.engine import wait_until_usable
-from rsnotify.redis_client import Address
+from rsnotify.redis_client import Address, Replicas
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.asyncpublisher import AsyncPublisher
 from tests.integration.test_external_redis import problem_of
 from tests.support.raw import raw_channel
 from tests.support.receivers import Receiver, subscribe
-from tests.support.redis_replicas import right_to_wait
+from tests.support.redis_replicas import knows_files
 from tests.support.redis_server import RedisServer
 from tests.support.redis_tls import AUTHORITY, TRUSTING, WITH_CERTIFICATE, refusing, tls_before
 from tests.support.running import TOKEN, RunningHub, until
@@ -85,17 +85,19 @@ async def test_a_user_with_the_documented_rights_may_do_nothing_else(server):
             assert b"no permissions" in await admin.execute_command(*words), command
 
 
-async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_path):
+@pytest.mark.parametrize(("right", "on_disk"), [("wait", False), ("waitaof", True)])
+async def test_a_user_who_may_not_ask_for_replicas_is_told_how_to_mend_it(tmp_path, right, on_disk):
     for binary in await installed_binaries():
+        if on_disk and not knows_files(binary):
+            continue
         async with RedisServer(tmp_path, binary=binary.path) as server, server.client() as admin:
-            right = right_to_wait(binary)
             rights = (*documented_rights(), f"-{right}")
             await admin.execute_command("ACL", "SETUSER", "rsnotify", "on", ">x", *rights)
             url = server.url.replace("//", "//rsnotify:x@")
-            assert await problem_of(url, replicas=1) == (
+            assert await problem_of(url, replicas=Replicas(1, on_disk=on_disk)) == (
                 f"--redis {Address.without_password(url)}: Redis does not let the hub's user "
                 f"ask how many replicas have what is written (NOPERM): allow it with +{right}, or "
-                "unset RSNOTIFY_REPLICAS"
+                "set RSNOTIFY_REPLICAS=0"
             )
 
 

@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 
 from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
 from rsnotify.journal import keys
-from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client import Client, Replicas, connect
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import (
     CLAIM_SECONDS,
@@ -250,7 +250,7 @@ async def test_a_request_that_too_few_replicas_have_counts_for_its_client_addres
     client, redis_url, monkeypatch
 ):
     monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 1)
-    async with connect(redis_url, replicas=1) as careful:
+    async with connect(redis_url, replicas=Replicas(1)) as careful:
         store = subscriptions(careful, per_address=1)
         with pytest.raises(TooFewReplicas):
             await store.ask(request())

@@ -12,7 +12,7 @@ from typing import Any
 from rsnotify.operation.machine import Machine
 from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
-from rsnotify.process.engine import wait_until_usable
+from rsnotify.process.engine import replicas_of, wait_until_usable
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.websub import dialler
@@ -123,7 +123,7 @@ class World:
     ) -> None:
         chosen = Settings(redis_url=redis_url, data=Path("/nonexistent"), **settings)
         url = f"http://{host.name}:{HUB_PORT}"
-        await wait_until_usable(redis_url, warn=False, replicas=chosen.replicas)
+        await wait_until_usable(redis_url, warn=False, replicas=replicas_of(chosen, redis_url))
         number = sum(map(ord, host.name))
         machine = SimulatedMachine(host.name, next(self._processes), self.now)
         composition = Composition(chosen, redis_url, TOKEN, url, port=number, machine=machine)

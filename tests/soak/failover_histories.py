@@ -116,8 +116,9 @@ class ClusterFailovers(Troubles):
 
 
 class OnCluster(Storm):
-    """The set's master fails over."""
+    """The set's master fails over, to its only replica."""
 
+    settings: Mapping[str, str] = {"replicas": "0"}
     names = "ab"
     is_long = False
 

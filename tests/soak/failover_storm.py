@@ -4,7 +4,7 @@
 """
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 
 from tests.soak.storm import SECONDS, Size, Storm, prove
@@ -75,7 +75,9 @@ async def primary_of(servers: Sequence[RedisServer], *, replicas: int) -> RedisS
 
 
 class FailoverStorm(Storm):
-    """The storm under Sentinels."""
+    """The storm under Sentinels, in which no replica confirms anything."""
+
+    settings: Mapping[str, str] = {"replicas": "0"}
 
     async def _start_redis(self, stack: AsyncExitStack) -> str:
         self._watched = await stack.enter_async_context(watched(self._folder))

@@ -92,7 +92,9 @@ async def stop_replication(redis: Watched) -> None:
 async def running(redis: Watched, folder: Path, count: int) -> AsyncIterator[list[RunningHub]]:
     def hub(number: int) -> RunningHub:
         options = ("--redis", redis.url)
-        return RunningHub(folder / f"data{number}", *options, callback_private="allow")
+        return RunningHub(
+            folder / f"data{number}", *options, callback_private="allow", replicas="0"
+        )
 
     async with AsyncExitStack() as stack:
         hubs = [hub(number) for number in range(count)]

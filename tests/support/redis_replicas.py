@@ -21,9 +21,9 @@ class Replicated(NamedTuple):
     replicas: Sequence[RedisServer]
 
 
-def right_to_wait(binary: Binary) -> str:
-    """What lets a user of this server ask which replicas have what was written."""
-    return "wait" if binary.engine.version < (7, 2) else "waitaof"
+def knows_files(binary: Binary) -> bool:
+    """Whether this server can say which replicas have on disk what was written."""
+    return binary.engine.version >= (7, 2)
 
 
 @asynccontextmanager

@@ -218,7 +218,7 @@ def test_every_file_that_the_documents_name_exists():
 WORDS_OF_OTHERS = {
     *("async", "counter", "error", "file", "sqlite"),  # Python's
     *("address", "client", "problem"),  # HTTP's; a problem is one of RFC 9457
-    "script",  # Redis's
+    *("replica", "script"),  # Redis's
     *("notify", "rs"),  # our own name
 }
 NO_NOUNS = {
