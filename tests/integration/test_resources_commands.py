@@ -95,8 +95,9 @@ async def test_the_script_of_the_page_takes_nothing_back_that_its_application_pu
     hub, tmp_path
 ):
     """While the state is read, a draft is withdrawn, a title is corrected, a record is new."""
-    await rsnotify("resources", "load", "dataset1", "-", hub=hub, stdin=ndjson(["draft", "title"]))
-    (tmp_path / "state").write_bytes(ndjson(["draft", "title", "added"]))
+    state = ndjson(["draft", "title"], lastmod="2025-01-01T00:00:00Z")
+    await rsnotify("resources", "load", "dataset1", "-", hub=hub, stdin=state)
+    (tmp_path / "state").write_bytes(state + ndjson(["added"]))
     export = tmp_path / "export"
     export.write_text(
         "#!/bin/sh\ncat state\n"
