@@ -19,7 +19,7 @@ from typer import Argument, Option
 
 from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import counted, progress
-from rsnotify.cli.resources import FORMATS, JSON, NDJSON, PIECE_BYTES, XML
+from rsnotify.cli.resources import FORMATS, PIECE_BYTES, XML
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -28,7 +28,8 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.between import MAX_DELETE, Unreadable, changes_between
-from rsnotify_client.hub import Accepted
+from rsnotify_client.hub import JSON, Accepted
+from rsnotify_client.loading import NDJSON
 from rsnotify_client.publisher import Publisher
 
 commands = Commands()

@@ -20,10 +20,12 @@ import msgspec
 import typer
 
 from rsnotify.cli.relay import rung_by_signals
-from rsnotify.cli.resources import NDJSON, LoadBody, LoadRequest, load
+from rsnotify.cli.resources import LoadedFiles
 from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import hub_at
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify_client.folder import Folder, Look
+from rsnotify_client.loading import NDJSON, LoadRequest, load, position
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay
 
@@ -84,6 +86,8 @@ class Publishing:
         """Load the whole state, if the hub has not had it."""
         if self.folder.is_loaded(self.url):
             return
+        with hub_at(self.url, self.token) as hub:
+            as_of = position(hub, self.set_name)
         look = self._settled(is_loaded=False)
         if look.held_back or look.unread:
             raise Rejected("nothing was loaded: " + "; ".join(_problems(look)))
@@ -95,7 +99,7 @@ class Publishing:
         self.folder.forget_changes()
         with tempfile.NamedTemporaryFile(suffix=".ndjson") as file:
             self._write_resources(file)
-            outcome = self._load(Path(file.name))
+            outcome = self._load(Path(file.name), as_of)
         self.folder.has_loaded(self.url)
         self._found.clear()
         counts = {name: outcome[name] for name in ("created", "updated", "deleted")}
@@ -106,10 +110,10 @@ class Publishing:
             file.write(msgspec.json.encode({"loc": loc, **fields}) + b"\n")
         file.flush()
 
-    def _load(self, path: Path) -> dict[str, int]:
-        body = LoadBody([path], {"Content-Type": NDJSON})
-        wanted = LoadRequest(max_delete=self.options.max_delete)
-        return load(self.url, self.token, self.set_name, body, wanted=wanted, key=None)
+    def _load(self, path: Path, as_of: str) -> dict[str, int]:
+        body = LoadedFiles([path], {"Content-Type": NDJSON}).body()
+        wanted = LoadRequest(max_delete=self.options.max_delete, as_of=as_of)
+        return load(self.url, self.token, self.set_name, body, wanted)
 
     def finish(self, relay: Relay) -> None:
         """Publish what changed until now; what is left undone is no success."""

@@ -4,13 +4,11 @@ Rules that hold here: files leave as they are, in bounded memory; the hub alone 
 that breaks off is sent again with its key.
 """
 
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
@@ -21,9 +19,19 @@ from typer import Argument, Option
 from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.root import wrong_use
-from rsnotify.cli.target import HERE, Hub, SetName, asked, hub_at, path_of_set
-from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify_client.hub import HubClient
+from rsnotify.cli.target import HERE, Hub, SetName
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.hub import JSON
+from rsnotify_client.loading import (
+    COUNTS,
+    GZIP_HEADER,
+    NDJSON,
+    LoadBody,
+    LoadRequest,
+    load,
+    path_of_resources,
+)
+from rsnotify_client.loading import position as position_of
 
 commands = Commands()
 resources = Commands(
@@ -54,7 +62,6 @@ Overwrite = Annotated[
         "--overwrite", help="Without `--as-of`: take back what was published since the last load."
     ),
 ]
-PATIENCE_SECONDS = 60.0  # a load takes long already
 
 
 @resources.command("load")
@@ -105,12 +112,19 @@ def compare(
 
 def _load(
     hub: Hub, set_name: str, files: list[Path], format_: str | None,
-    wanted: "LoadRequest", key: str | None, *, json: bool,
+    wanted: LoadRequest, key: str | None, *, json: bool,
 ) -> None:  # fmt: skip
-    body = body_of(files, format_)
+    found = files_of(files, format_)
     with progress("sending") as say, hub.token() as token:
-        outcome = load(hub.url, token, set_name, body, wanted=wanted, key=key, say=say)
+        body = found.body(say)
+        outcome = load(
+            hub.url, token, set_name, body, wanted, key=key, say=say, say_again=_say_again
+        )
     print_outcome(outcome, json=json)
+
+
+def _say_again(why: str) -> None:
+    typer.echo(why, err=True)
 
 
 @resources.command("position")
@@ -119,10 +133,9 @@ def position(set_name: SetName, json: Json = False, hub: Hub = HERE) -> None:
 
     `AS_OF=$(rsnotify resources position dataset1)`
     """
-    answer = hub.ask("GET", path_of_resources(set_name)).object("position")
-    typer.echo(
-        msgspec.json.encode({"position": answer["position"]}) if json else answer["position"]
-    )
+    with hub.connected() as client:
+        found = position_of(client, set_name)
+    typer.echo(msgspec.json.encode({"position": found}) if json else found)
 
 
 @resources.command("show")
@@ -138,41 +151,14 @@ def show(
     print_fields(answer.object("resources" if loc is None else "loc"), json=json)
 
 
-JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
+XML = "application/xml"
 FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
-COUNTS = ("resources", "created", "updated", "deleted", "unchanged", "newer")
-OUTCOME = ("stage", "told", *COUNTS)
 PIECE_BYTES = 256 * 1024
-AGAIN_SECONDS = 1.0
-SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has
-LOAD_SECONDS = 3_600.0
 GZIP = b"\x1f\x8b"
-GZIP_HEADER = {"Content-Encoding": "gzip"}
 STDIN = Path("-")
 
 
-class LoadRequest(NamedTuple):
-    """How a load is to be done."""
-
-    tell: bool | None = None
-    max_delete: float | None = None
-    dry_run: bool = False
-    as_of: str | None = None
-    overwrite: bool = False
-
-    def query(self) -> str:
-        tell = None if self.tell is None else "yes" if self.tell else "no"
-        chosen = {
-            "tell": tell,
-            "max_delete": self.max_delete,
-            "dry_run": "yes" if self.dry_run else None,
-            "as_of": self.as_of,
-            "overwrite": "yes" if self.overwrite else None,
-        }
-        return urlencode({name: value for name, value in chosen.items() if value is not None})
-
-
-class LoadBody(NamedTuple):
+class LoadedFiles(NamedTuple):
     """Files that are sent as one body."""
 
     files: Sequence[Path]
@@ -196,20 +182,23 @@ class LoadBody(NamedTuple):
                 yield b"\n"  # the last line of a file may have no end
         say("the hub compares it with what it knows")
 
+    def body(self, say: Say = lambda _: None) -> LoadBody:
+        return LoadBody(self.headers, partial(self.pieces, say), self.is_repeatable)
 
-def body_of(files: Sequence[Path], format_: str | None) -> LoadBody:
+
+def files_of(files: Sequence[Path], format_: str | None) -> LoadedFiles:
     """The files, with what they are; gzip stays gzip."""
     if format_ is not None and format_ not in FORMATS:
         raise InvalidSettings(f"--format {format_}: must be one of {', '.join(FORMATS)}")
     if STDIN in files:
         headers = {"Content-Type": FORMATS[format_ or "ndjson"]}
-        return LoadBody(files, headers)
+        return LoadedFiles(files, headers)
     begins = [_beginning(path) for path in files]
     packed = [begin.startswith(GZIP) for begin in begins]
     if any(packed) and not all(packed):
         raise InvalidSettings("some files are gzip and some are not: make them all the same")
     kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])
-    return LoadBody(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
+    return LoadedFiles(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
 
 
 def _kind(path: Path, begin: bytes) -> str:
@@ -226,60 +215,6 @@ def _beginning(path: Path) -> bytes:
 
 def _opened(path: Path) -> BufferedReader:
     return cast(BufferedReader, sys.stdin.buffer) if path == STDIN else path.open("rb")
-
-
-def path_of_resources(set_name: str) -> str:
-    return f"{path_of_set(set_name)}/resources"
-
-
-def load(
-    url: str,
-    token: str | None,
-    set_name: str,
-    body: LoadBody,
-    *,
-    wanted: LoadRequest,
-    key: str | None,
-    say: Say = lambda _: None,
-) -> dict[str, Any]:
-    """Send it until the hub has taken all of it, and wait until it is done."""
-    path = f"{path_of_resources(set_name)}?{wanted.query()}"
-    headers = body.headers | {"Idempotency-Key": key or secrets.token_hex(8)}
-    hub = HubClient(url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS)
-    with closing(hub):
-        answer = _sent(hub, path, body, headers, say)
-    if answer["stage"] in ("done", "compared"):
-        return answer
-    return _done(url, token, set_name, say)
-
-
-def _sent(
-    hub: HubClient, path: str, body: LoadBody, headers: dict[str, str], say: Say
-) -> dict[str, Any]:
-    until = monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return hub.ask("PUT", path, headers, body.pieces(say)).object(*OUTCOME)
-        except TryAgain as error:
-            if not body.is_repeatable or monotonic() > until:
-                raise
-            typer.echo(f"{error.detail}; sending it again", err=True)
-            sleep(AGAIN_SECONDS)
-
-
-def _done(url: str, token: str | None, set_name: str, say: Say) -> dict[str, Any]:
-    """What became of a load that takes long."""
-    path = path_of_resources(set_name)
-    with hub_at(url, token) as hub:
-        while True:
-            answer = asked(hub, "GET", path, patience_seconds=PATIENCE_SECONDS)
-            standing = answer.object("load", "last_load")
-            if standing["load"] is None and standing["last_load"] is None:
-                raise Rejected(f"the load is gone: was {set_name} removed meanwhile?")
-            if standing["load"] is None:
-                return answer._replace(content=standing["last_load"]).object(*OUTCOME)
-            say(f"the hub is at it: {standing['load']['stage']}")
-            sleep(AGAIN_SECONDS)
 
 
 def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:

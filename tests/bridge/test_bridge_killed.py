@@ -56,7 +56,7 @@ async def test_a_load_that_is_cut_is_closed_by_the_thread_that_read_it(tmp_path)
 
             ended: list[int] = []
             with pytest.raises(TryAgain):
-                await target.load(read, "key", 0)
+                await target.load(read, "key", 0, None)
             assert len(ended) == 1
             assert ended[0] != get_ident()
         target.close()

@@ -8,8 +8,8 @@ import re
 import sys
 from pathlib import Path
 
-from rsnotify.cli.resources import OUTCOME
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
+from rsnotify_client.loading import OUTCOME
 from tests.client.hubs import granting
 from tests.integration.test_cli import rsnotify
 from tests.support.loading import ndjson
@@ -82,13 +82,14 @@ async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(hub, tmp_path):
 
 
 async def test_a_load_whose_set_is_removed_meanwhile_is_not_done(tmp_path):
-    taken = dict.fromkeys(OUTCOME, 0) | {"stage": "storing", "load": None, "last_load": None}
+    taken = dict.fromkeys(OUTCOME, 0) | {"stage": "publishing", "at": "2026-01-01T00:00:00Z"}
+    taken |= {"load": None, "last_load": None}
     (tmp_path / "a.json").write_text("[]")
     with granting(json.dumps(taken).encode()) as url:
         path = str(tmp_path / "a.json")
         ended = await rsnotify("resources", "load", "a", path, RSNOTIFY_URL=url)
     assert ended.status == 1
-    assert ended.err == "error: the load is gone: was a removed meanwhile?\n"
+    assert ended.err == "error: the load is gone: was the set removed meanwhile?\n"
 
 
 async def test_the_script_of_the_page_takes_nothing_back_that_its_application_publishes(

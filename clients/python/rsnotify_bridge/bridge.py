@@ -308,6 +308,7 @@ class Bridge:
         if not facts.is_read:
             if not self._is_shared:
                 self.state.begin_again()
+            facts.as_of = await self._target.position()
             await self._compare(adapter)
             if facts.is_loaded:
                 return
@@ -315,11 +316,15 @@ class Bridge:
         most = 100 if self._may_delete else 0
         try:
             states = partial(self.state.states, self._published)
-            outcome = await self._target.load(states, key, most)
+            outcome = await self._target.load(states, key, most, facts.as_of)
         except TooManyGone as error:
             facts.held = f"{error}{RELEASE}, or give --shared"
             self.state.begin_again()
             return
+        except Rejected as error:
+            if error.detail.startswith("as_of "):  # the set was made anew, for instance
+                self.state.begin_again()
+            raise
         counts = ", ".join(f"{outcome[name]} {name}" for name in ("created", "updated", "deleted"))
         log.info("%s: %d resources loaded: %s", self.name, outcome["resources"], counts)
         facts.is_loaded, facts.held = True, None

@@ -84,6 +84,7 @@ class Facts(msgspec.Struct):
     cursor: str | None = None
     is_read: bool = False  # the whole state was read once
     is_loaded: bool = False  # and the hub has it
+    as_of: str | None = None  # the position of the set before the state was read
     interval: float = 0.0
     looked_at: float | None = None
     read_at: float | None = None  # when all was read that the Source said

@@ -7,8 +7,9 @@ until it is known what became of it.
 import asyncio
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from threading import Event
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -18,15 +19,18 @@ from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify_bridge.rules import is_news
 from rsnotify_client.discovery import WELL_KNOWN
 from rsnotify_client.hub import JSON, HubClient
+from rsnotify_client.loading import (
+    NDJSON,
+    LoadBody,
+    LoadRequest,
+    lines_of,
+    load,
+    path_of_resources,
+    position,
+)
 from rsnotify_client.queue import channel_of
+from rsnotify_client.threads import given_up_if
 from rsnotify_client.web import Web
-
-NDJSON = "application/x-ndjson"
-PIECE = 1_000
-SEND_SECONDS, LOAD_SECONDS = 120.0, 3_600.0
-ASK_SECONDS = 0.5
-_LISTED = sorted({*Change.__struct_fields__} - {"change", "datetime", "capability", "index"})
-
 
 CONFLICT, REFUSES = 409, "this would delete"
 
@@ -42,15 +46,11 @@ class HubTarget:
         self.url, self.set_name = url.rstrip("/"), set_name
         self._token = token
         self._hub = HubClient(url, token)
-        self._loading = HubClient(
-            url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS
-        )
         self._channel = channel_of(set_name, "change")
-        self._path = f"/api/sets/{quote(set_name, safe='')}/resources"
+        self._path = path_of_resources(set_name)
 
     def close(self) -> None:
         self._hub.close()
-        self._loading.close()
 
     async def check(self) -> None:
         await asyncio.to_thread(self._hub.check_right, self._channel)
@@ -85,42 +85,42 @@ class HubTarget:
         said = {name: value for name, value in answer.content.items() if name in names}
         return not is_news(msgspec.convert({**said, "change": "created"}, Change), change)
 
+    async def position(self) -> str:
+        """The moment of a state that is read from now on."""
+        return await asyncio.to_thread(position, self._hub, self.set_name)
+
     async def load(
-        self, states: Callable[[], Generator[Change, None, None]], key: str, max_delete: float
+        self,
+        states: Callable[[], Generator[Change, None, None]],
+        key: str,
+        max_delete: float,
+        as_of: str | None,
     ) -> Any:
         """Make these the resources of the set, and wait until they are.
 
         Raises `TooManyGone` if that would delete more than so many percent.
         """
-        path = f"{self._path}?{urlencode({'max_delete': f'{max_delete:g}'})}"
-        headers = {"Content-Type": NDJSON, "Idempotency-Key": key}
 
-        def ask() -> Any:
+        def lines() -> Iterator[bytes]:
             with closing(states()) as found:  # what a thread reads of SQLite it closes, too
-                return self._loading.ask("PUT", path, headers, _lines(found)).content
+                yield from lines_of(found)
+
+        body = LoadBody({"Content-Type": NDJSON}, lines)
+        request = LoadRequest(max_delete=max_delete, as_of=as_of)
+        is_cancelled = Event()
+
+        def act() -> Any:
+            with given_up_if(is_cancelled.is_set):  # the end of the process waits for the thread
+                return load(
+                    self.url, self._token, self.set_name, body, request, key=key, patience_seconds=0
+                )
 
         try:
-            content = await asyncio.to_thread(ask)
+            return await asyncio.to_thread(act)
+        except asyncio.CancelledError:
+            is_cancelled.set()
+            raise
         except Rejected as error:
             if error.status == CONFLICT and error.detail.startswith(REFUSES):
                 raise TooManyGone(error.detail.partition(";")[0]) from None
             raise
-        while content["stage"] not in ("done", "compared"):
-            await asyncio.sleep(ASK_SECONDS)
-            standing = (await asyncio.to_thread(self._hub.ask, "GET", self._path)).content
-            if standing["load"] is None:
-                content = standing["last_load"]
-        return content
-
-
-def _lines(states: Iterator[Change]) -> Iterator[bytes]:
-    """Resources in NDJSON, in pieces that are worth sending."""
-    piece = bytearray()
-    for change in states:
-        said = ((name, getattr(change, name)) for name in _LISTED)
-        fields = {name: value for name, value in said if value not in (None, ())}
-        piece += msgspec.json.encode(fields) + b"\n"
-        if len(piece) > PIECE * 64:
-            yield bytes(piece)
-            piece.clear()
-    yield bytes(piece)

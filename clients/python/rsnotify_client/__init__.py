@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rsnotify_client.following import follow_sets as follow_sets
     from rsnotify_client.following import follow_sets_sync as follow_sets_sync
     from rsnotify_client.following import follow_sync as follow_sync
+    from rsnotify_client.loading import Loaded as Loaded
     from rsnotify_client.notification import Received as Received
     from rsnotify_client.notification import channel_url as channel_url
     from rsnotify_client.outbox import Outbox as Outbox
@@ -47,6 +48,7 @@ _NAMES = {
     "rsnotify_client.cursor": "FileCursor SqliteCursor",
     "rsnotify_client.follower": "Follower",
     "rsnotify_client.following": "FollowedChange follow follow_sets follow_sets_sync follow_sync",
+    "rsnotify_client.loading": "Loaded",
     "rsnotify_client.notification": "Received channel_url",
     "rsnotify_client.outbox": "Outbox",
     "rsnotify_client.publisher": "Publisher",

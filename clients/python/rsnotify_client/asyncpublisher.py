@@ -7,7 +7,7 @@ goes on then. Such a thread never delays the end of the process.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import closing, suppress
 from threading import Event
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
@@ -17,6 +17,7 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
+from rsnotify_client.loading import Loaded, State
 from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
 from rsnotify_client.queue import QueueFull
 from rsnotify_client.sender import Counters
@@ -110,6 +111,34 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         publish = self._publisher.publish_body
         return await _beside(
             self._requests, publish, set_name, body, content_type, kind=kind, key=key
+        )
+
+    async def position(self, set_name: str) -> str:
+        return await _beside(self._requests, self._publisher.position, set_name)
+
+    async def load(
+        self,
+        set_name: str,
+        states: Iterable[State],
+        *,
+        as_of: str | None = None,
+        overwrite: bool = False,
+        publish: bool | None = None,
+        max_delete: float | None = None,
+        key: str | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Loaded:
+        return await _beside(
+            self._requests,
+            self._publisher.load,
+            set_name,
+            states,
+            as_of=as_of,
+            overwrite=overwrite,
+            publish=publish,
+            max_delete=max_delete,
+            key=key,
+            progress=progress,
         )
 
 

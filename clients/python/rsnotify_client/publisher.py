@@ -7,7 +7,7 @@ memory is full and the caller chose to wait.
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TypedDict
@@ -20,11 +20,13 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import JSON, Accepted, HubClient, patiently
+from rsnotify_client.loading import Loaded, LoadRequest, State, load, position, spooled
 from rsnotify_client.queue import (
     MemoryQueue,
     OutboxError,
     WhenFull,
     channel_of,
+    check_name,
     encode,
     new_key,
 )
@@ -83,6 +85,7 @@ class Publisher(ChangeMethods[None]):
         if not enabled:
             url, token, outbox = EXAMPLE, None, None  # nothing is asked or kept
         self._hub = HubClient(url, token)
+        self._address = url, token
         self._store = _store(outbox, queue_size, when_full)
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
@@ -201,6 +204,43 @@ class Publisher(ChangeMethods[None]):
             return Accepted(0, "", "")
         publish = partial(self._hub.publish, channel, body, key, content_type)
         return patiently(publish, PATIENCE_SECONDS)
+
+    def position(self, set_name: str) -> str:
+        """Where the set stands: ask before you begin to read a state that you `load`."""
+        check_name(set_name)
+        return position(self._hub, set_name) if self._is_enabled else ""
+
+    def load(
+        self,
+        set_name: str,
+        states: Iterable[State],
+        *,
+        as_of: str | None = None,
+        overwrite: bool = False,
+        publish: bool | None = None,
+        max_delete: float | None = None,
+        key: str | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Loaded:
+        """Make these the resources of the set: all of them, and no others; wait until it is done.
+
+        Each state is a dict such as `{"loc": "http://example.com/res1", "length": 5}`, or a
+        `Change`. `as_of` is the `position` of the set before the states were read: what was
+        published after it stays as it is. Without it nothing is taken back that was published since
+        the load before, unless `overwrite` says so: the load is `Rejected`.
+
+        All states are read before anything is sent, and `progress` is called with how many have
+        been, after each thousand and at the end. Then what this publisher was given before is
+        published, so that the load does not come before older changes.
+        """
+        check_name(set_name)
+        if not self._is_enabled:
+            return Loaded(set_name, 0, 0, 0, 0, 0, 0, published=False, as_of=as_of)
+        wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)
+        with spooled(states, progress) as body:
+            self.flush(PATIENCE_SECONDS)
+            outcome = load(*self._address, set_name, body, wanted, key=key, say_again=log.warning)
+        return msgspec.convert(outcome, Loaded)
 
 
 def _with_more(error: Rejected, more: str) -> Rejected:

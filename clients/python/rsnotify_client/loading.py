@@ -1,0 +1,222 @@
+"""Load the whole state of a set: sent as one body, waited for until it is done.
+
+Rules that hold here: the moment of a state is the position that the hub gave before the state was
+read. A body that breaks off is sent again from its beginning, under the same key, so it is loaded
+once. What becomes of a load that goes on after its answer is asked for until it is known; a load
+that vanished, with its set for instance, is an error.
+"""
+
+import gzip
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from tempfile import TemporaryFile
+from time import monotonic
+from typing import IO, Any, NamedTuple, cast
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Position
+from rsnotify_client.change import make_change
+from rsnotify_client.hub import HubAnswer, HubClient, patiently
+from rsnotify_client.threads import waited
+
+NDJSON = "application/x-ndjson"
+GZIP_HEADER = {"Content-Encoding": "gzip"}
+COUNTS = ("resources", "created", "updated", "deleted", "unchanged", "newer")
+OUTCOME = ("stage", "told", "at", *COUNTS)
+PIECE_BYTES = 64 * 1024
+PATIENCE_SECONDS = 60.0  # a load takes long already
+SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has
+LOAD_SECONDS = 3_600.0
+AGAIN_SECONDS = 1.0
+
+State = Change | Mapping[str, Any]
+"""A resource as it is: its fields, or a change; what says how it changed does not count."""
+
+Say = Callable[[str], object]
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What a load has come to. `resources` is how many it brought, and `newer` how many differences
+    were left because those resources were published after the moment of the load."""
+
+    set: str
+    resources: int
+    created: int
+    updated: int
+    deleted: int
+    unchanged: int
+    newer: int
+    published: bool = msgspec.field(name="told")
+    as_of: str | None = None
+
+
+class LoadRequest(NamedTuple):
+    """How a load is to be done."""
+
+    publish: bool | None = None
+    max_delete: float | None = None
+    dry_run: bool = False
+    as_of: str | None = None
+    overwrite: bool = False
+
+    def query(self) -> str:
+        chosen = {
+            "tell": None if self.publish is None else "yes" if self.publish else "no",
+            "max_delete": None if self.max_delete is None else f"{self.max_delete:g}",
+            "dry_run": "yes" if self.dry_run else None,
+            "as_of": self.as_of,
+            "overwrite": "yes" if self.overwrite else None,
+        }
+        return urlencode({name: value for name, value in chosen.items() if value is not None})
+
+
+class LoadBody(NamedTuple):
+    """What is sent: its headers, and its pieces from the first on, each time they are asked for."""
+
+    headers: Mapping[str, str]
+    pieces: Callable[[], Iterator[bytes]]
+    is_repeatable: bool = True
+
+
+def path_of_resources(set_name: str) -> str:
+    return f"/api/sets/{quote(set_name, safe='')}/resources"
+
+
+def position(hub: HubClient, set_name: str) -> str:
+    """The moment of a state that is read from now on."""
+    ask = partial(hub.ask, "GET", path_of_resources(set_name))
+    found: str = patiently(ask, PATIENCE_SECONDS).object("position")["position"]
+    return found
+
+
+def load(
+    url: str,
+    token: str | None,
+    set_name: str,
+    body: LoadBody,
+    request: LoadRequest,
+    *,
+    key: str | None = None,
+    patience_seconds: float = PATIENCE_SECONDS,
+    say: Say = lambda _: None,
+    say_again: Say = lambda _: None,
+) -> dict[str, Any]:
+    """Send it until the hub has taken all of it, and wait until it is done; what it has come to.
+
+    `say` is called with what is being done, `say_again` with why it is sent again, which it is for
+    so many seconds.
+    """
+    headers = {**body.headers, "Idempotency-Key": key or secrets.token_hex(8)}
+    path = f"{path_of_resources(set_name)}?{request.query()}"
+    sending = HubClient(url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS)
+    with closing(sending):
+        answer = _sent(sending, path, headers, body, patience_seconds, say_again)
+    with closing(HubClient(url, token)) as hub:
+        ask = partial(hub.ask, "GET", path_of_resources(set_name))
+        while answer["stage"] not in ("done", "compared"):
+            say(f"the hub is at it: {answer['stage']}")
+            if not waited(AGAIN_SECONDS):
+                raise TryAgain(f"the load of {set_name!r} goes on, and nobody waits for it")
+            answer = standing_of(answer, patiently(ask, patience_seconds))
+    return answer
+
+
+def _sent(
+    hub: HubClient, path: str, headers: Mapping[str, str], body: LoadBody,
+    patience_seconds: float, say_again: Say,
+) -> dict[str, Any]:  # fmt: skip
+    until = monotonic() + patience_seconds
+    while True:
+        try:
+            with closing(cast("Any", body.pieces())) as pieces:
+                return hub.ask("PUT", path, headers, pieces).object(*OUTCOME)
+        except TryAgain as error:
+            if not body.is_repeatable or monotonic() > until:
+                raise
+            say_again(f"{error.detail}; sending it again")
+            if not waited(max(AGAIN_SECONDS, error.retry_after_seconds)):
+                raise
+
+
+def standing_of(answer: dict[str, Any], asked: HubAnswer) -> dict[str, Any]:
+    """How far the load is that was answered so, as the hub says it now.
+
+    Loads follow one another. So if another one is under way, or was the last, this one is done.
+    """
+    standing = asked.object("load", "last_load")
+    load, last = standing["load"], standing["last_load"]
+    if load is not None and load["at"] == answer["at"]:
+        return answer | {"stage": load["stage"]}
+    ours = Position.parse(answer["at"])
+    if last is None or (newest := Position.parse(last["at"])) < ours:
+        raise Rejected("the load is gone: was the set removed meanwhile?")
+    done = asked._replace(content=last).object(*OUTCOME) if newest == ours else answer
+    return done | {"stage": "done"}
+
+
+# A state in NDJSON --------------------------------------------------------------------------------
+
+_LISTED = sorted({*Change.__struct_fields__} - {*OF_A_CHANGE})
+
+
+def line_of(state: State) -> bytes:
+    """A resource as a line of NDJSON."""
+    if not isinstance(state, Change):
+        fields: Any = {name: value for name, value in state.items() if name not in OF_A_CHANGE}
+        state = make_change(fields.pop("loc"), "created", fields)
+    said = ((name, getattr(state, name)) for name in _LISTED)
+    return msgspec.json.encode({name: value for name, value in said if value not in (None, ())})
+
+
+def lines_of(states: Iterable[State], as_of: str | None = None) -> Iterator[bytes]:
+    """Resources in NDJSON, in pieces that are worth sending; first their moment, if it is known."""
+    piece = bytearray()
+    if as_of is not None:
+        piece += msgspec.json.encode({"as_of": as_of}) + b"\n"
+    for state in states:
+        piece += line_of(state) + b"\n"
+        if len(piece) > PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
+
+
+Progress = Callable[[int], object]
+"""Called with how many states have been read, after each thousand and at the end."""
+
+
+@contextmanager
+def spooled(states: Iterable[State], progress: Progress | None = None) -> Iterator[LoadBody]:
+    """The states in a file that has no name: read to their end before anything is sent."""
+    if progress is not None:
+        states = _counted(states, progress)
+    with TemporaryFile() as file:
+        with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
+            for piece in lines_of(states):
+                packed.write(piece)
+        headers = {"Content-Type": NDJSON, **GZIP_HEADER}
+        yield LoadBody(headers, partial(_pieces, file))
+
+
+COUNTED = 1_000
+
+
+def _counted(states: Iterable[State], progress: Progress) -> Iterator[State]:
+    number = 0
+    for state in states:
+        yield state
+        number += 1
+        if number % COUNTED == 0:
+            progress(number)
+    progress(number)
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while piece := file.read(PIECE_BYTES):
+        yield piece
