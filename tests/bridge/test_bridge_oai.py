@@ -1,5 +1,6 @@
 """`rsnotify bridge oai:…`: repositories that have OAI-PMH and nothing else."""
 
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -7,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from rsnotify_bridge import oaipmh
-from rsnotify_bridge.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS
+from rsnotify_bridge.oaipmh import OVERLAP_SECONDS, WAIT_SECONDS, OaiPage, page_of
 from tests.support.repositories import Record, Repository
 from tests.support.sources import Source
 
@@ -97,6 +98,40 @@ async def test_stamps_by_a_clock_that_is_hours_behind_lose_nothing(bridging, sou
     stamps["oai:a:2"] = stamp(5)
     facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
     assert (facts.error, bridging.told()) == (None, [("created", "2")])
+
+
+async def test_a_record_of_the_year_one_is_no_trouble(bridging, source):
+    """So systems write a date that they do not know."""
+    stamps = {"oai:a:1": "0001-01-01T00:00:00Z"}
+
+    async def handler(request: web.Request) -> web.Response:
+        if request.query["verb"] == "Identify":
+            return web.Response(text=IDENTIFY, content_type="text/xml")
+        found = [RECORD.replace("2026-11-20T00:00:00Z", at).format(name)
+                 for name, at in stamps.items() if at >= request.query.get("from", "")]  # fmt: skip
+        text = PAGE.format("".join(found)).replace("2026-11-20T00:00:00Z", "0001-01-01T00:00:09Z")
+        return web.Response(text=text, content_type="text/xml")
+
+    source.handlers["/oai"] = handler
+    for number in (1, 2, 3):
+        stamps[f"oai:a:{number}"] = "0001-01-01T00:00:00Z"
+        facts = await bridging.once(f"oai:{source.loc('oai')}", **BY_TEMPLATE)
+        assert (facts.error, bridging.count()) == (None, number)
+
+
+async def test_a_page_is_read_beside_the_loop(repository, bridging, monkeypatch):
+    """A page of 16 MB takes seconds, in which the other bridges go on."""
+    threads: list[threading.Thread] = []
+
+    def read(*words: object) -> OaiPage:
+        threads.append(threading.current_thread())
+        return page_of(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("rsnotify_bridge.oaipmh.page_of", read)
+    facts = await bridging.once(address(repository), **BY_TEMPLATE)
+    assert facts.error is None
+    assert threads
+    assert threading.main_thread() not in threads
 
 
 async def test_what_was_stored_a_minute_after_its_stamp_is_found_and_later_by_harvesting_all(

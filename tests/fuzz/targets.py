@@ -32,7 +32,7 @@ from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.websub import rules as protocol
 from rsnotify_bridge.feeds import FeedPage, activity_page, feed_page, notification_page
-from rsnotify_bridge.oaipmh import OaiPage, OaiRequest, early_token, identity_of, page_of
+from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRequest, early_token, identity_of, page_of
 from rsnotify_bridge.rules import LocRule, changes_of, publishable, with_via
 from rsnotify_client.dumps import FREE_BYTES, RATIO, Package
 from rsnotify_client.notification import read_notification
@@ -371,7 +371,7 @@ def read_oai(data: bytes) -> None:
     how, page = data[0] if data else 0, data[1:]
     url, has_metadata = "http://a.example/oai", how % 2 == 1
     outcome(lambda: identity_of(url, page))
-    found = outcome(lambda: page_of(url, page, has_metadata=has_metadata))
+    found = outcome(lambda: page_of(url, page, ALL if has_metadata else None))
     if not isinstance(found, OaiPage):
         return
     said: list[str] = []

@@ -8,7 +8,10 @@ from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify_bridge.feeds import activity_page, feed_page, moment, notification_page
 from rsnotify_bridge.markup import ATTRIBUTES, TAGS, read_markup, repaired
 from rsnotify_bridge.oaipmh import (
+    ALL,
     DAY,
+    FIELD_CHARS,
+    NAME_CHARS,
     SECOND,
     OaiPage,
     OaiRecord,
@@ -262,7 +265,7 @@ def test_what_a_record_does_not_say_is_said():
     skipped: list[str] = []
     page = OaiPage(records, None, None, None, "", 2, ())
     rule = LocRule(function=loc)
-    assert rule.needs_metadata
+    assert rule.wanted is not None
     found = changes_of(page, REQUEST, rule, skipped.append)
     assert [(name, each.loc, each.change, each.lastmod) for name, each in found] == [
         ("a", LOC, "created", DAYS[0]),
@@ -281,9 +284,52 @@ def test_fields_are_known_with_their_prefix_and_without():
     metadata = "<metadata><a:dc xmlns:a='urn:a'><!-- --><a:id>1</a:id><id>2</id></a:dc></metadata>"
     header = "<header><identifier>x</identifier></header>"
     text = f"<OAI-PMH><ListRecords><record>{header}{metadata}</record></ListRecords></OAI-PMH>"
-    (record,) = page_of("http://a.example/", text.encode(), has_metadata=True).records
+    (record,) = page_of("http://a.example/", text.encode(), ALL).records
     fields = {name: record.fields[name] for name in ("a:id", ":id", "id")}
     assert fields == {"a:id": ["1"], ":id": ["2"], "id": ["1", "2"]}
+
+
+def record_of(metadata: str, wanted: str | None, identifier: str = "x") -> OaiRecord:
+    header = f"<header><identifier>{identifier}</identifier></header>"
+    record = f"<record>{header}<metadata>{metadata}</metadata></record>"
+    text = f"<OAI-PMH><ListRecords>{record}</ListRecords></OAI-PMH>"
+    (record,) = page_of("http://a.example/", text.encode(), wanted).records
+    return record
+
+
+def test_an_element_has_its_own_text_and_none_of_those_in_it():
+    metadata = "<a>http://a/<!-- c -->b<b>of b</b><![CDATA[c]]> </a>"
+    assert record_of(metadata, ALL).fields["a"] == ["http://a/bc"]
+    assert record_of(metadata, "b").fields == {"b": ["of b"]}
+    assert record_of(metadata, "d").fields == {}
+
+
+@pytest.mark.parametrize("wanted", [ALL, "a"])
+def test_what_is_kept_of_nested_elements_is_no_longer_than_the_page(wanted):
+    deep = "x" * 100_000
+    for _ in range(200):
+        deep = f"<a>{deep}</a>"
+    fields = record_of(deep + "<a>1</a>", wanted).fields
+    assert sum(len(each) for texts in fields.values() for each in texts) < 2 * len(deep)
+    assert fields["a"] == ["1"]  # the other one is too long
+
+
+def test_elements_and_names_are_kept_up_to_their_lengths():
+    longest, too_long = "x" * FIELD_CHARS, "x" * (FIELD_CHARS + 1)
+    assert record_of(f"<a>{longest}</a><a>{too_long}</a>", "a").fields == {"a": [longest]}
+    assert record_of("", None, identifier="x" * NAME_CHARS).identifier == "x" * NAME_CHARS
+    for element in ("resumptionToken", "header"):
+        for count in (NAME_CHARS, NAME_CHARS + 1):
+            name = f"<identifier>{'x' * count}</identifier>" if element == "header" else "x" * count
+            listed = f"<ListIdentifiers><{element}>{name}</{element}></ListIdentifiers>"
+            data = f"<OAI-PMH>{listed}</OAI-PMH>".encode()
+            if element == "header":
+                assert page_of("http://a/", data, None).nameless == count - NAME_CHARS
+            elif count == NAME_CHARS:
+                assert page_of("http://a/", data, None).token == name
+            else:
+                with pytest.raises(Rejected, match="a resumption token of more than 8,192"):
+                    page_of("http://a/", data, None)
 
 
 RSS = "<rss><channel>{}</channel></rss>"
@@ -368,6 +414,11 @@ def test_what_an_activity_says(items, found, skipped):
         ("2026-11-20T00:00:30Z", DAY, "2026-11-20"),
         ("2026-11-20", DAY, "2026-11-20"),
         ("soon", DAY, None),
+        ("0001-01-01T00:00:00Z", SECOND, "0001-01-01T00:00:00Z"),
+        ("0001-01-01T00:01:01Z", SECOND, "0001-01-01T00:00:01Z"),
+        ("0001-01-01", SECOND, "0001-01-01T00:00:00Z"),
+        ("0001-01-01", DAY, "0001-01-01"),
+        ("9999-12-31T23:59:59Z", SECOND, "9999-12-31T23:58:59Z"),
     ],
 )
 def test_from_is_in_the_granularity_of_the_repository(cursor, granularity, expected):
@@ -403,6 +454,11 @@ def test_a_harvest_goes_on_at_the_newest_record_and_at_no_time_to_come(
         return None if seconds is None else Position(now + seconds * MICROSECONDS)
 
     assert cursor_after(at(cursor), at(response), at(newest), now) == at(expected)
+
+
+def test_a_harvest_of_the_first_year_goes_on_in_it():
+    first = Position.parse("0001-01-01T00:00:00Z")
+    assert cursor_after(first, first, first, Position.parse(DAYS[1])) == first
 
 
 @pytest.mark.parametrize(
@@ -453,13 +509,13 @@ def test_a_token_is_known_before_its_page_is_read():
 def test_of_several_tokens_of_a_page_one_that_is_none_ends_nothing():
     tokens = "<resumptionToken>t</resumptionToken><resumptionToken/>"
     data = f"<OAI-PMH><ListIdentifiers>{tokens}</ListIdentifiers></OAI-PMH>".encode()
-    assert page_of("http://a/", data, has_metadata=False).token == "t"
+    assert page_of("http://a/", data, None).token == "t"
 
 
 def test_what_is_no_answer_of_a_repository_is_said():
     for data in (b"<a/>", b"<OAI-PMH/>", b"<!DOCTYPE html><html>", b"", b"<OAI-PMH>"):
         with pytest.raises(Rejected):
-            page_of("http://a/", data, has_metadata=False)
+            page_of("http://a/", data, None)
 
 
 # The wild ---------------------------------------------------------------------------------------

@@ -83,6 +83,8 @@ LIMITS: dict[str, float] = {
     "deletions that are believed from the smallest set, if others are left": rules.FEW,
     "bytes of a page of OAI-PMH, a feed or activities": markup.PAGE_BYTES,
     "tags of such a page": markup.TAGS,
+    "characters of a resumption token; of an identifier": oaipmh.NAME_CHARS,
+    "characters of an element that names a record's resource": oaipmh.FIELD_CHARS,
     "attributes of one tag": markup.ATTRIBUTES,
     "pages of one harvest": oaipmh.MAX_PAGES,
     "pages without a new record, one after the other": oaipmh.STALE_PAGES,

@@ -58,6 +58,12 @@ class Element:
     def text(self) -> str:
         return "".join(self._node.itertext()).strip()
 
+    @property
+    def own_text(self) -> str:
+        """Without that of the elements in it."""
+        tails = (each.tail for each in self._node)
+        return "".join(filter(None, (self._node.text, *tails))).strip()
+
     def get(self, name: str) -> str | None:
         return self._node.get(name)
 

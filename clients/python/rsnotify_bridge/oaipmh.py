@@ -17,7 +17,12 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote_plus, urlencode, urlsplit, urlunsplit
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.change import MICROSECONDS, Position, is_w3c_datetime
+from rsnotify.resourcesync.change import (
+    EARLIEST_SECOND,
+    MICROSECONDS,
+    Position,
+    is_w3c_datetime,
+)
 from rsnotify_bridge.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_bridge.missing import GONE_STATUSES, ResourceStanding, standing_of_record
 from rsnotify_client.answer import AGAIN, DIGITS
@@ -33,6 +38,8 @@ OVERLAP_SECONDS = 60  # a record may be stored a while after it was stamped
 EXPIRED = 3  # so often a harvest is begun because a token is known no longer
 MAX_PAGES = 200_000
 STALE_PAGES = 100
+NAME_CHARS = 8 * 1024  # of a resumption token, and of an identifier
+FIELD_CHARS = 64 * 1024  # of an element that is kept; a longer one is left out
 MARKS = 16 * 1024 * 1024  # for identifiers that were seen, however many there are
 TRIES = 5
 WAIT_SECONDS = 300.0
@@ -41,8 +48,16 @@ COUNTS = ("completeListSize", "cursor")
 _TOKEN = re.compile(rb"<(?:\w+:)?resumptionToken\b[^>]*>([^<]{1,8192})</(?:\w+:)?resumptionToken>")
 
 
+ALL = ""
+Wanted = str | None
+"""The element of the metadata that is kept; `ALL`: each; None: the metadata is not asked for."""
+
+
 class OaiRecord(NamedTuple):
-    """One record: its header and, where they were asked for, the elements of its metadata."""
+    """One record: its header and, where they were asked for, elements of its metadata.
+
+    `fields` has the text of each element, without that of the elements in it.
+    """
 
     identifier: str
     datestamp: str
@@ -133,7 +148,7 @@ async def identify(web: Web, request: OaiRequest) -> OaiIdentity:
     return identity_of(url, page.body)
 
 
-def page_of(url: str, data: bytes, *, has_metadata: bool) -> OaiPage:
+def page_of(url: str, data: bytes, wanted: Wanted) -> OaiPage:
     """One page of a list; raises `Rejected` for what is no answer of OAI-PMH."""
     markup = read_markup(url, data)
     root = markup.root
@@ -148,7 +163,11 @@ def page_of(url: str, data: bytes, *, has_metadata: bool) -> OaiPage:
     for each in listed.children() if listed is not None else ():
         if each.name == "resumptionToken":
             token, announced = each.text or token, max(_count(each.get(name)) for name in COUNTS)
-        elif (record := _record(each, has_metadata=has_metadata)) is not None:
+            if len(token or "") > NAME_CHARS:
+                raise Rejected(
+                    f"{url} has a resumption token of more than {NAME_CHARS:,} characters"
+                )
+        elif (record := _record(each, wanted)) is not None:
             records.append(record)
         else:
             nameless += each.name in ("record", "header")
@@ -163,17 +182,19 @@ def _count(text: str | None) -> int:
     return int(text) if text and text.isdecimal() and len(text) <= DIGITS else 0
 
 
-def _record(element: Element, *, has_metadata: bool) -> OaiRecord | None:
+def _record(element: Element, wanted: Wanted) -> OaiRecord | None:
     header = element if element.name == "header" else element.child("header")
     identifier = header and header.text_of("identifier")
-    if header is None or not identifier:
+    if header is None or not identifier or len(identifier) > NAME_CHARS:
         return None
     fields: dict[str, list[str]] = {}
-    metadata = element.child("metadata") if has_metadata else None
+    metadata = element.child("metadata") if wanted is not None else None
     for each in metadata.all() if metadata is not None else ():
-        if text := each.text:
-            fields.setdefault(f"{each.prefix}:{each.name}", []).append(text)
-            fields.setdefault(each.name, []).append(text)
+        names = [name for name in (f"{each.prefix}:{each.name}", each.name)
+                 if wanted in (ALL, name)]  # fmt: skip
+        if names and 0 < len(text := each.own_text) <= FIELD_CHARS:
+            for name in names:
+                fields.setdefault(name, []).append(text)
     stamp = header.text_of("datestamp") or ""
     return OaiRecord(identifier, stamp, header.get("status") == "deleted", fields)
 
@@ -194,8 +215,13 @@ def from_of(cursor: str | None, granularity: str) -> str | None:
     if at is None:
         return None
     if granularity == SECOND:
-        return str(Position(at - OVERLAP_SECONDS * MICROSECONDS))[:19] + "Z"
+        return str(_before(at, OVERLAP_SECONDS))[:19] + "Z"
     return str(at)[:10]
+
+
+def _before(at: Position, seconds: int) -> Position:
+    """Some seconds earlier; a repository may stamp with the first second that there is."""
+    return Position(max(at - seconds * MICROSECONDS, EARLIEST_SECOND * MICROSECONDS))
 
 
 def cursor_after(
@@ -206,7 +232,7 @@ def cursor_after(
     Records may be stamped by another clock than answers are, and either may be hours off: none is
     lost where it goes on at what it has seen, and at no time that has not come yet.
     """
-    back = None if response is None else Position(response - LOOK_BACK_SECONDS * MICROSECONDS)
+    back = None if response is None else _before(response, LOOK_BACK_SECONDS)
     known = [each for each in (cursor, newest, back) if each is not None]
     return min(max(known), response or now, now) if known else None
 
@@ -235,11 +261,9 @@ class TokenExpired(Exception):
 class Harvest:
     """Lists of one repository; `next_cursor` says where the next one goes on."""
 
-    def __init__(
-        self, web: Web, request: OaiRequest, granularity: str, *, has_metadata: bool
-    ) -> None:
+    def __init__(self, web: Web, request: OaiRequest, granularity: str, *, wanted: Wanted) -> None:
         self._web, self._request = web, request
-        self._has_metadata = has_metadata
+        self._wanted = wanted
         self.granularity = granularity
         self.response_date: Position | None = None
         self.newest: Position | None = None
@@ -258,7 +282,7 @@ class Harvest:
 
     @property
     def verb(self) -> str:
-        return "ListRecords" if self._has_metadata else "ListIdentifiers"
+        return "ListIdentifiers" if self._wanted is None else "ListRecords"
 
     async def pages(self, cursor: str | None) -> AsyncGenerator[OaiPage, None]:
         """All pages; from the first one again where a token has expired."""
@@ -278,18 +302,18 @@ class Harvest:
     async def _pages(self, cursor: str | None) -> AsyncGenerator[OaiPage, None]:
         from_ = from_of(cursor, self.granularity)
         url = self._request.listing(self.verb, from_)
-        tokens, seen, stale, is_first = set[str](), bytearray(MARKS), 0, True
+        tokens, seen, stale, is_first = set[int](), bytearray(MARKS), 0, True
         self.read = self.announced = 0
         self.response_date = self.newest = None
         coming = asyncio.create_task(self._fetched(url))
         try:
             while True:
                 data, asked = await coming, url
-                if (early := early_token(data)) is not None and early not in tokens:
+                if (early := early_token(data)) is not None and hash(early) not in tokens:
                     url = self._request.url(self.verb, resumptionToken=early)
                     coming = asyncio.create_task(self._fetched(url))
                     await asyncio.sleep(SEND_SECONDS)  # a thread sends it; reading holds that up
-                page = page_of(asked, data, has_metadata=self._has_metadata)
+                page = await self._web.threads.run(page_of, asked, data, self._wanted)
                 is_refused = is_first and page.error == "badArgument"
                 if is_refused and from_ and self.granularity != DAY:
                     self.granularity, from_ = DAY, from_of(cursor, DAY)
@@ -331,11 +355,11 @@ class Harvest:
             raise TokenExpired(page.words or "the token is not known")
         raise Refused(f"{url}: the repository says {page.error}: {page.words}")
 
-    def _check_token(self, token: str, tokens: set[str], stale: int) -> None:
+    def _check_token(self, token: str, tokens: set[int], stale: int) -> None:
         base = self._request.base
-        if token in tokens:
+        if hash(token) in tokens:
             raise Refused(f"{base}: its resumption tokens go in a circle, at {token[:80]!r}")
-        tokens.add(token)
+        tokens.add(hash(token))
         if len(tokens) > MAX_PAGES:
             raise Refused(f"{base} has more than {MAX_PAGES:,} pages")
         if stale >= STALE_PAGES:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
-from rsnotify_bridge.oaipmh import OaiPage, OaiRecord, OaiRequest, stamp_of
+from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.between import has_changed, too_many
 from rsnotify_client.notification import position_of
 
@@ -203,8 +203,9 @@ class LocRule(NamedTuple):
         return cls(element, template, None if function is None else _function(function))
 
     @property
-    def needs_metadata(self) -> bool:
-        return self.element is not None or self.function is not None
+    def wanted(self) -> Wanted:
+        """What of a record's metadata is read."""
+        return ALL if self.function is not None else self.element
 
     def loc(self, record: OaiRecord, address: str) -> str | None:
         """The resource of a record that itself has this address."""

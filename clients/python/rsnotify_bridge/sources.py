@@ -379,7 +379,8 @@ class FeedSource(SourceAdapter):
             data = await answer.read(PAGE_BYTES + 1)
             if len(data) > PAGE_BYTES:
                 raise Refused(f"{url} is longer than {PAGE_BYTES} bytes: it is not read")
-            return self._read_page(url, data, self.skip), Tag.of(answer.headers)
+            tag = Tag.of(answer.headers)
+        return await self.web.threads.run(self._read_page, url, data, self.skip), tag
 
 
 def _reaches(page: FeedPage, cursor: Position | None) -> bool:
@@ -413,7 +414,7 @@ class OaiSource(SourceAdapter):
     ) -> None:
         super().__init__(web)
         self._request, self._rule, self._said = request, rule, said
-        self._harvest = Harvest(web, request, said.granularity, has_metadata=rule.needs_metadata)
+        self._harvest = Harvest(web, request, said.granularity, wanted=rule.wanted)
         self.via = request.base
         self.compare_seconds = AGAIN_SECONDS if said.deleted == "no" else LONG_SECONDS
         if said.deleted != "persistent":
