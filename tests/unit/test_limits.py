@@ -88,6 +88,7 @@ LIMITS: dict[str, float] = {
     "attributes of one tag": markup.ATTRIBUTES,
     "pages of one harvest": oaipmh.MAX_PAGES,
     "pages without a new record, one after the other": oaipmh.STALE_PAGES,
+    "readings of pages that move, of OAI-PMH one less": sources.SourceAdapter.readings,
     "seconds in which what was left out is asked for": missing.ASKED_SECONDS,
     "harvests begun anew because a resumption token has expired": oaipmh.EXPIRED,
     "seconds that a repository may have a harvest wait": oaipmh.WAIT_SECONDS,

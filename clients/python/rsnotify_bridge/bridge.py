@@ -10,7 +10,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from functools import partial
 
 from rsnotify.errors import Rejected, TryAgain
@@ -23,6 +23,7 @@ from rsnotify_bridge.rules import (
     RELEASE,
     VIA,
     clock_off,
+    has_slipped,
     held_back,
     is_from,
     key_of,
@@ -30,7 +31,7 @@ from rsnotify_bridge.rules import (
     publishable,
     with_via,
 )
-from rsnotify_bridge.sources import AGAIN_SECONDS, Piece, SourceAdapter, SourceGap
+from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter, SourceGap
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import delay_seconds
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 TOLD_AT_ONCE = 100  # of those that were asked for, and are gone
 HUB_SECONDS, BEAT_SECONDS = 60.0, 10.0
 REFUSED = frozenset({400, 409, 413, 422})
+
+Take = Callable[[Piece], object]
 
 
 class Bridge:
@@ -196,15 +199,14 @@ class Bridge:
             if not facts.is_read and not self._is_shared:  # there is nothing to compare with
                 add, overlay = self.state.insert, partial(self.state.insert, is_newer=True)
             take = overlay if adapter.is_partial else add
+            unread = comparison.unread if add == comparison.add else self.state.unread
             try:
-                async with aclosing(adapter.state()) as pieces:
-                    async for piece in pieces:
-                        take(self._ours(piece))
+                cursor = await self._read(adapter, take, unread)
             except Unchanged:
                 facts.compared_at = time.time()
                 facts.cursor = facts.cursor if gap is None else gap.cursor
                 return
-            cursor, facts.via = adapter.cursor, adapter.via
+            facts.via = adapter.via
             if adapter.overlays and adapter.has_changes:
                 cursor = await self._overlay(adapter, overlay, cursor)
             await self._settle(adapter, comparison)
@@ -215,9 +217,44 @@ class Bridge:
         facts.is_loaded |= self._is_shared
         self.state.save()
 
-    async def _overlay(
-        self, adapter: SourceAdapter, take: Callable[[Piece], object], cursor: str | None
+    async def _read(
+        self, adapter: SourceAdapter, take: Take, unread: Callable[[Piece], list[Change]]
     ) -> str | None:
+        """Read the whole state; where its pages may have moved meanwhile, until none has.
+
+        What any of the readings has is there. The cursor is that of the first.
+        """
+        adapter.short = None
+        await self._read_once(adapter, take)
+        cursor, began, unchanged = adapter.cursor, adapter.began, adapter.unchanged
+        number, slipped = 1, adapter.may_have_moved
+        while slipped and number < adapter.readings:
+            number, slipped = number + 1, False
+            skipped, count = adapter.skipped, adapter.skipped_count
+            adapter.begin()
+
+            def take_again(piece: Piece) -> None:
+                nonlocal slipped
+                slipped |= any(has_slipped(each, began) for each in unread(piece))
+                take(piece)
+
+            with suppress(Unchanged):
+                await self._read_once(adapter, take_again)
+            adapter.forget_tags()
+            unchanged &= adapter.unchanged
+            if count > adapter.skipped_count:
+                adapter.skipped, adapter.skipped_count = skipped, count
+        adapter.unchanged = unchanged
+        if slipped:
+            adapter.short = MOVING.format(number)
+        return cursor
+
+    async def _read_once(self, adapter: SourceAdapter, take: Take) -> None:
+        async with aclosing(adapter.state()) as pieces:
+            async for piece in pieces:
+                take(self._ours(piece))
+
+    async def _overlay(self, adapter: SourceAdapter, take: Take, cursor: str | None) -> str | None:
         """What happened since the state was made belongs to it."""
         for _ in range(2):
             try:

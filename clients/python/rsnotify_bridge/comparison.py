@@ -78,6 +78,18 @@ class StateComparison:
             if not is_gone and (row is None or not self._is_known(row, change, body)):
                 self._stage([(key, 0 if row is None else row.part, body)])
 
+    def unread(self, piece: Piece) -> list[Change]:
+        """Those of a piece that nothing that was read so far has had."""
+        found: list[Change] = []
+        for some in batched(piece.entries, LOOKED_UP):
+            keys = [key for key, _ in some]
+            seen = {key for key, row in self._bridge.find(keys).items() if self._has_seen(row.id)}
+            marks = ",".join("?" * len(keys))
+            query = f"SELECT key FROM {self._table} WHERE key IN ({marks})"  # noqa: S608
+            seen |= {key for (key,) in self._database.execute(query, keys)}
+            found += [change for key, change in some if key not in seen]
+        return found
+
     def _note_deleted(self, key: str, row: Known | None) -> None:
         if row is not None:
             self.told.add(key)

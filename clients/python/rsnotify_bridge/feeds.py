@@ -33,6 +33,7 @@ class FeedPage(NamedTuple):
     older: str | None = None
     is_complete: bool = False  # it holds all that there is (RFC 5005)
     begins_anew: bool = False  # what happened before does not count
+    is_paged: bool = False  # it is several pages as one
 
 
 Skip = Callable[[str], object]

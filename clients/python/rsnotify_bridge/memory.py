@@ -245,6 +245,11 @@ class BridgeMemory:
             found |= {row[1]: Known(*row) for row in self._run(FIND % marks, (self.id, *some))}
         return found
 
+    def unread(self, piece: Piece) -> list[Change]:
+        """Those of a piece of the first state that nothing that was read so far has had."""
+        known = self.find([key for key, _ in piece.entries])
+        return [change for key, change in piece.entries if key not in known]
+
     def loc_of(self, key: str) -> str | None:
         """The address of a resource that is known."""
         known = self.find([key]).get(key)

@@ -76,6 +76,7 @@ class OaiPage(NamedTuple):
     nameless: int  # records without an identifier
     repairs: tuple[str, ...]
     announced: int = 0  # records of the list, or of its pages before this one, as the token says
+    size: int = 0  # records of the list alone
 
 
 class OaiIdentity(NamedTuple):
@@ -159,10 +160,11 @@ def page_of(url: str, data: bytes, wanted: Wanted) -> OaiPage:
     if error is None and listed is None:
         raise Rejected(f"{url} sent neither records nor an error")
     records: list[OaiRecord] = []
-    nameless, token, announced = 0, None, 0
+    nameless, token, announced, size = 0, None, 0, 0
     for each in listed.children() if listed is not None else ():
         if each.name == "resumptionToken":
             token, announced = each.text or token, max(_count(each.get(name)) for name in COUNTS)
+            size = _count(each.get(COUNTS[0]))
             if len(token or "") > NAME_CHARS:
                 raise Rejected(
                     f"{url} has a resumption token of more than {NAME_CHARS:,} characters"
@@ -174,7 +176,7 @@ def page_of(url: str, data: bytes, wanted: Wanted) -> OaiPage:
     code = None if error is None else error.get("code") or "unknown"
     words = "" if error is None else error.text[:200]
     date = root.text_of("responseDate")
-    return OaiPage(records, token, date, code, words, nameless, markup.repairs, announced)
+    return OaiPage(records, token, date, code, words, nameless, markup.repairs, announced, size)
 
 
 def _count(text: str | None) -> int:
@@ -268,6 +270,7 @@ class Harvest:
         self.response_date: Position | None = None
         self.newest: Position | None = None
         self.read = self.announced = 0  # records of the list
+        self._pages_read, self._sizes, self._is_restamped = 0, set[int](), False
 
     def next_cursor(self, cursor: str | None) -> str | None:
         now = Position(int(time() * MICROSECONDS))
@@ -279,6 +282,15 @@ class Harvest:
         """How many records came, and how many were announced, if those were more."""
         said = f"the list ended after {self.read} records, though it announced {self.announced}"
         return said if self.announced > self.read else None
+
+    def may_have_moved(self, *, keeps_deleted: bool) -> bool:
+        """Whether a record may have slipped from a page to one that was read before it.
+
+        That is seen by the size of the list, or by a record that was stamped meanwhile. Where
+        neither is said of records that vanish, it cannot be seen.
+        """
+        is_seen = len(self._sizes) > 1 or self._is_restamped
+        return self._pages_read > 1 and (is_seen or not (self._sizes or keeps_deleted))
 
     @property
     def verb(self) -> str:
@@ -304,6 +316,7 @@ class Harvest:
         url = self._request.listing(self.verb, from_)
         tokens, seen, stale, is_first = set[int](), bytearray(MARKS), 0, True
         self.read = self.announced = 0
+        self._pages_read, self._sizes, self._is_restamped = 0, set(), False
         self.response_date = self.newest = None
         coming = asyncio.create_task(self._fetched(url))
         try:
@@ -346,6 +359,10 @@ class Harvest:
         self.read += len(page.records) + page.nameless
         self.response_date = self.response_date or position_of(page.response_date)
         newest = max((each.datestamp for each in page.records), default=None)
+        self._pages_read += 1
+        self._sizes |= {page.size} - {0}
+        began, last = self.response_date, position_of(newest)
+        self._is_restamped |= began is not None and last is not None and last >= began
         self.newest = max(filter(None, (self.newest, position_of(newest))), default=None)
 
     def _judge(self, page: OaiPage, url: str) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.change import VALUES, Change, Link, as_ascii
+from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.between import has_changed, too_many
@@ -58,6 +58,25 @@ def held_back(deleted: int, known: int, max_delete: float) -> str | None:
         return None
     refusal = too_many(deleted, known, max_delete)
     return refusal and refusal.partition(";")[0] + RELEASE
+
+
+def is_one_moment(moments: Collection[str | None], began: float) -> bool:
+    """Whether pages that say these times are of one moment, before the reading of them began.
+
+    Pages that are made when they are asked for may say the same second, of which there is more.
+
+    >>> is_one_moment({"1970-01-01T00:00:05Z"}, 9.0), is_one_moment({"1970-01-01T00:00:09Z"}, 9.0)
+    (True, False)
+    """
+    (only, *others) = moments or {None}
+    at = position_of(exact(only))
+    return not others and at is not None and at + MICROSECONDS <= began * MICROSECONDS
+
+
+def has_slipped(change: Change, began: float) -> bool:
+    """Whether it was there when a reading began that has missed it, for all that it says."""
+    at = position_of(exact(change.lastmod))
+    return change.change != "deleted" and (at is None or at < began * MICROSECONDS)
 
 
 def is_news(old: Change, new: Change) -> bool:

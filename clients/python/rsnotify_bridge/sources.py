@@ -36,7 +36,7 @@ from rsnotify_bridge.missing import (
 )
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
-from rsnotify_bridge.rules import LocRule, changes_of
+from rsnotify_bridge.rules import LocRule, changes_of, is_one_moment
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
@@ -47,6 +47,7 @@ from rsnotify_client.notification import Received, position_of
 from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
 
 SKIPPED_NAMED = 20
+MOVING = "its pages moved each of the {} times that they were read: something may be missing"
 FIRST_BYTE = {"Range": "bytes=0-0"}
 AGAIN_SECONDS = 86_400.0
 
@@ -84,6 +85,8 @@ class SourceAdapter:
     trouble: str | None = None  # of a channel, while it is not connected
     is_partial = False  # whether a state is what is known of changes: the last word counts
     is_whole = True  # whether what a whole state leaves out is gone
+    may_have_moved = False  # whether pages of the last state may not be of one moment
+    readings = 4  # of a whole state, at most, until nothing has slipped from page to page
 
     def __init__(self, web: PoliteWeb) -> None:
         self.web = web
@@ -93,6 +96,7 @@ class SourceAdapter:
         self.remarks: list[str] = []  # for --show
         self.cursor: str | None = None  # after a whole state: where changes go on
         self.parts: Parts = {}
+        self.began = 0.0  # the last reading of a whole state, by the Source's clock
         self.unchanged: set[int] = set()  # parts that were not read again
         self.compare_seconds: float | None = None  # how often all is compared besides
 
@@ -104,6 +108,17 @@ class SourceAdapter:
     def begin(self) -> None:
         """A new reading."""
         self.skipped, self.skipped_count = [], 0
+
+    def forget_tags(self) -> None:
+        """Of parts that were read again: what a part had before it may be in no part now."""
+        self.parts = {
+            url: (number, tag if number in self.unchanged else Tag())
+            for url, (number, tag) in self.parts.items()
+        }
+
+    def _begins(self) -> float:
+        """Now, by the Source's clock, in the whole seconds that it says."""
+        return int(time() + (self.web.ahead_seconds or 0.0))
 
     def how(self) -> str:
         """How it is followed, for a person."""
@@ -150,6 +165,7 @@ class ListedSource(SourceAdapter):
         self.offered = offered
         self.via = offered.url
         self._timeline = Timeline()  # it knows what was read at its very end
+        self._pages, self._moments = 0, set[str | None]()
         self._lists: ChangeLists | None = lists_of(web, offered, skip=self.skip)
         self.has_changes = self._lists is not None
         self.kind = "Change Lists" if self.has_changes else "Resource List or sitemap"
@@ -164,6 +180,8 @@ class ListedSource(SourceAdapter):
 
     async def state(self) -> Pieces:
         self.unchanged, self.cursor = set(), None
+        self.began, self.may_have_moved = self._begins(), False
+        self._pages, self._moments = 0, set()
         url = self.offered.resourcelist
         self.is_whole = url is not None
         if url is None:
@@ -180,6 +198,7 @@ class ListedSource(SourceAdapter):
             async with aclosing(self._list(part, number, tag)) as pieces:
                 async for piece in pieces:
                     yield piece
+        self.may_have_moved = self._pages > 1 and not is_one_moment(self._moments, self.began)
         if self.parts.keys() == known.keys() and 0 < len(known) == len(self.unchanged):
             raise Unchanged
         self.cursor = self.cursor if position_of(self.cursor) else None
@@ -208,6 +227,8 @@ class ListedSource(SourceAdapter):
             self.cursor = document.head.md.at or self.cursor
         if document.head.root == "urlset":
             self.parts[url] = number, document.tag
+            self._pages += document.pages
+            self._moments |= document.moments
         elif not index:
             self.skip(f"{url} is an index of nothing")
         elif len(index) > MAX_PARTS:
@@ -353,11 +374,34 @@ class FeedSource(SourceAdapter):
     async def _after(self, cursor: Position | None, known: Tag | None) -> tuple[Piece, Tag]:
         """The newest of each resource since the cursor, and what the first page is known by.
 
-        Older ones may be among them. `Unchanged` where the first page is still the known one.
+        Older ones may be among them. `Unchanged` where the first page is still the known one. What
+        has several pages is read until nothing more has slipped from one to the other.
         """
-        page, tag = await self._fetched(self.via, known or Tag())
-        self.is_whole = page.is_complete and page.older is None
-        pages, entries, times = [self.via], page.entries, [cursor, page.ends]
+        read, tag = await self._pages(cursor, known or Tag())
+        self.is_whole = read.is_complete and not read.is_paged and read.older is None
+        entries, number, slipped, self.short = read.entries, 1, read.is_paged, None
+        while slipped and number < self.readings:
+            skipped = [*self.skipped], self.skipped_count
+            again, number = (await self._pages(cursor, Tag()))[0], number + 1
+            self.skipped, self.skipped_count = skipped
+            had = {(key, change.lastmod) for key, change in entries}
+            new = [position_of(change.lastmod) for key, change in again.entries
+                   if (key, change.lastmod) not in had]  # fmt: skip
+            slipped = any(at is None or read.ends is None or at <= read.ends for at in new)
+            entries = entries + again.entries
+        if slipped:
+            self.short = MOVING.format(number)
+        if cursor is not None and read.entries and not _reaches(read, cursor):
+            self.skip(f"{self.via} does not reach back to {cursor}: entries may be missing")
+        newest = max((each for each in (cursor, read.ends) if each is not None), default=None)
+        now = Position(int(time() * MICROSECONDS))
+        until = None if newest is None else str(min(newest, now))
+        return Piece(_last_of_each(entries), 0, until), tag
+
+    async def _pages(self, cursor: Position | None, known: Tag) -> tuple[FeedPage, Tag]:
+        """All pages that reach back to the cursor as one, and what the first is known by."""
+        page, tag = await self._fetched(self.via, known)
+        pages, entries, times = [self.via], page.entries, [page.ends]
         while page.older is not None and not _reaches(page, cursor):
             pages.append(next_after(pages, pages[-1], page.older))
             page, _ = await self._fetched(pages[-1], Tag())
@@ -365,12 +409,8 @@ class FeedSource(SourceAdapter):
             times.append(page.ends)
             if len(entries) > MAX_ENTRIES:
                 raise Refused(f"{self.via} has more than {MAX_ENTRIES:,} entries to read")
-        if cursor is not None and entries and not _reaches(page, cursor):
-            self.skip(f"{self.via} does not reach back to {cursor}: entries may be missing")
-        newest = max((each for each in times if each is not None), default=None)
-        now = Position(int(time() * MICROSECONDS))
-        until = None if newest is None else str(min(newest, now))
-        return Piece(_last_of_each(entries), 0, until), tag
+        ends = max((each for each in times if each is not None), default=None)
+        return page._replace(entries=entries, ends=ends, is_paged=len(pages) > 1), tag
 
     async def _fetched(self, url: str, known: Tag) -> tuple[FeedPage, Tag]:
         """A page, whole; `Unchanged` if it is the one that is known."""
@@ -408,6 +448,7 @@ class OaiSource(SourceAdapter):
 
     kind = "OAI-PMH"
     has_changes = True
+    readings = 3  # it may take hours
 
     def __init__(
         self, web: PoliteWeb, request: OaiRequest, rule: LocRule, said: OaiIdentity
@@ -438,16 +479,26 @@ class OaiSource(SourceAdapter):
         )
 
     async def state(self) -> Pieces:
+        self.began = self._begins()
         async with aclosing(self._harvested(None)) as pieces:
             async for piece in pieces:
                 yield piece
+        keeps_deleted = self._said.deleted == "persistent"
+        self.may_have_moved = self._harvest.may_have_moved(keeps_deleted=keeps_deleted)
+        if self._harvest.response_date is not None:
+            self.began = self._harvest.response_date / MICROSECONDS
 
     async def changes(self, cursor: str | None) -> Pieces:
-        async with aclosing(self._harvested(cursor)) as pieces:
-            async for piece in pieces:
-                yield piece
+        until = None
+        for _ in range(2):  # the second finds what has slipped from page to page in the first
+            async with aclosing(self._harvested(cursor)) as pieces:
+                async for piece in pieces:
+                    yield piece
+            until = until or self.cursor
+            if not self._harvest.may_have_moved(keeps_deleted=True):
+                break
         if self.short is None:  # else it is read again
-            yield Piece([], 0, self.cursor)
+            yield Piece([], 0, until)
 
     def asked_at(self, key: str, _loc: str) -> str:
         return self._request.record(key)

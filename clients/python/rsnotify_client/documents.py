@@ -44,6 +44,7 @@ class RemoteDocument:
         self.skipped: list[str] = []
         self.skipped_count = 0
         self.pages = 0  # that were read to their ends
+        self.moments: set[str | None] = set()  # that its pages say they are of
         self.modified: str | None = None  # when the server says that the first page was written
         self._web = web
         self._known = known
@@ -93,6 +94,7 @@ class RemoteDocument:
         """Go to the next page; False if there is none."""
         self._check_kind()
         self.pages += 1
+        self.moments.add(self._stream.head.md.at)
         self.skipped_count += self._stream.skipped_count
         self.skipped += self._stream.skipped[: SKIPPED_NAMED - len(self.skipped)]
         self._heads = [*self._heads[:1], self._stream.head]

@@ -1,0 +1,86 @@
+"""Sources whose pages move while they are read: nothing is missed, and nothing called deleted."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.bridge.bridging import Bridging
+from tests.bridge.moving import FEEDS, HARVESTS, LISTS, Feed, Index, Moving, Records, Resources
+from tests.support.sources import Source
+
+KINDS = (*LISTS, *HARVESTS, *FEEDS)
+
+
+def name_of(kind: type[Moving]) -> str:
+    return kind.__name__
+
+
+def options(kind: Moving) -> dict[str, str | float]:
+    rule = {"loc": kind.source.loc("{local}")} if kind.address.startswith("oai:") else {}
+    return {"max-delete": 100, **rule}
+
+
+def a_set(bridging: Bridging, folder: Path, kind: type[Moving], test: str) -> Bridging:
+    name = f"{test}-{kind.__name__.lower()}"
+    bridging.hub.add_set(name)
+    return Bridging(bridging.hub, name, folder / f"{name}.db")
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+async def test_what_slips_to_a_page_that_was_read_is_found_at_the_first_load(
+    bridging, tmp_path, kind
+):
+    async with Source() as source:
+        each, found = a_set(bridging, tmp_path, kind, "moved-first"), kind(source)
+        found.acts = [*[lambda: None] * found.before, found.delete_one]
+        facts = await each.once(found.address, **options(found))
+        wanted = {source.loc(name) for name in found.state}
+        assert (facts.error, each.told()) == (None, [])
+        assert wanted - {*each.resources()} == set()
+
+
+@pytest.mark.parametrize("kind", [*LISTS, *HARVESTS], ids=name_of)
+async def test_what_slips_is_not_called_deleted_and_what_is_deleted_is(bridging, tmp_path, kind):
+    """With each page that is sent, one after the other, as the last before the deletion."""
+    async with Source() as source:
+        each, found = a_set(bridging, tmp_path, kind, "moved-later"), kind(source)
+        await each.once(found.address, **options(found))
+        for pages in range(8):
+            found.acts = [*[lambda: None] * pages, found.delete_one]
+            each.forget_comparison()
+            await each.once(found.address, **options(found))
+            published(each, found)
+        found.acts.clear()
+        for _ in range(2):
+            each.forget_comparison()
+            facts = await each.once(found.address, **options(found))
+        assert (facts.error, facts.held, facts.skipped) == (None, None, None)
+        deleted = published(each, found)
+        assert deleted == {f"r{number}" for number in range(35)} - {*found.state}
+        each.hub.ask("POST", f"/api/sets/{each.set_name}/snapshot")
+        assert {*each.resources()} == {source.loc(name) for name in found.state}
+
+
+def published(each: Bridging, found: Moving) -> set[str]:
+    """What was called deleted, all of which is."""
+    deleted = {loc for change, loc in each.told() if change == "deleted"}
+    assert deleted & {*found.state} == set()
+    return deleted
+
+
+@pytest.mark.parametrize("kind", [Resources, Index, Records, Feed], ids=name_of)
+async def test_pages_that_never_come_to_rest_are_followed_and_said(bridging, tmp_path, kind):
+    async with Source() as source:
+        each, found = a_set(bridging, tmp_path, kind, "moved-always"), kind(source, count=200)
+        numbers = iter(range(10_000))
+
+        def insert() -> None:
+            """What says that it is old comes to the front of pages that are read already."""
+            name = f"late{next(numbers)}"
+            found.state = {name: found.state["r0"], **found.state}
+            source.resources[f"/{name}"] = b"there"
+
+        found.always = insert
+        facts = await each.once(found.address, **options(found))
+        assert (facts.error, facts.is_loaded, facts.is_well) == (None, True, False)
+        assert "its pages moved" in (facts.skipped or "")
