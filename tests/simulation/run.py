@@ -18,6 +18,7 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 from random import Random
+from signal import SIG_DFL, SIGPIPE, signal
 from typing import NamedTuple, NoReturn
 
 from redis.exceptions import RedisError
@@ -124,12 +125,15 @@ class Worker:
             return
         for each in (self, *others):
             os.close(each.jobs)  # it ends when nobody else has its jobs
+            os.close(each.results)  # …and when nobody reads what it has to tell
         for line in os.fdopen(jobs):
             name, seed = line.split()
             child = os.fork()
             if not child:
                 _run_and_tell(name, int(seed), binary, results)
             _, status = os.waitpid(child, 0)
+            if status == SIGPIPE:
+                os._exit(0)
             if status:
                 lost = Result(name, int(seed), f"its process ended: {status}", [], 0, 0, 0, "")
                 os.write(results, json.dumps(lost).encode() + b"\n")
@@ -158,6 +162,7 @@ class Worker:
 def _run_and_tell(name: str, seed: int, binary: str, results: int) -> NoReturn:
     try:
         found = json.dumps(history(name, seed, binary)).encode() + b"\n"
+        signal(SIGPIPE, SIG_DFL)  # it ends here if nobody listens any more
         while found:
             found = found[os.write(results, found) :]
     except BaseException:

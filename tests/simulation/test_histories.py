@@ -125,6 +125,22 @@ def test_a_history_that_is_another_one_the_second_time_is_noticed():
     assert "the same seed has told two stories" in done.stdout
 
 
+LONG_STORIES = """
+from tests.simulation import run
+
+story = [(0.0, "a", "b")] * 99_999
+run.history = lambda name, seed, _: run.Result(name, seed, None, story, 0, 0, 0, "")
+jobs = iter([("long", seed) for seed in range(9)])
+found = run.results(jobs, "", 2)
+next(found)
+found.close()
+"""
+
+
+def test_who_has_seen_enough_does_not_wait_for_a_long_story_that_nobody_reads():
+    subprocess.run([sys.executable, "-c", LONG_STORIES], check=True, timeout=60)
+
+
 def test_a_server_that_does_not_take_its_time_from_the_world_is_refused(engine, tmp_path):
     (by_itself := tmp_path / "server").write_text(
         f'#!/bin/sh\nunset LD_PRELOAD\nexec {engine} "$@"\n'
