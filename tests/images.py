@@ -23,9 +23,8 @@ from http.client import HTTPResponse
 from pathlib import Path
 from time import monotonic, sleep
 
-from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import Outbox
-from tests.support.sources import CAPABILITIES, Source, rendered
+from tests.support.files import write_source
 
 ROOT = Path(__file__).parents[1]
 PROJECT = "rsnotify-images"
@@ -167,24 +166,10 @@ class Clients:
     def mirror(self) -> None:
         """Start it; it has a copy of the Source's one file."""
         source, copy = self._folder / "source", self._folder / "copy"
-        for path, content in a_source("http://source").items():
-            (source / path).parent.mkdir(parents=True, exist_ok=True)
-            (source / path).write_bytes(content)
+        write_source(source, "http://source")
         copy.mkdir()
         self.compose("up", "--build", "--detach", "source", "mirror")
         until(lambda: any(path.name == "a.txt" for path in copy.rglob("*.txt")))
-
-
-def a_source(url: str) -> dict[str, bytes]:
-    """The files of a Source with one resource, by their paths."""
-    source = Source()
-    source.url = url
-    source.add("a.txt", b"the content")
-    source.list_resources()
-    source.documents[CAPABILITIES] = source.capability_list("resourcelist")
-    described = [Entry(url + CAPABILITIES, md=Md(capability="capabilitylist"))]
-    source.documents["/.well-known/resourcesync"] = rendered("description", described)
-    return {path[1:]: content for path, content in (source.documents | source.resources).items()}
 
 
 def until(condition: Callable[[], bool], seconds: float = 120) -> None:

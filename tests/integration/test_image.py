@@ -3,10 +3,7 @@
 No container engine is needed, and none is there: what it alone can do, `make images` shows.
 """
 
-import os
-import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,12 +15,12 @@ import yaml
 
 from rsnotify_client import Outbox
 from tests.client.hubs import eventually
-from tests.images import a_source
 from tests.soak import databases
 from tests.support import postgresql
+from tests.support.contained import contained
 from tests.support.faults import OwnRedis
+from tests.support.files import source_of_files
 from tests.support.image import ROOT, Image, context, lets_in, rules_of
-from tests.support.needs import need
 from tests.support.redis_server import free_port
 from tests.support.running import TOKEN
 from tests.unit.test_deployment import defaults
@@ -33,20 +30,6 @@ CLIENTS = yaml.safe_load((ROOT / "docs/operations/compose-clients.yml").read_tex
 READY = "rsnotify ready "
 LOC = "http://example.com/res1"
 
-# As `read_only: true`, `cap_drop: [ALL]` and `USER` do. Who may look into each folder comes to the
-# packages of these tests, wherever they lie; nothing is written by that.
-CONTAINED = """
-mount --make-rprivate /
-if [ -n "$WRITABLE" ]; then mount --bind "$WRITABLE" "$WRITABLE"; fi
-cut -d ' ' -f 2 /proc/self/mounts | grep -v -e ^/proc -e ^/sys -e ^/dev |
-while read -r each; do
-  [ "$each" = "$WRITABLE" ] || mount -o remount,bind,ro "$each" 2>/dev/null
-done
-user=$1; shift
-exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs \
-  --bounding-set -all,+dac_read_search --inh-caps -all,+dac_read_search \
-  --ambient-caps -all,+dac_read_search "$@"
-"""
 PROBE = "import os, tempfile; print(os.getuid()); tempfile.gettempdir()"
 
 
@@ -64,15 +47,6 @@ async def redis(tmp_path: Path) -> AsyncIterator[str]:
     options = ["" if each == "''" else each for each in options]
     async with OwnRedis(tmp_path, *options, "--port", str(port), "--bind", "127.0.0.1"):
         yield f"redis://127.0.0.1:{port}/0"
-
-
-def contained(user: int) -> list[str]:
-    """What begins the words of a command that runs as in a container."""
-    unshare = need("unshare")
-    need("setpriv")
-    if subprocess.run([unshare, "--mount", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("not root, so no mount namespace")
-    return [unshare, "--mount", "sh", "-c", CONTAINED, "sh", str(user)]
 
 
 def environment_of(service: dict[str, dict[str, str]]) -> dict[str, str]:
@@ -170,18 +144,12 @@ def test_the_relay_of_compose_clients_writes_nowhere_and_publishes(image, redis)
 
 def test_the_mirror_of_compose_clients_writes_only_its_copy(image, tmp_path):
     user = int(defaults(CLIENTS["mirror"]["user"]).partition(":")[0])
-    before = contained(user)
     copy = image.folder / "copy"
-    copy.mkdir()
-    os.chown(copy, user, user)
-    with serving_files(tmp_path) as url:
-        for path, content in a_source(url).items():
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_bytes(content)
+    before = contained(user, copy)
+    with source_of_files(tmp_path) as url:
         places = {"/copy": str(copy), defaults(CLIENTS["mirror"]["command"][2]): url}
         words = [places.get(defaults(word), word) for word in CLIENTS["mirror"]["command"]]
-        environment = image.environment | {"WRITABLE": str(copy)}
-        with subprocess.Popen([*before, *image.command(*words)], env=environment) as mirror:
+        with subprocess.Popen([*before, *image.command(*words)], env=image.environment) as mirror:
             eventually(lambda: [each.name for each in copy.rglob("*.txt")] == ["a.txt"], 60)
             mirror.terminate()
         assert mirror.returncode == 130
@@ -193,18 +161,6 @@ def until_said(url: str, text: str) -> None:
             return text in answer.read().decode()
 
     eventually(is_said, 60)
-
-
-@contextmanager
-def serving_files(folder: Path) -> Iterator[str]:
-    """A web site of what is in the folder."""
-    words = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen(words, cwd=folder, **quiet) as server:
-        try:
-            yield re.findall(r"\((http://.*)/\)", server.stdout.readline())[0]
-        finally:
-            server.terminate()
 
 
 @pytest.mark.much
