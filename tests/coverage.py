@@ -16,6 +16,7 @@ PURE = (
     "clients/python/rsnotify_bridge/rules.py",
     "clients/python/rsnotify_bridge/feeds.py",
     "clients/python/rsnotify_bridge/markup.py",
+    "rsnotify/gunzip.py",
     "rsnotify/resourcesync/",
     "rsnotify/documents/documents.py",
     "rsnotify/resourcesync/forms.py",

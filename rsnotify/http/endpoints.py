@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from rsnotify.errors import INTERNAL_ERROR, PROBLEM, Rejected, TryAgain
+from rsnotify.gunzip import Gunzip
 
-GZIP = 16 + zlib.MAX_WBITS
 KNOWN = ("gzip", "x-gzip")
 UNSTATED: Mapping[str, str] = {}
 
@@ -45,16 +45,19 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes:
 
 
 def _unzipped(body: bytes, most: int) -> bytes:
-    unpacker = zlib.decompressobj(GZIP)
+    unpacker, content = Gunzip(), bytearray()
     try:
-        content = unpacker.decompress(body, most + 1)
-    except zlib.error:
-        raise Rejected("the body is not gzip, as its Content-Encoding says") from None
-    if len(content) > most:
-        raise Rejected(f"unpacked, the body exceeds {most} bytes; post it in parts", status=413)
-    if not unpacker.eof or unpacker.unused_data:
-        raise Rejected("the gzip of the body is cut off, or something follows it: send one whole")
-    return content
+        for piece in unpacker.feed(body):
+            content += piece
+            if len(content) > most:
+                raise Rejected(
+                    f"unpacked, the body exceeds {most} bytes; post it in parts", status=413
+                )
+        unpacker.close()
+    except zlib.error as error:
+        refused = f"the body is no whole gzip, as its Content-Encoding says: {error}"
+        raise Rejected(refused) from None
+    return bytes(content)
 
 
 async def read_body(request: Request, limit: int, advice: str = "send less") -> bytes:

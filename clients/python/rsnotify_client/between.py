@@ -6,8 +6,6 @@ nothing. The parts and pages of a list that is a file are files beside it; those
 fetched are fetched. Nothing here knows what is sent, or where.
 """
 
-import gzip
-import io
 import sqlite3
 import zlib
 from collections.abc import Generator, Iterator
@@ -28,7 +26,7 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
 from rsnotify_client.documents import next_after
-from rsnotify_client.web import Web
+from rsnotify_client.web import Unpacker, Web
 
 MAX_DELETE = 10.0
 """Percent of the resources that are known."""
@@ -103,7 +101,7 @@ def _next(pages: list[str], named: str) -> str:
 def _page(place: str) -> Generator[tuple[str, Entry], None, Head]:
     stream = DocumentStream()
     try:
-        with closing(_opened(place)) as packed, closing(_unpacked(packed)) as file:
+        with closing(_opened(place)) as file:
             for entries in _read(stream, file):
                 if stream.skipped:
                     raise Rejected(stream.skipped[0])
@@ -113,18 +111,18 @@ def _page(place: str) -> Generator[tuple[str, Entry], None, Head]:
         if isinstance(error, Unreadable) or error.detail.startswith(place):
             raise
         raise Rejected(f"{place}: {error.detail}") from None
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, zlib.error) as error:
         raise Rejected(f"cannot read {place}: {cause_of(error)}") from None
     return stream.head
 
 
 def _read(stream: DocumentStream, file: IO[bytes]) -> Iterator[list[Entry]]:
     total = 0
-    while data := file.read(PIECE_BYTES):
-        total += len(data)
+    for piece in _unpacked(file):
+        total += len(piece)
         if total > DOCUMENT_BYTES:
             raise Rejected(f"the document is longer than {DOCUMENT_BYTES} bytes")
-        yield stream.feed(data)
+        yield stream.feed(piece)
     yield stream.close()
 
 
@@ -151,12 +149,12 @@ def _opened(place: str) -> IO[bytes]:
     return cast("IO[bytes]", answer)
 
 
-def _unpacked(file: IO[bytes]) -> IO[bytes]:
+def _unpacked(file: IO[bytes]) -> Iterator[bytes]:
     """The list without gzip, which its first bytes show, not its name."""
-    buffered = io.BufferedReader(cast("io.RawIOBase", file), PIECE_BYTES)
-    if buffered.peek(2)[:2] == GZIP:
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=buffered))
-    return buffered
+    unpacker = Unpacker()
+    while data := file.read(PIECE_BYTES):
+        yield from unpacker.feed(data)
+    yield from unpacker.close()
 
 
 CACHE_KIB = 16 * 1024

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rsnotify.errors import PROBLEM, Rejected, TryAgain
+from rsnotify.gunzip import PIECE_BYTES
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.web import (
     PAGE_BYTES,
-    PIECE_BYTES,
     FetchedPage,
     Refused,
     Unpacker,

@@ -19,10 +19,10 @@ from rsnotify_client.web import (
     Refused,
     Reply,
     Tag,
-    Unpacker,
     Web,
     check_status,
     origin_of,
+    unpacked,
 )
 
 MAX_PAGES = 10_000
@@ -115,10 +115,10 @@ class RemoteDocument:
             raise Malformed(f"{self._asked[-1]} is a {kinds[0]}, not a page of a {kinds[1]}")
 
     async def _entries(self, answer: Reply) -> AsyncGenerator[list[Entry], None]:
-        url, total, unpacker = self._asked[-1], 0, Unpacker()
+        url, total = self._asked[-1], 0
         try:
-            async for chunk in answer.pieces():
-                for piece in unpacker.feed(chunk):
+            async with aclosing(unpacked(answer)) as pieces:
+                async for piece in pieces:
                     total += len(piece)
                     if total > MAX_BYTES:
                         raise Malformed(f"{url} is longer than {MAX_BYTES} bytes: skipped")

@@ -21,6 +21,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
 
 from rsnotify.errors import Rejected
+from rsnotify.gunzip import SLICE_BYTES, Gunzip
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.tables import MAX_BYTES
@@ -38,7 +39,7 @@ from rsnotify_client.discovery import Capabilities
 from rsnotify_client.documents import Malformed
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import Check, SourceResource
-from rsnotify_client.web import Refused, Tag, Unpacker, Web, check_status
+from rsnotify_client.web import Refused, Tag, Web, check_status
 
 MANIFEST = "manifest.xml"
 XZ, GZIP = b"\xfd7zXZ\0", b"\x1f\x8b"
@@ -203,8 +204,7 @@ def _as_zip(file: BinaryIO, where: str, zipped: BinaryIO) -> None:
     try:
         with TemporaryFile() as plain, zipfile.ZipFile(zipped, "w") as package:
             pieces = iter(partial(file.read, PIECE_BYTES), b"")
-            ungzip = chain.from_iterable(map(Unpacker(layers=1).feed, pieces))
-            for piece in _unxz(pieces) if begins.startswith(XZ) else ungzip:
+            for piece in (_unxz if begins.startswith(XZ) else _ungzip)(pieces):
                 if plain.tell() + len(piece) > most:
                     raise Refused(f"{where} inflates beyond {most} bytes")
                 plain.write(piece)
@@ -232,15 +232,32 @@ def _put_into(package: zipfile.ZipFile, tar: tarfile.TarFile, where: str) -> Non
                 copyfileobj(cast("BinaryIO", content), copy)
 
 
-def _unxz(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    stream = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=DICTIONARY_BYTES + FREE_BYTES)
+def _ungzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    gunzip = Gunzip()
     for piece in pieces:
-        packed = piece
-        while not stream.eof and (packed or not stream.needs_input):
-            yield stream.decompress(packed, PIECE_BYTES)
-            packed = b""
+        yield from gunzip.feed(piece)
+    gunzip.close()
+
+
+def _unxz(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Streams that follow each other are one content; zeros after a stream are padding."""
+    stream = _xz_stream()
+    for piece in pieces:
+        for start in range(0, len(piece), SLICE_BYTES):
+            packed = piece[start : start + SLICE_BYTES]
+            while packed or not (stream.eof or stream.needs_input):
+                if stream.eof:
+                    if not (packed := packed.lstrip(b"\0")):
+                        break
+                    stream = _xz_stream()
+                yield stream.decompress(packed, PIECE_BYTES)
+                packed = stream.unused_data
     if not stream.eof:
         raise lzma.LZMAError("it has no end")
+
+
+def _xz_stream() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=DICTIONARY_BYTES + FREE_BYTES)
 
 
 class _CarefulFile:

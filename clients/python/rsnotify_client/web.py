@@ -8,8 +8,7 @@ What is compressed with gzip is inflated piece by piece, and no more at once tha
 
 import os
 import re
-import zlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from time import time
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.gunzip import Gunzip
 from rsnotify_client.address import joined, origin, without_tokens
 from rsnotify_client.answer import AGAIN, capped_seconds, cause_of, problem_in, untrusted
 from rsnotify_client.blocking_threads import BlockingThreads
@@ -29,7 +29,6 @@ from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 # --- what is compressed --------------------------------------------------------------------------
 
 GZIP = b"\x1f\x8b"
-PIECE_BYTES = 256 * 1024
 LAYERS = 2  # a .gz file that is sent with Content-Encoding: gzip
 
 
@@ -39,14 +38,14 @@ class Unpacker:
     def __init__(self, layers: int = LAYERS) -> None:
         self._layers = layers  # at most; none of what is plain
         self._begun = b""
-        self._inflate: zlib._Decompress | None = None
+        self._gunzip: Gunzip | None = None
         self._inner: Unpacker
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         if self._layers == 0:
             yield data
             return
-        if self._inflate is None:
+        if self._gunzip is None:
             data = self._begun = self._begun + data
             if len(data) < len(GZIP):
                 return
@@ -54,10 +53,17 @@ class Unpacker:
                 self._layers = 0
                 yield data
                 return
-            self._inflate, self._inner = zlib.decompressobj(31), Unpacker(self._layers - 1)
-        while data and not self._inflate.eof:
-            yield from self._inner.feed(self._inflate.decompress(data, PIECE_BYTES))
-            data = self._inflate.unconsumed_tail
+            self._gunzip, self._inner = Gunzip(), Unpacker(self._layers - 1)
+        for piece in self._gunzip.feed(data):
+            yield from self._inner.feed(piece)
+
+    def close(self) -> Iterator[bytes]:
+        """All has come; what was too short to be known for plain comes now."""
+        if self._gunzip is not None:
+            self._gunzip.close()
+            yield from self._inner.close()
+        elif self._layers:
+            yield self._begun
 
 
 # --- requests ------------------------------------------------------------------------------------
@@ -156,6 +162,16 @@ class Reply:
         """What is sent next of a body that may have no end, however slowly it comes."""
         piece = partial(read, self._answer, CHUNK_BYTES, is_piece=True)
         return await self._threads.run(piece, abort=self._answer.abort)
+
+
+async def unpacked(answer: Reply) -> AsyncGenerator[bytes, None]:
+    """The body to its end, inflated if it is gzip; `zlib.error` if that is not whole."""
+    unpacker = Unpacker()
+    async for chunk in answer.pieces():
+        for piece in unpacker.feed(chunk):
+            yield piece
+    for piece in unpacker.close():
+        yield piece
 
 
 def read(answer: Answer, size: int, *, is_piece: bool = False) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rsnotify.errors import Fault, Rejected
+from rsnotify.gunzip import Gunzip
 from rsnotify.journal.submission import forms_of
 from rsnotify.publishing.bodies import Foreign
 from rsnotify.publishing.loads.load import parse_as_of
@@ -369,33 +370,23 @@ class LoadReader:
 
 
 class _Gzip:
-    """Files of gzip, one after the other as `cat` makes them."""
+    """The body's gzip; what is wrong with it is said to who sends it."""
 
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(31)
-        self._is_whole = False
+        self._gunzip = Gunzip()
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        piece = b""
-        while data or len(piece) == PIECE_BYTES:
-            self._is_whole = False
-            piece = self._inflated(data)
-            if piece:
-                yield piece
-            data = self._inflate.unconsumed_tail
-            if self._inflate.eof:
-                data, piece = self._inflate.unused_data, b""
-                self._inflate, self._is_whole = zlib.decompressobj(31), True
-
-    def _inflated(self, data: bytes) -> bytes:
         try:
-            return self._inflate.decompress(data, PIECE_BYTES)
+            yield from self._gunzip.feed(data)
         except zlib.error as error:
             raise Rejected(f"the body is not gzip: {error}") from None
 
     def close(self) -> None:
-        if not self._is_whole:
-            raise Rejected("the body is not whole: its gzip breaks off, or has not begun")
+        try:
+            self._gunzip.close()
+        except zlib.error:
+            said = "the body is not whole: its gzip breaks off, or has not begun"
+            raise Rejected(said) from None
 
 
 def _gzip_for(content_encoding: str) -> _Gzip | None:

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import aclosing
 from tempfile import TemporaryFile
 from typing import BinaryIO, NamedTuple, cast
 
@@ -25,7 +26,7 @@ from rsnotify_client.discovery import UP, linked
 from rsnotify_client.documents import next_after
 from rsnotify_client.dumps import MANIFEST, Package, Packed
 from rsnotify_client.resource import Check
-from rsnotify_client.web import XML_FIRST, FetchedPage, Unpacker, check_status
+from rsnotify_client.web import XML_FIRST, FetchedPage, check_status, unpacked
 from rsnotify_mirror.inspection import relations
 from rsnotify_mirror.inspection.contents import NAMED, Contents, Found
 from rsnotify_mirror.inspection.relations import (
@@ -321,12 +322,12 @@ def _not_there(detail: str) -> Violation:
 
 async def fetched(asking: Asking, url: str, cap: int) -> FetchedPage:
     """A document, unpacked if it is packed; `Rejected` says why there is none."""
-    body, unpacker = bytearray(), Unpacker()
+    body = bytearray()
     async with asking.ask(url, headers={"Accept": XML_FIRST, "Accept-Encoding": "gzip"}) as answer:
         check_status(url, answer)
         try:
-            async for chunk in answer.pieces():
-                for piece in unpacker.feed(chunk):
+            async with aclosing(unpacked(answer)) as pieces:
+                async for piece in pieces:
                     body += piece
                     if len(body) > cap:
                         raise TooLong(f"{url} has more than {cap} bytes when it is unpacked")
