@@ -29,6 +29,7 @@ from rsnotify_bridge.rules import (
     key_of,
     next_interval,
     publishable,
+    set_back,
     with_via,
 )
 from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter, SourceGap
@@ -206,6 +207,9 @@ class Bridge:
                 facts.compared_at = time.time()
                 facts.cursor = facts.cursor if gap is None else gap.cursor
                 return
+            if facts.is_read and (why := set_back(facts.at, adapter.at)) is not None:
+                facts.short, facts.compared_at = why, time.time()
+                return
             facts.via = adapter.via
             if adapter.overlays and adapter.has_changes:
                 cursor = await self._overlay(adapter, overlay, cursor)
@@ -213,7 +217,7 @@ class Bridge:
         is_read_again = adapter.skipped_count or facts.held
         self.state.keep_parts({} if is_read_again else adapter.parts)
         facts.cursor, facts.is_read = cursor, True
-        facts.compared_at, facts.short = time.time(), adapter.short
+        facts.compared_at, facts.short, facts.at = time.time(), adapter.short, adapter.at
         facts.is_loaded |= self._is_shared
         self.state.save()
 
@@ -227,6 +231,7 @@ class Bridge:
         adapter.short = None
         await self._read_once(adapter, take)
         cursor, began, unchanged = adapter.cursor, adapter.began, adapter.unchanged
+        at = adapter.at
         number, slipped = 1, adapter.may_have_moved
         while slipped and number < adapter.readings:
             number, slipped = number + 1, False
@@ -244,9 +249,9 @@ class Bridge:
             unchanged &= adapter.unchanged
             if count > adapter.skipped_count:
                 adapter.skipped, adapter.skipped_count = skipped, count
-        adapter.unchanged = unchanged
-        if slipped:
-            adapter.short = MOVING.format(number)
+        adapter.unchanged, adapter.at = unchanged, at
+        moving = MOVING.format(number) if slipped else None
+        adapter.short = "; ".join(filter(None, (moving, adapter.short))) or None
         return cursor
 
     async def _read_once(self, adapter: SourceAdapter, take: Take) -> None:
@@ -330,7 +335,7 @@ class Bridge:
         log.info("%s: what was held back is let through", self.name)
         self._may_delete |= not self.state.facts.is_loaded
         self._delete(self.state.held())
-        self.state.facts.held = None
+        self.state.facts.held = self.state.facts.at = None
         self.state.save()
 
     async def _load(self, adapter: SourceAdapter) -> None:

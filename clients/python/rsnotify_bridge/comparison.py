@@ -17,7 +17,7 @@ from rsnotify_bridge.memory import (
     decode,
     encode,
 )
-from rsnotify_bridge.rules import is_news
+from rsnotify_bridge.rules import is_news, is_same
 from rsnotify_bridge.sources import Piece
 
 AT_ONCE = 1_000
@@ -99,7 +99,7 @@ class StateComparison:
         if row.body == body:
             return True
         before = decode(row.body)
-        return before.loc == change.loc and not is_news(before, change)
+        return is_same(before.loc, change.loc) and not is_news(before, change)
 
     def _stage(self, rows: Sequence[tuple[str, int, bytes]]) -> None:
         if not rows:

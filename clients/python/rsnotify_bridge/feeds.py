@@ -13,7 +13,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import VALUES, Change, Position, is_w3c_datetime
 from rsnotify_bridge.markup import Element, read_markup
 from rsnotify_bridge.rules import exact
-from rsnotify_client.address import joined
+from rsnotify_client.address import canonical, joined
 from rsnotify_client.notification import position_of, read_notification
 
 Entries = list[tuple[str, Change]]
@@ -166,13 +166,13 @@ def _activities(url: str, kind: str, item: Any, skip: Skip) -> Iterator[tuple[st
     if kind == "move":
         for change, place in (("deleted", "object"), ("created", "target")):
             if (loc := _id(url, item.get(place))) is not None:
-                yield loc, Change(loc, change, when, exact(when))
+                yield canonical(loc), Change(loc, change, when, exact(when))
         return
     loc = _id(url, item.get("object"))
     if loc is None or kind not in CHANGE_OF_ACTIVITY:
         skip(f"an activity of {url}: {kind[:40]!r} of {str(loc)[:200]}")
         return
-    yield loc, Change(loc, CHANGE_OF_ACTIVITY[kind], when, exact(when))
+    yield canonical(loc), Change(loc, CHANGE_OF_ACTIVITY[kind], when, exact(when))
 
 
 def _id(url: str, value: Any) -> str | None:

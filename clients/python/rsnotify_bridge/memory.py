@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
-from rsnotify_bridge.rules import change_between, with_via
+from rsnotify_bridge.rules import change_between, is_same, with_via
 from rsnotify_bridge.sources import Parts, Piece
 from rsnotify_client.locks import lock_beside
 
@@ -103,6 +103,7 @@ class Facts(msgspec.Struct):
     held_changes: bool = False  # deletions that it said one by one; else what a list left out
     skipped: str | None = None
     short: str | None = None  # the whole state that was read last
+    at: str | None = None  # the moment of the last list that was believed, as it says
     clock: str | None = None  # how far the Source's is off
 
     @property
@@ -307,6 +308,8 @@ class BridgeMemory:
         before = None if known is None else decode(known.body)
         is_gone = change.change == "deleted"
         after = None if is_gone else replace(change, change="created")
+        if before is not None and after is not None and is_same(before.loc, after.loc):
+            after = replace(after, loc=before.loc)  # as it was published
         is_moved = before is not None and after is not None and before.loc != after.loc
         if before is not None and (after is None or is_moved):
             others = self._others(before.loc, known)

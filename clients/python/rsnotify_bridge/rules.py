@@ -19,6 +19,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
+from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed, too_many
 from rsnotify_client.notification import position_of
 
@@ -58,6 +59,38 @@ def held_back(deleted: int, known: int, max_delete: float) -> str | None:
         return None
     refusal = too_many(deleted, known, max_delete)
     return refusal and refusal.partition(";")[0] + RELEASE
+
+
+def is_same(loc: str, other: str) -> bool:
+    """Whether two addresses are one, however they are written."""
+    return loc == other or canonical(loc) == canonical(other)
+
+
+def set_back(before: str | None, now: str | None) -> str | None:
+    """What is wrong with a list that is older than the one that was read before; None if it is not.
+
+    >>> set_back("2026-11-20T00:00:09Z", "2026-11-20T00:00:09.5Z"), set_back("2026-11-20", None)
+    (None, None)
+    """
+    old, new = position_of(before), position_of(now)
+    if before is None or now is None or old is None or new is None or new >= old:
+        return None
+    if "T" not in before or "T" not in now:
+        old, new = position_of(before[:10]), position_of(now[:10])
+        if old is None or new is None or new >= old:
+            return None
+    return (
+        f"its list is of {now}, and one of {before} was read before: the Source was set back, or a "
+        f"cache has sent an old list; it is not believed until it is newer{RELEASE}"
+    )
+
+
+def ahead_of_its_time(at: str | None, now: float) -> str | None:
+    """What is wrong with a list of a time that has not come yet at its Source; None if it has."""
+    when = position_of(exact(at))
+    if when is None or when <= (now + CLOCK_SECONDS) * MICROSECONDS:
+        return None
+    return f"its list says that it is of {at}, which has not come yet: changes are read from now on"
 
 
 def is_one_moment(moments: Collection[str | None], began: float) -> bool:

@@ -36,8 +36,8 @@ from rsnotify_bridge.missing import (
 )
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
-from rsnotify_bridge.rules import LocRule, changes_of, is_one_moment
-from rsnotify_client.address import joined, without_tokens
+from rsnotify_bridge.rules import LocRule, ahead_of_its_time, changes_of, is_one_moment
+from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
 from rsnotify_client.documents import RemoteDocument, next_after
@@ -96,6 +96,7 @@ class SourceAdapter:
         self.remarks: list[str] = []  # for --show
         self.cursor: str | None = None  # after a whole state: where changes go on
         self.parts: Parts = {}
+        self.at: str | None = None  # the moment of the last whole state, as it says
         self.began = 0.0  # the last reading of a whole state, by the Source's clock
         self.unchanged: set[int] = set()  # parts that were not read again
         self.compare_seconds: float | None = None  # how often all is compared besides
@@ -201,7 +202,11 @@ class ListedSource(SourceAdapter):
         self.may_have_moved = self._pages > 1 and not is_one_moment(self._moments, self.began)
         if self.parts.keys() == known.keys() and 0 < len(known) == len(self.unchanged):
             raise Unchanged
-        self.cursor = self.cursor if position_of(self.cursor) else None
+        self.at, at = self.cursor, position_of(self.cursor)
+        self.short = ahead_of_its_time(self.at, self.began)
+        if self.short is not None:
+            self.at, at = None, Position(int(self.began) * MICROSECONDS)
+        self.cursor = None if at is None else str(at)
 
     async def _list(
         self, url: str, number: int, tag: Tag, index: list[str] | None = None
@@ -239,7 +244,7 @@ class ListedSource(SourceAdapter):
         if nameless := sum(not each.loc for each in entries):
             self.skip(f"{nameless} entries of {document.url} without <loc>")
         found = [
-            (loc, replace(change, loc=loc, change="created", datetime=None))
+            (canonical(loc), replace(change, loc=loc, change="created", datetime=None))
             for change in map(change_of, entries)
             if change.loc and (loc := joined(document.url, change.loc))
         ]
@@ -259,7 +264,7 @@ class ListedSource(SourceAdapter):
 
 
 def _changed(received: Received) -> Piece:
-    return Piece([(change.loc, change) for change in received.changes], 0, str(received.until))
+    return Piece([(canonical(each.loc), each) for each in received.changes], 0, str(received.until))
 
 
 class ChannelSource(ListedSource):

@@ -5,9 +5,14 @@ shown.
 """
 
 import re
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 EXAMPLE = "http://127.0.0.1:8080"
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_PLAIN = re.compile(r"(?:https?|wss?)://[a-z0-9.-]+(?::(?!80/|443/)\d+)?/[!-$&-~]*")
+_ASCII = "".join(map(chr, range(33, 127)))
+_TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 _TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
 _SHOWN_LOGIN = re.compile(r"(?<=://)(?!user:password@)[^/\s@]+@")  # but in an example
 _SHOWN_TOKEN = re.compile(r"(?<=[?&]access_token=)[^&#\s]+?(?=[:;,]?(?:[&#\s]|$))")
@@ -32,6 +37,41 @@ def host_of(url: str) -> str:
     'http://a.example:81'
     """
     return "/".join(url.split("/", 3)[:3])
+
+
+def canonical(url: str) -> str:
+    """One way of writing all addresses that are equivalent (RFC 3986, 6.2.2.1, 6.2.2.2 and 6.2.3).
+
+    >>> canonical("HTTP://A.example:80?x=%c3%7e"), canonical("http://a.example/ö%2f")
+    ('http://a.example/?x=%C3~', 'http://a.example/%C3%B6%2F')
+    """
+    if _PLAIN.fullmatch(url):
+        return url
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return url
+    if not parts.netloc:
+        return url
+    login, at, _ = parts.netloc.rpartition("@")
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    is_default = port in (None, _PORTS.get(parts.scheme))
+    netloc = f"{login}{at}{host}" if is_default else f"{login}{at}{host}:{port}"
+    path, query, fragment = map(_written, (parts.path or "/", parts.query, parts.fragment))
+    return urlunsplit((parts.scheme, netloc, path, query, fragment))
+
+
+def _written(part: str) -> str:
+    """With each character that must be written as bytes in capitals, and no other."""
+    part = quote(part, safe="%" + _ASCII)
+    return _TRIPLET.sub(lambda found: _triplet(found[0]), part)
+
+
+def _triplet(text: str) -> str:
+    character = chr(int(text[1:], 16))
+    return character if _UNRESERVED.fullmatch(character) else text.upper()
 
 
 def origin(url: str) -> tuple[str, str, int | None]:
