@@ -53,10 +53,10 @@ class Head(msgspec.Struct, frozen=True):
     links: tuple[Link, ...] = ()
 
     def link(self, *relations: str) -> str | None:
-        """The target of the first of these relations that is there."""
+        """The target of the first of these relations that is there; their case says nothing."""
         for relation in relations:
             for link in self.links:
-                if link.rel == relation:
+                if link.rel.lower() == relation:
                     return link.href
         return None
 
