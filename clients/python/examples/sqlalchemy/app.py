@@ -1,17 +1,18 @@
 """Papers in a database; a change is published exactly if it was committed: `python app.py FILE`.
 
 Reads commands from stdin, one transaction a line: `add NAME`, `edit NAME`, `drop NAME`; a line that
-ends in `!` is rolled back. RSNOTIFY_URL and RSNOTIFY_TOKEN say where the hub is.
+ends in `!` is rolled back. `load all` loads what the database has. RSNOTIFY_URL and RSNOTIFY_TOKEN
+say where the hub is.
 """
 
 import os
 import sys
 
-from sqlalchemy import create_engine, select
+from sqlalchemy import Engine, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from rsnotify_client import Outbox, Relay
-from rsnotify_client.integrations.sqlalchemy import publish_model
+from rsnotify_client import Outbox, Publisher, Relay
+from rsnotify_client.integrations.sqlalchemy import load_model, publish_model
 
 
 class Base(DeclarativeBase):
@@ -40,6 +41,11 @@ def obey(session: Session, command: str, name: str) -> None:
         session.delete(paper)
 
 
+def load(engine: Engine) -> None:
+    with Publisher(os.environ["RSNOTIFY_URL"], os.environ.get("RSNOTIFY_TOKEN")) as publisher:
+        load_model(publisher, engine, Paper)
+
+
 def main(path: str) -> None:
     engine = create_engine(f"sqlite:///{path}")
     Outbox.create(engine)
@@ -48,6 +54,9 @@ def main(path: str) -> None:
     with relay:
         for line in sys.stdin:
             command, name = line.split()
+            if command == "load":
+                load(engine)
+                continue
             with Session(engine) as session:
                 obey(session, command, name.rstrip("!"))
                 session.flush()

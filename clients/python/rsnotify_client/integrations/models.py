@@ -75,7 +75,7 @@ class PublishedModel:
             raise ValueError(f'naive is {naive!r}: give "utc", or a tzinfo such as a ZoneInfo')
         self.set_name = set_name
         self.key = next(_keys)
-        self._name = model.__name__
+        self.model, self.name = model, model.__name__
         self._loc, self._fields, self._when = loc, fields, when
         self._zone = UTC if naive == "utc" else naive
 
@@ -86,7 +86,7 @@ class PublishedModel:
         loc = self._loc(instance)
         if loc is not None and not (isinstance(loc, str) and loc):
             raise ValueError(
-                f"{self._name}: the loc of publish_model gives {loc!r}: it must be an address, "
+                f"{self.name}: the loc of publish_model gives {loc!r}: it must be an address, "
                 "or None for an object that is not public"
             )
         return loc
@@ -103,7 +103,7 @@ class PublishedModel:
                 continue
             if self._zone is None:
                 raise ValueError(
-                    f"{self._name}: {name} is {when!r}, which has no time zone: say which one is "
+                    f"{self.name}: {name} is {when!r}, which has no time zone: say which one is "
                     'meant, with publish_model(…, naive="utc") or another tzinfo'
                 )
             fields = fields | {name: when.replace(tzinfo=self._zone)}  # type: ignore[assignment]

@@ -11,12 +11,13 @@ Statements that pass the objects by are not published; those that SQLAlchemy sho
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
-from sqlalchemy import event, inspect
-from sqlalchemy.engine import Connection
+from sqlalchemy import event, inspect, select, tuple_
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import (
     ColumnProperty,
     ORMExecuteState,
@@ -30,7 +31,19 @@ from sqlalchemy.orm.attributes import History
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.change import Fields
 from rsnotify_client.integrations.models import BEFORE, Naive, PublishedModel, steps
-from rsnotify_client.outbox import Outbox
+from rsnotify_client.integrations.snapshots import (
+    AT_ONCE,
+    WAIT_SECONDS,
+    NoSnapshot,
+    check_all_given,
+    check_level,
+    check_place,
+    level_for,
+    newest_in_outbox,
+    wait_for_outbox,
+)
+from rsnotify_client.loading import Loaded
+from rsnotify_client.outbox import Outbox, with_marks
 from rsnotify_client.publisher import Publisher
 
 log = logging.getLogger(__name__)
@@ -40,6 +53,9 @@ WRITTEN = "rsnotify_written"
 
 _not_warned: set[type[Any]] = set()
 """Published models of which nobody has said yet that a statement passed their objects by."""
+
+
+_published: list[tuple[Outbox | Publisher, PublishedModel]] = []
 
 
 class Pending(NamedTuple):
@@ -79,12 +95,119 @@ def publish_model(
     `naive` says which zone the datetimes have that come without one.
     """
     _not_warned.add(model)
-    listeners = _Listeners(to, PublishedModel(model, set_name, loc, fields, when, naive))
+    published = PublishedModel(model, set_name, loc, fields, when, naive)
+    _published.append((to, published))
+    listeners = _Listeners(to, published)
     event.listen(model, "before_update", listeners.will_update, propagate=True)
     event.listen(model, "before_delete", listeners.will_delete, propagate=True)
     event.listen(model, "after_insert", listeners.was_inserted, propagate=True)
     event.listen(model, "after_update", listeners.was_updated, propagate=True)
     event.listen(model, "after_delete", listeners.was_deleted, propagate=True)
+
+
+def load_model(
+    publisher: Publisher,
+    engine: Engine,
+    *models: type[Any],
+    publish: bool | None = None,
+    max_delete: float | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Loaded:
+    """Load all public objects of these models, which are all that their set has.
+
+    The position of the set is asked for first; then the objects are read in one snapshot, and what
+    `publish_model` has put into the outbox before that is published; then the state is loaded. So
+    whatever the application commits meanwhile stays as it is. `progress` is called with how many
+    were read; the other options are those of `Publisher.load`.
+    """
+    mine = [(to, each) for to, each in _published if each.model in models]
+    if missing := [each.__name__ for each in models if each not in {one.model for _, one in mine}]:
+        raise ValueError(f"{missing[0]} is not published: call publish_model for it first")
+    published = [each for _, each in mine]
+    set_name = check_all_given(published, [each for _, each in _published])
+    waiting = {to for to, _ in mine}
+    as_of = publisher.position(set_name)
+    states = _states(engine, set_name, published, waiting)
+    return publisher.load(
+        set_name, states, as_of=as_of, publish=publish, max_delete=max_delete, progress=progress
+    )
+
+
+def _states(
+    engine: Engine,
+    set_name: str,
+    published: Sequence[PublishedModel],
+    waiting: set[Outbox | Publisher],
+) -> Iterator[Change]:
+    """The public objects of one snapshot; at the end nothing older waits to be published."""
+    newest, has_outbox = 0, any(isinstance(each, Outbox) for each in waiting)
+    with _snapshot(engine, published) as session:
+        if has_outbox:
+            newest = newest_in_outbox(set_name, partial(_query, session.connection()))
+        for each in published:
+            for one in _objects(session, each.model):
+                if (loc := each.address(one)) is not None:
+                    yield each.change(loc, "created", one)
+    for to in waiting:
+        if isinstance(to, Publisher):
+            to.flush(WAIT_SECONDS)
+    if has_outbox:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            wait_for_outbox(set_name, newest, partial(_query, connection))
+
+
+@contextmanager
+def _snapshot(engine: Engine, published: Sequence[PublishedModel]) -> Iterator[Session]:
+    """A session that sees one moment of the database."""
+    database = engine.dialect.name
+    level = level_for(database)
+    with engine.connect() as connection:
+        if database != "sqlite":
+            connection.execution_options(isolation_level=level)
+        with connection.begin():
+            if database == "sqlite":
+                _begin_to_read(connection)
+            check_level(connection.get_isolation_level())
+            tables = {str(table.name) for each in published for table in _tables(each.model)}
+            check_place(database, tables, partial(_query, connection))
+            # else the session would end the transaction of the connection
+            with Session(
+                connection, autoflush=False, join_transaction_mode="rollback_only"
+            ) as session:
+                yield session
+
+
+def _tables(model: type[Any]) -> Sequence[Any]:
+    return inspect(model).tables  # type: ignore[no-any-return]
+
+
+def _begin_to_read(connection: Connection) -> None:
+    """SQLite's driver begins a transaction with the first write only."""
+    driver = connection.connection.driver_connection
+    if not getattr(driver, "in_transaction", False):
+        connection.exec_driver_sql("BEGIN")
+    if not getattr(driver, "in_transaction", False):
+        raise NoSnapshot("the connection begins no transaction: give load_model another engine")
+
+
+def _objects(session: Session, model: type[Any]) -> Iterator[Any]:
+    """All of the model, by primary key, so many at a time: what is read of one is forgotten then,
+    and `loc` may load what it needs, which the cursor of a long result does not let it."""
+    keys = inspect(model).primary_key
+    key = keys[0] if len(keys) == 1 else tuple_(*keys)
+    wanted = select(model).options(lazyload("*")).order_by(*keys).limit(AT_ONCE)
+    found = session.scalars(wanted).all()
+    while found:
+        yield from found
+        last = inspect(found[-1]).identity
+        session.expunge_all()
+        after = key > (last[0] if len(keys) == 1 else tuple_(*last))
+        found = session.scalars(wanted.where(after)).all()
+
+
+def _query(connection: Connection, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
+    marked = with_marks(statement, connection.dialect.paramstyle)
+    return connection.exec_driver_sql(marked, values).fetchall()
 
 
 class _Listeners:

@@ -16,7 +16,8 @@ is read, in a transaction also locked: the address of that row is the one that g
 
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 from urllib.parse import quote
@@ -42,6 +43,18 @@ from rsnotify_client.integrations.models import (
     wrong_outbox,
     wrong_settings,
 )
+from rsnotify_client.integrations.snapshots import (
+    LEVELS,
+    NoSnapshot,
+    Query,
+    check_all_given,
+    check_level,
+    check_place,
+    level_for,
+    newest_in_outbox,
+    wait_for_outbox,
+)
+from rsnotify_client.loading import Loaded
 from rsnotify_client.outbox import DROP, Outbox, says_no_table
 from rsnotify_client.publisher import Publisher, PublisherClosed
 from rsnotify_client.queue import OutboxError, QueueFull, check_name
@@ -173,11 +186,117 @@ def update_published(objects: QuerySet[Any], /, **values: Any) -> int:
     return count
 
 
+def load_model(
+    *models: type[Any],
+    using: str | None = None,
+    publish: bool | None = None,
+    max_delete: float | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Loaded:
+    """Load all public objects of these models, which are all that their set has.
+
+    The position of the set is asked for first; then the objects are read in one snapshot, from the
+    database that is written to, and what waits in the outbox since before is published; then the
+    state is loaded. So whatever the application commits meanwhile stays as it is. `progress` is
+    called with how many were read; the other options are those of `Publisher.load`.
+    """
+    if missing := [each.__name__ for each in models if each not in published_models]:
+        raise ValueError(f"{missing[0]} is not published: call publish_model for it first")
+    mine = [each.published for model in models for each in published_models[model]]
+    known = [each.published for all_of_it in published_models.values() for each in all_of_it]
+    set_name = check_all_given(mine, known)
+    using = using or router.db_for_write(models[0])
+    to = Publisher(*_hub()) if is_enabled() and is_in_database() else publisher()
+    try:
+        states = _states(set_name, mine, using)
+        return to.load(
+            set_name,
+            states,
+            as_of=to.position(set_name),
+            publish=publish,
+            max_delete=max_delete,
+            progress=progress,
+        )
+    finally:
+        if to is not _made.get(PUBLISHER):
+            to.close()
+
+
+def _states(set_name: str, published: Sequence[PublishedModel], using: str) -> Iterator[Change]:
+    """The public objects of one snapshot; at the end nothing older waits in the outbox."""
+    newest, query = 0, partial(_query, using)
+    with _snapshot(using, published):
+        if is_in_database():
+            newest = newest_in_outbox(set_name, query)
+        for each in published:
+            for one in _objects(each.model, using):
+                if (loc := each.address(one)) is not None:
+                    yield each.change(loc, "created", one)
+    if is_in_database():
+        wait_for_outbox(set_name, newest, query)
+
+
+@contextmanager
+def _snapshot(using: str, published: Sequence[PublishedModel]) -> Iterator[None]:
+    """A transaction that sees one moment of the database."""
+    connection = connections[using]
+    level = level_for(connection.vendor)
+    if connection.in_atomic_block or not connection.get_autocommit():
+        raise NoSnapshot(
+            "load_model begins a transaction of its own, after it has asked for the position: call "
+            "it outside of atomic()"
+        )
+    query = partial(_query, using)
+    check_place(connection.vendor, {str(each.model._meta.db_table) for each in published}, query)
+    with connection.cursor() as cursor:
+        for statement in _BEGINS[connection.vendor]:
+            cursor.execute(statement.format(level))
+        try:
+            check_level(_level_of(connection.vendor, query))
+            yield
+        finally:
+            try:
+                cursor.execute("ROLLBACK")  # it has only read
+            except DatabaseError:
+                connection.close()
+
+
+_BEGINS = {
+    "postgresql": ["BEGIN ISOLATION LEVEL {} READ ONLY"],
+    "mysql": ["SET TRANSACTION ISOLATION LEVEL {}", "START TRANSACTION WITH CONSISTENT SNAPSHOT"],
+    "sqlite": ["BEGIN"],
+}
+
+
+def _level_of(vendor: str, query: Query) -> str:
+    """What the transaction is that has begun."""
+    if vendor == "postgresql":
+        return str(query("SHOW transaction_isolation", ())[0][0])
+    if vendor == "mysql":  # its variables say what the next one is; it warns if it ignores us
+        return str(query("SHOW WARNINGS", ()) or LEVELS[vendor])
+    return LEVELS[vendor]
+
+
+def _objects(model: type[Any], using: str) -> Iterator[Any]:
+    """All of the model, by primary key, so many at a time."""
+    wanted = model._base_manager.using(using).order_by("pk")
+    found = list(wanted[:AT_ONCE])
+    while found:
+        yield from found
+        found = list(wanted.filter(pk__gt=found[-1].pk)[:AT_ONCE])
+
+
+def _query(using: str, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
+    with connections[using].cursor() as cursor:
+        cursor.execute(statement.replace("?", "%s"), values or None)
+        return cursor.fetchall()  # type: ignore[no-any-return]
+
+
 class _Receivers:
     """What is done at the signals of a published model."""
 
     def __init__(self, published: PublishedModel) -> None:
-        self._published = published
+        self.published = published
 
     def connect(self, model: type[Any]) -> None:
         for each in _with_proxies(model):
@@ -189,15 +308,15 @@ class _Receivers:
     def will_change(self, instance: Any, using: str, raw: bool = False, **_: Any) -> None:
         if not raw and is_enabled():
             row = _row_of(instance, using)
-            address = None if row is None else self._published.address(row)
-            vars(instance).setdefault(BEFORE, {})[self._published.key] = address
+            address = None if row is None else self.published.address(row)
+            vars(instance).setdefault(BEFORE, {})[self.published.key] = address
 
     def saved(self, instance: Any, created: bool, using: str, raw: bool, **more: Any) -> None:
         if raw or not is_enabled():  # a fixture may come before what `loc` needs
             return
         is_whole = more.get("update_fields") is None and not _has_expressions(instance)
         written = instance if is_whole else _row_of(instance, using)
-        now = self._published.address(written)
+        now = self.published.address(written)
         # what another receiver has saved meanwhile has been published by that
         self._publish_change(written, using, self._before(instance, None if created else now), now)
 
@@ -207,20 +326,20 @@ class _Receivers:
 
     def updated(self, before: list[Any], now: list[Any], using: str) -> None:
         """Many at once, as they were before and are now."""
-        address, change = self._published.address, self._published.change
+        address, change = self.published.address, self.published.change
         was = [loc for each in before if (loc := address(each))]
         living = {loc: each for each in now if (loc := address(each))}
         for loc, kind in steps(was, living):
-            publish(self._published.set_name, change(loc, kind, living.get(loc)), using)
+            publish(self.published.set_name, change(loc, kind, living.get(loc)), using)
 
     def _before(self, instance: Any, otherwise: str | None) -> str | None:
         """`otherwise` is where it was, if nobody said that it would be written."""
-        address: str | None = vars(instance).get(BEFORE, {}).pop(self._published.key, otherwise)
+        address: str | None = vars(instance).get(BEFORE, {}).pop(self.published.key, otherwise)
         return address
 
     def _publish_change(self, instance: Any, using: str, was: str | None, now: str | None) -> None:
         for each, kind in steps([was] if was else [], [now] if now else []):
-            publish(self._published.set_name, self._published.change(each, kind, instance), using)
+            publish(self.published.set_name, self.published.change(each, kind, instance), using)
 
 
 def _with_proxies(model: type[Any]) -> set[type[Any]]:
