@@ -9,6 +9,7 @@ SCENARIO ?=
 SEED ?=
 SECONDS ?= 60
 COUNT ?=
+FULL ?=
 LONG ?=
 FUZZ_SECONDS ?= 60
 
@@ -21,7 +22,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test test-packages test-versions coverage simulate fuzz soak bench pictures docs release-check images clean
+.PHONY: help run check test evidence test-packages test-versions coverage simulate fuzz soak bench pictures docs release-check images clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,17 +30,20 @@ help: ## show this list
 run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are kept in ./data; PORT=9000 chooses the port
 	@$(BIN)/rsnotify serve --set dataset1 --data $(DATA) $(if $(filter command line,$(origin PORT)),--port $(PORT))
 
-test: $(VENV)/test.stamp ## run every check; PYTEST_ARGS="-k journal" narrows the tests
-	@$(BIN)/python tests/run.py $(PYTEST_ARGS)
+test: $(VENV)/test.stamp ## run the tests that judge each change; PYTEST_ARGS="-k journal" narrows them
+	@$(BIN)/python -m tests.run $(PYTEST_ARGS)
+
+evidence: $(VENV)/test.stamp ## run what is long, random or exhaustive, some 20 minutes of it; FULL=yes: all of it, hours
+	@$(BIN)/python -m tests.evidence $(if $(FULL),--full)
 
 check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tests, in 20 seconds
-	@$(BIN)/python tests/run.py -n 2 tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.run -n 2 tests/unit $(PYTEST_ARGS)
 
 test-packages: ## install what some tests need: Redis, Chromium, proxies, databases, Node, a C compiler
 	@.ci/packages
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
-	@$(BIN)/python tests/versions.py $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.versions $(PYTEST_ARGS)
 
 coverage: $(VENV)/test.stamp ## measure which lines and branches the tests run
 	@$(BIN)/python -m tests.coverage $(PYTEST_ARGS)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.redis_client import Client, connect
-from tests.support.amount import tries_much
+from tests.support.amount import as_evidence
 from tests.support.clock import Clock
 from tests.support.faults import OwnRedis, SlowWay
 from tests.support.reference import installed
@@ -51,9 +51,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is worth its time only now and then is left out, unless much is asked for."""
-    if not tries_much():
-        left = [item for item in items if item.get_closest_marker("much")]
+    """What is evidence rather than a test of each change is left out, unless it is asked for."""
+    if not as_evidence() and "evidence" not in config.option.markexpr:
+        left = [item for item in items if item.get_closest_marker("evidence")]
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=left)
 

@@ -11,6 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.run import parallel
+
 ROOT = Path(__file__).parents[1]
 PURE = (
     "clients/python/rsnotify_bridge/rules.py",
@@ -51,8 +53,9 @@ RUN_BY = (
 def main(arguments: Sequence[str]) -> int:
     """Run the tests, then say what they left out; killed processes write down nothing."""
     is_of_pure = [*arguments] == ["--pure"]
+    chosen = RUN_BY if is_of_pure else arguments
     measure("erase")
-    passed = measure("run", "-m", "pytest", *(RUN_BY if is_of_pure else arguments))
+    passed = measure("run", "-m", "pytest", *parallel(chosen), *chosen)
     measure("combine", "--quiet")
     is_enough = is_of_pure or measure("report", "--skip-covered", "--show-missing")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,9 @@
-"""Run every check of the project and count them; this is `make test`.
+"""Run every test of a change and count them; this is `make test`.
 
 All of them run, whatever fails. Each test counts, and each tool counts as one. The last line is
 `N passed, N failed, N skipped`, and what this machine lacks for those that were skipped; the exit
-status says whether anything failed.
+status says whether anything failed. What is evidence rather than a test of each change is named,
+and not counted: `make evidence` runs it.
 """
 
 import os
@@ -18,7 +19,6 @@ from xml.etree import ElementTree
 
 TOOLS = (("ruff", "format", "--check"), ("ruff", "check"), ("mypy",))
 SLOWEST = 10
-BEFORE = "CHECKS_FAILED_BEFORE"  # how many, in the environment: of another run, counted with this
 INSTALL = "; `make test-packages` installs what is missing"
 
 
@@ -42,13 +42,26 @@ class Counts(NamedTuple):
 
 def main(pytest_arguments: Sequence[str]) -> int:
     """Run all and say the sum; the tools run beside the tests."""
-    before = Counts(0, int(os.environ.get(BEFORE, "0")), 0)
     with ExitStack() as stack:
         tools = [stack.enter_context(Tool(words)) for words in TOOLS]
         tests = run_tests(pytest_arguments)
-        total = sum((tool.counts() for tool in tools), before + tests)
-    print(f"\n{total}", flush=True)
+        total = sum((tool.counts() for tool in tools), tests)
+    from tests.evidence import named
+
+    print(f"\n{named()}\n\n{total}", flush=True)
     return int(total.failed > 0)
+
+
+def workers() -> int:
+    """How many run tests at once: most of these wait for processes of their own."""
+    return min((os.cpu_count() or 1) + 6, 32)
+
+
+def parallel(arguments: Sequence[str]) -> Sequence[str]:
+    """What makes pytest share the tests among workers, unless the arguments say how."""
+    if any(each.startswith(("-n", "--numprocesses")) for each in arguments):
+        return ("--dist", "worksteal")
+    return ("-n", str(workers()), "--dist", "worksteal")
 
 
 class Tool:
@@ -78,7 +91,8 @@ class Tool:
 def run_tests(arguments: Sequence[str]) -> Counts:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
-        command = ["pytest", f"--junitxml={report}", f"--durations={SLOWEST}", *arguments]
+        options = (f"--junitxml={report}", f"--durations={SLOWEST}")
+        command = ["pytest", *options, *parallel(arguments), *arguments]
         print(f"$ {' '.join(command)}", flush=True)
         done = subprocess.run([sys.executable, "-m", *command], check=False)
         counts = read_report(report)

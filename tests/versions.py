@@ -11,6 +11,8 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.run import parallel
+
 ROOT = Path(__file__).parents[1]
 REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?:\[[^]]*\])?>=(?P<lowest>[0-9.]+)")
 
@@ -58,7 +60,7 @@ def run(name: str, options: Sequence[str], arguments: Sequence[str]) -> bool:
     return (
         succeeds(sys.executable, "-m", "venv", "--clear", str(environment))
         and succeeds(*pip, *options, "--editable", ".[embedded,test]")
-        and succeeds(python, "-m", "pytest", *arguments)
+        and succeeds(python, "-m", "pytest", *parallel(arguments), *arguments)
     )
 
 

@@ -24,7 +24,7 @@ from tests.support.amount import amount
 from tests.support.running import TOKEN
 from tests.support.sources import CAPABILITIES, Source
 
-EACH = amount(9, much=1)  # of the statements, before which a process is killed
+EACH = amount(9, evidence=1)  # of the statements, before which a process is killed
 
 
 async def test_a_bridge_that_is_killed_misses_nothing_and_publishes_nothing_twice(tmp_path):

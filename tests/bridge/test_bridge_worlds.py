@@ -19,7 +19,7 @@ LISTS = (
     ("resourcelist", "changedump"),
     ("resourcelist", "resourcedump", "changelist", "changedump"),
 )
-ENTRIES = amount(3_000, much=200_000)
+ENTRIES = amount(3_000, evidence=200_000)
 
 
 async def is_bridged(kind: Kind, bridging: Bridging) -> None:

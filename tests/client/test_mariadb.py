@@ -21,7 +21,7 @@ def test_an_outbox_in_mariadb_is_published(database, proof):
     proof(database)
 
 
-@pytest.mark.parametrize("orm", ["sqlalchemy", pytest.param("django", marks=pytest.mark.much)])
+@pytest.mark.parametrize("orm", ["sqlalchemy", pytest.param("django", marks=pytest.mark.evidence)])
 def test_a_hub_holds_what_is_public_in_mariadb(real_hub, database, orm):
     real_hub.add_set(orm)
     ended = Story(real_hub, orm, database, seed=24).run(300)

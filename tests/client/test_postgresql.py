@@ -51,7 +51,7 @@ def test_an_outbox_in_postgresql_is_published(outbox, proof):
     proof(outbox)
 
 
-@pytest.mark.parametrize("orm", [pytest.param("sqlalchemy", marks=pytest.mark.much), "django"])
+@pytest.mark.parametrize("orm", [pytest.param("sqlalchemy", marks=pytest.mark.evidence), "django"])
 def test_a_hub_holds_what_is_public_in_postgresql(real_hub, server, orm):
     real_hub.add_set(orm)
     ended = Story(real_hub, orm, server.url, seed=24).run(300)

@@ -5,7 +5,7 @@ import pytest
 from tests.support.amount import amount
 from tests.support.applications import Story
 
-STEPS = amount(100, much=300)
+STEPS = amount(100, evidence=300)
 
 
 @pytest.mark.parametrize("orm", ["sqlalchemy", "django"])

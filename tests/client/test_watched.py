@@ -240,7 +240,7 @@ async def test_a_relay_tells_systemd_and_prometheus(database, tmp_path):
 ENDED_OFTEN = f"""
 import os, signal, sys, threading
 from rsnotify.cli.relay import rung_by_signals
-for _ in range({amount(300, much=3_000)}):
+for _ in range({amount(300, evidence=3_000)}):
     ended = rung_by_signals()
     threading.Timer(0.0005, os.kill, (os.getpid(), signal.SIGTERM)).start()
     while not ended.wait(0):

@@ -227,7 +227,7 @@ def test_workers_forked_from_a_process_that_made_the_publisher_each_publish(
         assert own == [f"{who}-{number}" for number in range(20)]
 
 
-@pytest.mark.much
+@pytest.mark.evidence
 def test_three_followers_hold_the_journal_while_hub_and_applications_are_killed(
     tmp_path, monkeypatch
 ):

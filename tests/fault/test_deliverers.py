@@ -9,8 +9,8 @@ from tests.support.amount import amount
 from tests.support.receivers import ReceivedRequest, Receiver, response, topic
 from tests.support.running import RunningHub, until
 
-SUBSCRIBERS = amount(60, much=200)
-CHANGES = amount(40, much=60)
+SUBSCRIBERS = amount(60, evidence=200)
+CHANGES = amount(40, evidence=60)
 TAKEN_OVER_SECONDS = 30  # what is left over is taken over by then, and delivered by and by
 
 

@@ -250,7 +250,7 @@ def worlds(first: World, steps: int) -> list[tuple[World, tuple[object, ...]]]:
 
 
 FIRST = {"four changes": World(), "three, and one again": World(changes=3, repeats=True)}
-STEPS = amount(6, much=7)  # nine in `make soak SOAK_ARGS=healing`
+STEPS = amount(6, evidence=7)  # nine in `make soak SOAK_ARGS=healing`
 
 
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)

@@ -18,8 +18,8 @@ from tests.support.running import PATIENT_SECONDS, TOKEN, RunningHub, until
 SMALL_BUFFER = 4_096
 LISTEN = "0A"  # a state, in /proc/net/tcp
 STREAM = {"Accept": "text/event-stream", "Connection": "close", "Upgrade": ""}
-READERS = amount(500, much=2_000)
-BULKS = amount(60, much=250)  # of 0.8 MB
+READERS = amount(500, evidence=2_000)
+BULKS = amount(60, evidence=250)  # of 0.8 MB
 HUB_BYTES = 160 * 1024 * 1024  # what a hub may take at most, whatever its readers do
 INTERVAL = re.compile(rb' from="([^"]+)" until="([^"]+)"')
 

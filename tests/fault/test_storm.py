@@ -12,7 +12,7 @@ from tests.soak.storm import Size, Storm, table
 SMALL = Size(seconds=0, readers=12, callbacks=3, publishers=3, pollers=1, changes=10, pace=4)
 
 
-@pytest.mark.much
+@pytest.mark.evidence
 @pytest.mark.timeout(300)
 async def test_nothing_acknowledged_is_lost_and_everybody_is_told_whatever_fails(tmp_path):
     seed = int(os.environ.get("SOAK_SEED", "13"))

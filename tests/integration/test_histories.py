@@ -187,7 +187,7 @@ async def live(redis_url: str, steps: Sequence[Publish | str], changes: int, hou
         await client.aclose()
 
 
-@settings(max_examples=amount(40, much=300), suppress_health_check=list(HealthCheck))
+@settings(max_examples=amount(40, evidence=300), suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(step, min_size=1, max_size=14),
     changes=st.sampled_from((1, 2, 3, 10, 50_000)),

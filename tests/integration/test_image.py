@@ -163,7 +163,7 @@ def until_said(url: str, text: str) -> None:
     eventually(is_said, 60)
 
 
-@pytest.mark.much
+@pytest.mark.evidence
 def test_an_image_with_all_that_pip_fetches_publishes(redis):
     with tempfile.TemporaryDirectory() as folder:
         image = Image(Path(folder), fetches=True)

@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from tests.support.receivers import Receiver, has, subscribe
 from tests.support.running import RunningHub, until
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.much]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.evidence]
 
 CEILINGS = {"publish": 24, "list": 22, "callback": 30}
 REPETITIONS = 8  # a trip's own files are in each; those of the loops beside it only in some…

@@ -55,7 +55,7 @@ def simulate(*arguments: str, before: Sequence[str] = ()) -> subprocess.Complete
     [
         *(pytest.param(("--first", "1", "--part", part), id=f"fixed-{part}") for part in PARTS),
         pytest.param(("--first", "1", "--long"), id="long"),
-        pytest.param((), marks=pytest.mark.much, id="new"),
+        pytest.param((), marks=pytest.mark.evidence, id="new"),
     ],
 )
 def test_what_was_acknowledged_reaches_everybody_in_every_history(seed):
@@ -100,7 +100,7 @@ def on_another_host() -> list[str]:
     return [*command, ""] if may else []
 
 
-@pytest.mark.much
+@pytest.mark.evidence
 def test_every_seed_gives_the_same_history_wherever_it_runs(engine, tmp_path, monkeypatch):
     arguments = ("--first", "1", "--count", "1", "--redis", engine)
     here = story(*arguments)
@@ -111,7 +111,7 @@ def test_every_seed_gives_the_same_history_wherever_it_runs(engine, tmp_path, mo
     assert sorted(here) == sorted(there)
 
 
-@pytest.mark.much
+@pytest.mark.evidence
 def test_every_seed_gives_the_same_history_however_busy_the_machine_is(engine, request):
     arguments = (*KINDS, "--first", "1", "--count", "1", "--redis", engine)
     idle = story(*arguments)
@@ -158,7 +158,7 @@ def test_a_planted_fault_changes_the_code_as_it_is(fault):
 
 
 @pytest.mark.parametrize(
-    "name", [*PLANTED, *(pytest.param(name, marks=pytest.mark.much) for name in SELDOM)]
+    "name", [*PLANTED, *(pytest.param(name, marks=pytest.mark.evidence) for name in SELDOM)]
 )
 def test_a_planted_fault_is_found(name):
     """It ends with the first; which one that is depends on the addresses of the machine."""

@@ -1,4 +1,4 @@
-"""The tests of `make test` that try less there than they can, with all of it."""
+"""The tests that try less in `make test` than they can, with all of it."""
 
 import os
 import re
@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.amount import MUCH
+from tests.support.amount import AS_EVIDENCE
 
 TESTS = Path(__file__).parents[1]
-TRY_LESS = re.compile(r"\bamount\(|\bmark\.much\b")
+TRY_LESS = re.compile(r"\bamount\(|\bmark\.evidence\b")
 
 
 def main() -> None:
     files = [path for path in TESTS.rglob("test_*.py") if TRY_LESS.search(path.read_text())]
     words = [sys.executable, "-m", "pytest", "-n", "2", *map(str, sorted(files))]
-    subprocess.run(words, check=True, cwd=TESTS.parent, env=os.environ | {MUCH: "1"})
+    subprocess.run(words, check=True, cwd=TESTS.parent, env=os.environ | {AS_EVIDENCE: "1"})

@@ -1,18 +1,19 @@
-"""How much of a thing a test tries: enough in `make test`, much in `make soak SOAK_ARGS=amounts`.
+"""How much of a thing a test tries: enough in `make test`, more as evidence.
 
-    READERS = amount(500, much=2_000)
+    READERS = amount(500, evidence=2_000)
 
-A test that is worth its time only now and then is `@pytest.mark.much`: `make test` leaves it out.
+`make evidence FULL=yes` tries all of it. A test that is evidence as a whole, because what it tries
+is long, random or exhaustive, is `@pytest.mark.evidence`: `make test` leaves it out, and names it.
 """
 
 import os
 
-MUCH = "TESTS_TRY_MUCH"  # an environment variable
+AS_EVIDENCE = "TESTS_AS_EVIDENCE"  # an environment variable
 
 
-def amount(enough: int, *, much: int) -> int:
-    return much if tries_much() else enough
+def amount(enough: int, *, evidence: int) -> int:
+    return evidence if as_evidence() else enough
 
 
-def tries_much() -> bool:
-    return MUCH in os.environ
+def as_evidence() -> bool:
+    return AS_EVIDENCE in os.environ
