@@ -15,6 +15,19 @@ INTERNAL_ERROR = "internal error; see the hub's log"
 """All that a peer learns of a bug."""
 
 
+SHOWN_CHARACTERS = 200  # of what a peer has sent, in what it is answered
+DETAIL_CHARACTERS = 1_000  # of what an error says
+
+
+def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
+    """The text, or its beginning: an answer repeats no more than is needed to know what is meant.
+
+    >>> shown("abcdef", 3)
+    'abc…'
+    """
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 class Fault(TypedDict):
     """One thing that is wrong in a request: where it is, and how to correct it."""
 
@@ -55,7 +68,7 @@ class NoSuchSet(Rejected):
     """The hub serves no set of this name, or no longer, or none that the peer may know of."""
 
     def __init__(self, name: str, which: str = "") -> None:
-        super().__init__(f"there is no set {name!r}{which}", status=404, close_code=4404)
+        super().__init__(f"there is no set {shown(name)!r}{which}", status=404, close_code=4404)
 
 
 class HistoryDeleted(Rejected):

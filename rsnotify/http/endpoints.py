@@ -21,7 +21,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from rsnotify.errors import INTERNAL_ERROR, PROBLEM, Rejected, TryAgain
+from rsnotify.errors import (
+    DETAIL_CHARACTERS,
+    INTERNAL_ERROR,
+    PROBLEM,
+    Rejected,
+    TryAgain,
+    shown,
+)
 from rsnotify.gunzip import Gunzip
 
 KNOWN = ("gzip", "x-gzip")
@@ -103,7 +110,8 @@ def problem(
     status: int, detail: str, headers: Mapping[str, str] = UNSTATED, **members: object
 ) -> Response:
     """An RFC 9457 problem document."""
-    content = {"type": "about:blank", "status": status, "detail": detail} | members
+    said = shown(detail, DETAIL_CHARACTERS)
+    content = {"type": "about:blank", "status": status, "detail": said} | members
     answer = JsonResponse(content, status, PROBLEM.encode())
     answer.headers.update(headers)
     return answer
@@ -113,7 +121,11 @@ def response_to(error: Exception, path: str) -> Response:
     """What the peer gets for an error in an endpoint."""
     match error:
         case Rejected():
-            members: Mapping[str, object] = {"errors": error.faults} if error.faults else {}
+            faults = [
+                each | {"message": shown(each["message"], DETAIL_CHARACTERS)}
+                for each in error.faults
+            ]
+            members: Mapping[str, object] = {"errors": faults} if faults else {}
             return problem(error.status, error.detail, error.headers, **members)
         case TryAgain():
             after = {"retry-after": str(error.retry_after_seconds)}
@@ -240,7 +252,7 @@ class Application:
         return self._nothing_at(path, method)
 
     def _nothing_at(self, path: str, method: str) -> ASGIApp:
-        nothing = problem(404, f"there is nothing at {path}")
+        nothing = problem(404, f"there is nothing at {shown(path)}")
         if method == HANDSHAKE:
             return nothing
         matching = [each.methods for each in self.routes if each.match(path)]
@@ -248,7 +260,8 @@ class Application:
         if not allowed:
             return self._around(nothing)
         allow = ", ".join(sorted(allowed))
-        refusal = problem(405, f"{method} is not allowed at {path}: use {allow}", {"Allow": allow})
+        detail = f"{shown(method)} is not allowed at {shown(path)}: use {allow}"
+        refusal = problem(405, detail, {"Allow": allow})
         return self._around(refusal) if method in ("GET", "HEAD") else refusal
 
 

@@ -11,6 +11,7 @@ Caches learn that from `Vary`. The page has nothing of the document: its script 
 anybody would, so whoever may not read it gets the same page.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +28,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify import __version__
-from rsnotify.errors import PROBLEM, Rejected
+from rsnotify.errors import PROBLEM, Rejected, shown
 from rsnotify.http.endpoints import Routes
 from rsnotify.resourcesync.forms import accepts_gzip, qualities_of
 from rsnotify.resourcesync.notification import CHANNELS_PATH, SOURCE_DESCRIPTION
@@ -51,8 +52,20 @@ HEADERS = {
 }
 
 
-def template(name: str) -> str:
-    return (STATIC / name).read_text()
+DEEPEST = 64  # segments of an address from which links lead back to the root, step by step
+NAME = re.compile(r"\{(\w+)\}")
+
+
+def filled(name: str, parts: Mapping[str, str]) -> str:
+    """A template with its own names filled in, in one pass: what is filled in stays as it is."""
+    text = (STATIC / name).read_text()
+    return NAME.sub(lambda found: parts[found[1]], text)
+
+
+def root_from(path: bytes) -> str:
+    """The way from an address to `/`, also below a path of a proxy; from far away, the host's."""
+    depth = path.partition(b"?")[0].count(b"/") - 1
+    return "../" * depth if 0 < depth <= DEEPEST else "./" if depth <= 0 else "/"
 
 
 def framed(
@@ -68,10 +81,7 @@ def framed(
         "version": __version__,
         "root": root,
     }
-    page = template("frame.html")
-    for name, content in parts.items():
-        page = page.replace(f"{{{name}}}", content, 1 if name != "root" else -1)
-    return page
+    return filled("frame.html", parts)
 
 
 # --- the front page ------------------------------------------------------------------------------
@@ -129,7 +139,7 @@ class FrontPage:
     def _found(self, request: Request, among: Mapping[str, File], name: str) -> Response:
         found = among.get(name)
         if found is None:
-            raise Rejected(f"there is nothing at {request.url.path}", status=404)
+            raise Rejected(f"there is nothing at {shown(request.url.path)}", status=404)
         return _sent(request, found)
 
 
@@ -145,7 +155,7 @@ def prefers_html(accept: str) -> bool:
 
 
 def _front() -> bytes:
-    aside, main = template("index.html").split("<main", 1)
+    aside, main = filled("index.html", {}).split("<main", 1)
     return framed("rsnotify: what changes here", f"<main{main}", aside, FRONT_SCRIPTS).encode()
 
 
@@ -281,10 +291,9 @@ def _page(
     headers: Headers,
     scripts: tuple[str, ...],
 ) -> ASGIApp:
-    depth = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0].count(b"/") - 1
-    root = "../" * depth or "./"
-    main = template("document.html").replace("{heading}", escape(title))
-    page = framed(title, main.replace("{problem}", escape(detail)), "", scripts, root)
+    root = root_from(scope.get("raw_path", scope["path"].encode()))
+    main = filled("document.html", {"heading": escape(title), "problem": escape(detail)})
+    page = framed(title, main, "", scripts, root)
     kept = {name: headers[name] for name in KEPT if name in headers}
     vary = ", ".join((*VARY, "accept-encoding", "authorization"))
     return HTMLResponse(page, status, HEADERS | kept | {"vary": vary})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify import loops, single_flight
+from rsnotify import errors, loops, single_flight
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import frames as channel_protocol
@@ -203,6 +203,13 @@ LIMITS: dict[str, float] = {
     "a header field of a request": http_requests.LINE_BYTES,
     "an address that is asked for, with its query": http_requests.LINE_BYTES,
     "parameters of an address": http_requests.QUERY_FIELDS,
+    "characters of an address, or of another name that was sent, in the answer": (
+        errors.SHOWN_CHARACTERS
+    ),
+    "characters of what is wrong in an answer, or of each of several faults": (
+        errors.DETAIL_CHARACTERS
+    ),
+    "bytes of the answer to an address at which there is nothing": 16 * 1024,
     "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
     "requests that wait for the answer to the one before": http_protocol.PIPELINED,
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
