@@ -3,16 +3,20 @@
 No container engine is needed, and none is there: what it alone can do, `make images` shows.
 """
 
+import asyncio
+import fcntl
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
 import yaml
 
+from rsnotify.process.embedded_redis.binaries import find_binary
 from rsnotify_client import Outbox
 from tests.client.hubs import eventually
 from tests.soak import databases
@@ -23,7 +27,7 @@ from tests.support.files import source_of_files
 from tests.support.image import ROOT, Image, context, lets_in, rules_of
 from tests.support.redis_server import free_port
 from tests.support.running import TOKEN
-from tests.unit.test_deployment import defaults
+from tests.unit.test_deployment import HUB, defaults, of_kubernetes
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 CLIENTS = yaml.safe_load((ROOT / "docs/operations/compose-clients.yml").read_text())["services"]
@@ -33,10 +37,15 @@ LOC = "http://example.com/res1"
 PROBE = "import os, tempfile; print(os.getuid()); tempfile.gettempdir()"
 
 
-@pytest.fixture(scope="module")
-def image() -> Iterator[Image]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Image(Path(folder))
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Image:
+    """Built once, whichever test needs it first."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own if worker_id == "master" else own.parent) / "image"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return Image(folder)
 
 
 @pytest.fixture
@@ -54,10 +63,15 @@ def environment_of(service: dict[str, dict[str, str]]) -> dict[str, str]:
 
 
 @contextmanager
-def serving(image: Image, redis: str, before: Sequence[str] = ()) -> Iterator[dict[str, str]]:
-    """A hub of the image; yields the environment of its clients."""
-    environment = image.environment | environment_of(COMPOSE["hub"])
-    environment |= {"RSNOTIFY_REDIS_URL": redis, "RSNOTIFY_ADMIN_TOKEN": TOKEN}
+def serving(
+    image: Image, redis: str, before: Sequence[str] = (), **given: str
+) -> Iterator[dict[str, str]]:
+    """A hub of the image, with the environment of docker-compose.yml unless another is given.
+
+    Yields the environment of its clients.
+    """
+    of_compose = environment_of(COMPOSE["hub"]) | {"RSNOTIFY_REDIS_URL": redis}
+    environment = image.environment | (given or of_compose) | {"RSNOTIFY_ADMIN_TOKEN": TOKEN}
     words = image.command(*image.words, "--host", "127.0.0.1", "--port", "0")
     with subprocess.Popen(
         [*before, *words], env=environment, cwd="/tmp", stdout=subprocess.PIPE, text=True
@@ -144,7 +158,7 @@ def test_the_relay_of_compose_clients_writes_nowhere_and_publishes(image, redis)
 
 def test_the_mirror_of_compose_clients_writes_only_its_copy(image, tmp_path):
     user = int(defaults(CLIENTS["mirror"]["user"]).partition(":")[0])
-    copy = image.folder / "copy"
+    copy = tmp_path / "copy"
     before = contained(user, copy)
     with source_of_files(tmp_path) as url:
         places = {"/copy": str(copy), defaults(CLIENTS["mirror"]["command"][2]): url}
@@ -161,6 +175,34 @@ def until_said(url: str, text: str) -> None:
             return text in answer.read().decode()
 
     eventually(is_said, 60)
+
+
+def test_the_hub_of_kubernetes_publishes_to_the_valkey_of_kubernetes(image, tmp_path):
+    """With the environment, the arguments and the users of kubernetes.yaml."""
+    pod = of_kubernetes("StatefulSet", "rsnotify-valkey")["spec"]["template"]["spec"]
+    (valkey,) = pod["containers"]
+    (volume,) = valkey["volumeMounts"]
+    data, port, password = tmp_path / "data", free_port(), "a long password"
+    binary = asyncio.run(find_binary(tmp_path, None))
+    (script,) = valkey["args"]
+    script = script.replace("valkey-server", f"{binary.path} --port {port} --bind 127.0.0.1")
+    words = [*valkey["command"], script.replace(volume["mountPath"], str(data))]
+    secret = {"REDIS_PASSWORD": password}
+    given = {each["name"]: each.get("value", TOKEN) for each in HUB["env"]} | secret
+    given["RSNOTIFY_REDIS_URL"] = (
+        given["RSNOTIFY_REDIS_URL"]
+        .replace("$(REDIS_PASSWORD)", quote(password))
+        .replace("rsnotify-valkey:6379", f"127.0.0.1:{port}")
+    )
+    before = contained(pod["securityContext"]["runAsUser"], data)
+    with subprocess.Popen([*before, *words], env=image.environment | secret, cwd="/") as running:
+        try:
+            with serving(image, "", contained(image.user), **given) as environment:
+                publish_once(image, environment)
+        finally:
+            running.terminate()
+    assert running.returncode == 0
+    assert [*data.glob("appendonlydir/*.incr.aof")]
 
 
 @pytest.mark.evidence

@@ -30,7 +30,7 @@ RUN_BY = {
     "docs/operations/compose-clients.yml": [IMAGE, "tests/images.py"],
     "docs/operations/grafana.json": [OPERATIONS],
     "docs/operations/haproxy.cfg": [PROXIES],
-    "docs/operations/kubernetes.yaml": ["tests/unit/test_deployment.py", ".ci/kubernetes"],
+    "docs/operations/kubernetes.yaml": ["tests/unit/test_deployment.py", IMAGE, ".ci/kubernetes"],
     "docs/operations/nginx.conf": [PROXIES],
     "docs/operations/*.service": [OPERATIONS, UNITS],
     "docs/operations/*.timer": [OPERATIONS],
