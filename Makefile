@@ -11,6 +11,7 @@ SECONDS ?= 60
 COUNT ?=
 FULL ?=
 LONG ?=
+REDIS ?=
 FUZZ_SECONDS ?= 60
 
 # Unless PYTHON names one, the first of these that is new enough makes the environment.
@@ -50,7 +51,7 @@ coverage: $(VENV)/test.stamp ## measure which lines and branches the tests run
 
 simulate: $(VENV)/test.stamp ## run the hub in simulated worlds for SECONDS, or COUNT of them; SCENARIO=… SEED=… shows one history
 	@$(BIN)/python -m tests.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(COUNT),--histories $(COUNT)) $(if $(LONG),--long)
+	  $(if $(COUNT),--histories $(COUNT)) $(if $(LONG),--long) $(if $(REDIS),--redis $(REDIS))
 
 fuzz: $(VENV)/test.stamp ## feed hostile bytes to what reads them, FUZZ_SECONDS for each reader
 	@$(PIP) -e '.[fuzz]' || echo 'Without atheris, inputs are only mutated.' >&2

@@ -203,7 +203,7 @@ def _chosen(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--long", action="store_true", help="the long ones, of days each")
     parser.add_argument(
-        "--redis", required=True, help="the server to run; without it, the first of this machine"
+        "--redis", required=True, help="a server, or `packaged`; else the first of this machine"
     )
     parser.add_argument("--part", default="1/1", help="2/4: the second of every four scenarios")
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
