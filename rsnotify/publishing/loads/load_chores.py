@@ -1,6 +1,6 @@
 """Finishes loads of a set's whole state, whichever process began them.
 
-A load that is decided is published or listed, and then finished; the process that finds that its
+A load that is decided is published, listed, and then finished; the process that finds that its
 holder is gone goes on from where it stands. One that was not decided leaves nothing.
 """
 
@@ -109,7 +109,7 @@ class LoadKeeper:
         async with held:
             if load.stage == "publishing":
                 await self._publish(load)
-            else:
+            if load.found.differs or load.stage == "listing":
                 await self._list(load)
             done = outcome(load, "done")
             await self._loads.finish(load, msgspec.json.encode(done))
