@@ -39,6 +39,7 @@ PURE = (
 )
 """What decides without waiting: no socket, clock, chance or Redis. Every line of it is tested."""
 
+WHOLE = ("-m", "evidence or not evidence")
 RUN_BY = (
     "tests/unit",
     "tests/fault/test_healing_model.py",
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     is_of_pure = [*arguments] == ["--pure"]
     chosen = RUN_BY if is_of_pure else arguments
     measure("erase")
-    passed = measure("run", "-m", "pytest", *parallel(chosen), *chosen)
+    passed = measure("run", "-m", "pytest", *WHOLE, *parallel(chosen), *chosen)
     measure("combine", "--quiet")
     is_enough = is_of_pure or measure("report", "--skip-covered", "--show-missing")
     with tempfile.TemporaryDirectory() as folder:

@@ -27,6 +27,7 @@ from tests.support.sources import CAPABILITIES, Source
 EACH = amount(9, evidence=1)  # of the statements, before which a process is killed
 
 
+@pytest.mark.evidence
 async def test_a_bridge_that_is_killed_misses_nothing_and_publishes_nothing_twice(tmp_path):
     assert await soak(tmp_path, 8, seed=4) > 0
 

@@ -333,6 +333,7 @@ def test_a_lost_state_is_made_again_from_the_whole_folder(real_hub, set_name, fi
     assert resources_of(real_hub, set_name) == served(files)
 
 
+@pytest.mark.evidence
 def test_a_watched_folder_is_published_though_the_watch_is_killed(real_hub, set_name, files):
     """A random story of files, in which the command is killed and started again."""
     chance = random.Random(24)

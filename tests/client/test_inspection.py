@@ -942,6 +942,7 @@ async def test_a_private_set_by_its_address_is_judged_with_a_token_and_refused_w
         await inspect(f"{hub.url}/secret", bounds=BOUNDS)
 
 
+@pytest.mark.evidence
 async def test_a_hub_of_ours_under_load_has_no_violation(hub):
     demo = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rsnotify", "demo", "--port", "0", "--rate", "100"),

@@ -8,6 +8,7 @@ from tests.support.applications import Story
 STEPS = amount(100, evidence=300)
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("orm", ["sqlalchemy", "django"])
 def test_a_hub_holds_what_is_public_though_all_are_killed(real_hub, tmp_path, orm):
     real_hub.add_set(orm)

@@ -248,6 +248,7 @@ for _ in range({amount(300, evidence=3_000)}):
 """
 
 
+@pytest.mark.evidence
 async def test_a_signal_that_comes_as_the_wait_begins_ends_it():
     ending = await asyncio.create_subprocess_exec(sys.executable, "-c", ENDED_OFTEN)
     try:

@@ -113,6 +113,7 @@ def test_the_flask_example_publishes(real_hub, tmp_path):
     assert told[0].length == 4
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("outbox", ["", "outbox"])
 def test_workers_of_gunicorn_publish_all_once_though_they_end_one_after_another(
     real_hub, tmp_path, outbox
@@ -167,6 +168,7 @@ def test_the_django_example_publishes_what_is_committed(real_hub, tmp_path, outb
     assert told[0].loc == "http://127.0.0.1:8000/papers/one"
 
 
+@pytest.mark.evidence
 def test_the_relay_of_the_django_example_publishes_what_workers_of_gunicorn_commit(
     real_hub, tmp_path
 ):

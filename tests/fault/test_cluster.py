@@ -73,6 +73,7 @@ async def has_heard(receiver: Receiver, locs: Iterable[str]) -> None:
     await until(is_delivered)
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(("engine", "replicas"), [("redis", "1"), ("valkey", "0")])
 async def test_slots_that_move_while_publishing_lose_and_double_nothing(tmp_path, engine, replicas):
     binary = await binary_of(engine)
@@ -173,6 +174,7 @@ async def test_a_master_that_fails_is_followed_by_its_replica_and_the_others_go_
         await all_in([reader, receiver], {name_of(loc) for loc in in_list})
 
 
+@pytest.mark.evidence
 async def test_when_the_master_of_the_sets_records_fails_everything_goes_on(tmp_path):
     async with (
         cluster(tmp_path) as redis,
@@ -197,6 +199,7 @@ async def test_when_the_master_of_the_sets_records_fails_everything_goes_on(tmp_
         await until(lambda: is_ready(hub))
 
 
+@pytest.mark.evidence
 async def test_what_a_replica_had_not_got_is_put_back(tmp_path):
     """Its master alone had acknowledged changes of one set, and a set that was made."""
     async with (
@@ -251,7 +254,7 @@ async def test_a_set_is_loaded_listed_and_removed_without_a_trace(tmp_path):
         await published(hub, ["a", "b"])
         whole = b'{"loc":"http://example.com/b"}\n{"loc":"http://example.com/c"}\n'
         headers = {"Content-Type": "application/x-ndjson"}
-        path = "/api/sets/dataset1/resources?max_delete=100"
+        path = "/api/sets/dataset1/resources?max_delete=100&overwrite=yes"
         status, _ = await hub.ask("PUT", path, data=whole, headers=headers)
         assert status == 200
         status, said = await hub.ask("POST", "/api/sets/dataset1/snapshot")

@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack
 
+import pytest
+
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.resourcesync.change import Position
 from tests.support.amount import amount
@@ -95,6 +97,7 @@ async def test_a_hub_killed_while_it_delivers_goes_on_where_it_was(tmp_path):
         assert all(receiver.most_at_once == 1 for receiver in crowd.receivers)
 
 
+@pytest.mark.evidence
 async def test_what_a_killed_hub_leaves_another_takes_over(tmp_path):
     redis = EmbeddedRedis(tmp_path)
     await redis.start()

@@ -253,6 +253,7 @@ FIRST = {"four changes": World(), "three, and one again": World(changes=3, repea
 STEPS = amount(6, evidence=7)  # nine in `make soak SOAK_ARGS=healing`
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
 def test_whatever_happens_the_promises_hold(first):
     found = worlds(first, STEPS)

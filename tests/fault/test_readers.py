@@ -52,6 +52,7 @@ async def patient_hub(tmp_path: Path) -> AsyncIterator[RunningHub]:
         yield running
 
 
+@pytest.mark.evidence
 async def test_readers_of_every_speed_see_every_change_once_and_in_order(patient_hub):
     hub = patient_hub
     start = (await hub.publish("http://example.com/before"))["until"]
@@ -75,6 +76,7 @@ async def test_readers_of_every_speed_see_every_change_once_and_in_order(patient
         assert list(locs_in_order(of_slow, start)) == published
 
 
+@pytest.mark.evidence
 @pytest.mark.timeout(300)
 async def test_readers_dropped_and_resumed_at_once_miss_nothing(hub):
     async with AsyncExitStack() as stack:

@@ -261,6 +261,7 @@ async def have_their_share(hub: RunningHub, readers: int, coming: int) -> None:
     assert found[0] >= SHARE * coming, found
 
 
+@pytest.mark.evidence
 async def test_each_worker_gets_its_share_of_readers_also_in_the_place_of_a_killed_one(tmp_path):
     async with (
         RunningHub(tmp_path / "data", "--workers", "2", drain_seconds="0") as hub,

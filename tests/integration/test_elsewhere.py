@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 WITHOUT_LINUX = r"""
 import asyncio, fcntl, importlib, multiprocessing, os, pkgutil, re, resource, select, signal
 import socket, sys
@@ -46,6 +48,7 @@ for package in (rsnotify, rsnotify_bridge, rsnotify_client, rsnotify_mirror):
 """
 
 
+@pytest.mark.evidence
 def test_everything_can_be_imported_without_what_only_linux_has():
     command = [sys.executable, "-W", "error::SyntaxWarning", "-c", WITHOUT_LINUX]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

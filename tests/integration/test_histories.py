@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -187,6 +188,7 @@ async def live(redis_url: str, steps: Sequence[Publish | str], changes: int, hou
         await client.aclose()
 
 
+@pytest.mark.evidence
 @settings(max_examples=amount(40, evidence=300), suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(step, min_size=1, max_size=14),

@@ -156,6 +156,7 @@ def test_the_relay_of_compose_clients_writes_nowhere_and_publishes(image, redis)
         assert relay.returncode == 0
 
 
+@pytest.mark.evidence
 def test_the_mirror_of_compose_clients_writes_only_its_copy(image, tmp_path):
     user = int(defaults(CLIENTS["mirror"]["user"]).partition(":")[0])
     copy = tmp_path / "copy"

@@ -2,6 +2,8 @@
 
 import tomllib
 
+import pytest
+
 from tests.release import (
     IMPORTED,
     ROOT,
@@ -15,6 +17,7 @@ from tests.release import (
 )
 
 
+@pytest.mark.evidence
 def test_the_wheel_of_the_sdist_serves_from_an_empty_folder(tmp_path):
     sdist, wheel = build(tmp_path)
     empty = tmp_path / "empty"

@@ -23,6 +23,7 @@ def test_every_claim_about_the_client_holds(node, file):
     assert "\n# tests 0\n" not in ended.stdout
 
 
+@pytest.mark.evidence
 @pytest.mark.skipif(deno() is None, reason=NO_DENO)
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.test.mjs")), ids=lambda file: file.name)
 def test_every_claim_about_the_client_holds_in_deno(file):

@@ -707,6 +707,7 @@ with DumpFolder(Path(sys.argv[2])) as folder:
 """
 
 
+@pytest.mark.evidence
 async def test_killed_at_any_call_of_the_system_a_dump_is_whole_and_the_next_run_goes_on(
     source, copied, tmp_path
 ):

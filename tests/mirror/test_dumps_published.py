@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from websockets.sync.client import connect
 
 from rsnotify.cli.target import asked, hub_at
@@ -77,6 +78,7 @@ async def test_each_dump_is_named_and_announced_once(source, tmp_path, real_hub,
     assert sorted(announced(real_hub, set_name, 9)) == sorted(told)
 
 
+@pytest.mark.evidence
 async def test_a_set_does_not_name_a_dump_that_is_no_more(source, tmp_path, real_hub, set_name):
     copy, out = tmp_path / "copy", tmp_path / "out"
 

@@ -222,6 +222,7 @@ def test_a_json_patch_copies_up_to_16_mib(count, *, is_applied):
         assert len(apply({"a": a_mebibyte}, patch)) == count + 1
 
 
+@pytest.mark.evidence
 def test_a_json_patch_that_doubles_the_document_each_time_is_refused():
     patch = [{"op": "copy", "from": "", "path": f"/{number}"} for number in range(40)]
     with pytest.raises(NotApplicable, match="16 MiB"):

@@ -151,6 +151,7 @@ async def follows(foreign: Foreign, hub, set_name: str) -> None:
     assert await foreign.hears() == ["unsubscribe", url]
 
 
+@pytest.mark.evidence
 async def test_flask_websub_follows_a_channel(websub_hub, new_set, flask_websub, tmp_path):
     command = (sys.executable, "-c", FLASK_RECEIVER, topic(websub_hub, new_set), str(tmp_path))
     async with running(*command, PYTHONPATH=str(flask_websub)) as foreign:

@@ -45,6 +45,7 @@ async def publish(hub: RunningHub) -> str:
     return last
 
 
+@pytest.mark.evidence
 @pytest.mark.skipif(malloc_trim() is None, reason="only glibc gives memory back")
 async def test_pages_and_validated_documents_leave_little_memory_behind(hub_and_last):
     hub, last = hub_and_last

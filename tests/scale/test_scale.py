@@ -94,6 +94,7 @@ def test_a_herd_is_back_when_all_handshakes_are_done():
     assert work <= herd_seconds(COSTS, readers) <= FIRST_SECONDS + work
 
 
+@pytest.mark.evidence
 def test_a_herd_that_is_too_large_comes_back_several_times():
     readers = int(2 * HERD_PATIENCE_SECONDS / COSTS.handshake)
     assert herd_seconds(COSTS, readers) > 1.25 * readers * COSTS.handshake
