@@ -177,7 +177,7 @@ ELSEWHERE = [("django", "sqlite"), ("sqlalchemy", "postgresql"), ("django", "mar
 
 
 @pytest.mark.parametrize(
-    "place", [*HERE, *(pytest.param(each, marks=pytest.mark.much) for each in ELSEWHERE)],
+    "place", [*HERE, *(pytest.param(each, marks=pytest.mark.evidence) for each in ELSEWHERE)],
     indirect=True, ids=str,
 )  # fmt: skip
 def test_no_load_takes_back_what_the_application_publishes_meanwhile(real_hub, place):
