@@ -1,13 +1,28 @@
 """Sources whose pages move while they are read: nothing is missed, and nothing called deleted."""
 
+import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.bridge.bridging import Bridging
-from tests.bridge.moving import FEEDS, HARVESTS, LISTS, Feed, Index, Moving, Records, Resources
+from tests.bridge.moving import (
+    FEEDS,
+    HARVESTS,
+    LISTS,
+    PAGE,
+    Feed,
+    Index,
+    Moving,
+    Records,
+    Resources,
+)
+from tests.support.amount import amount
 from tests.support.sources import Source
 
+ROUNDS = 3
+SEEDS = range(amount(1, much=20))
 KINDS = (*LISTS, *HARVESTS, *FEEDS)
 
 
@@ -84,3 +99,37 @@ async def test_pages_that_never_come_to_rest_are_followed_and_said(bridging, tmp
         facts = await each.once(found.address, **options(found))
         assert (facts.error, facts.is_loaded, facts.is_well) == (None, True, False)
         assert "its pages moved" in (facts.skipped or "")
+
+
+@pytest.mark.parametrize("kind", [*LISTS, *HARVESTS], ids=name_of)
+async def test_of_pages_that_move_at_random_what_is_published_is_what_there_is_in_the_end(
+    bridging, tmp_path, kind
+):
+    """Each page that is sent may be followed by a new resource, a change, or a deletion."""
+    for seed in SEEDS:
+        chance = random.Random(f"{kind.__name__}{seed}")
+        async with Source() as source:
+            each, found = a_set(bridging, tmp_path, kind, f"moved-{seed}"), kind(source)
+            found.always = partial(act, found, chance)
+            for _ in range(ROUNDS):
+                await each.once(found.address, **options(found))
+                each.forget_comparison()
+                published(each, found)
+            found.always = None
+            for _ in range(2):  # what was kept is asked for, and what the first missed is found
+                facts = await each.once(found.address, **options(found))
+                each.forget_comparison()
+            published(each, found)
+            assert (facts.error, facts.held, facts.skipped) == (None, None, None)
+            each.hub.ask("POST", f"/api/sets/{each.set_name}/snapshot")
+            assert {*each.resources()} == {source.loc(name) for name in found.state}
+
+
+def act(found: Moving, chance: random.Random) -> None:
+    what, name = chance.random(), chance.choice(list(found.state))
+    if what < 0.15:
+        found.put(f"n{chance.randrange(1_000_000)}")
+    elif what < 0.3:
+        found.put(name)
+    elif what < 0.5 and len(found.state) > PAGE:
+        found.delete(name)
