@@ -16,7 +16,7 @@ from aiohttp import web
 from rsnotify_bridge.memory import Facts
 from tests.bridge.bridging import Bridging
 from tests.bridge.moving import OAI, stamp
-from tests.bridge.odd import NAMES, SITEMAP, OddSource
+from tests.bridge.odd import NAMES, RS, SITEMAP, OddSource
 from tests.client.hubs import HubProcess
 from tests.support.sources import Source
 
@@ -577,4 +577,89 @@ async def a_harvest_of_half(odd):
     await odd.look()
     for name in NAMES[9:]:
         del records[name]
+    return await odd.look()
+
+
+# --- Change Lists ---------------------------------------------------------------------------------
+
+
+def offers(odd: OddSource, *lists: tuple[str, str]) -> None:
+    """A Capability List, and a Resource List of all that there is."""
+    odd.address = odd.loc("capabilities")
+    entries = "".join(
+        f'<url><loc>{odd.loc(name)}</loc><rs:md capability="{capability}"/></url>'
+        for capability, name in (("resourcelist", "list"), *lists)
+    )
+    head = '<rs:md capability="capabilitylist"/>'
+    odd.write(f"<urlset {SITEMAP} {RS}>{head}{entries}</urlset>", "capabilities")
+    head = '<rs:md capability="resourcelist" at="2026-11-01T00:00:00Z"/>'
+    odd.write(odd.sitemap(head=head))
+
+
+def changes(odd: OddSource, *done: tuple[str, str, int], begin: int = 0, end: int = 0) -> str:
+    """Each change at its second; 0: it does not say."""
+    at = "2026-11-02T00:00:{:02}Z"
+    until = f' until="{at.format(end)}"' if end else ""
+    entries = "".join(
+        f'<url><loc>{odd.loc(name)}</loc><rs:md change="{change}"'
+        + (f' datetime="{at.format(second)}"/></url>' if second else "/></url>")
+        for change, name, second in done
+    )
+    begins = f' from="{at.format(begin)}"' if any(second for *_, second in done) else ""
+    head = f'<rs:md capability="changelist"{begins}{until}/>'
+    return f"<urlset {SITEMAP} {RS}>{head}{entries}</urlset>"
+
+
+async def follow(odd: OddSource) -> Facts:
+    """Without comparing all that there is."""
+    facts = await odd.bridging.once(odd.address, **odd.options)
+    odd.check_deletions()
+    return facts
+
+
+@lie("not in the order of its times")
+async def changes_with_the_newest_first(odd):
+    """What was deleted and made again is there, and nothing is published twice."""
+    offers(odd, ("changelist", "changes"))
+    odd.write(changes(odd, ("updated", "r0", 1)), "changes")
+    await odd.look()
+    odd.ever_gone.add("r1")
+    done = [("created", "r1", 9), ("deleted", "r1", 8), ("updated", "r0", 1)]
+    odd.write(changes(odd, *done), "changes")
+    await follow(odd)
+    odd.write(changes(odd, ("updated", "r2", 10), *done), "changes")
+    facts = await follow(odd)
+    odd.check_state()
+    said = [pair for pair in odd.bridging.told() if pair[1] in ("r0", "r1")]
+    assert said == [("deleted", "r1"), ("created", "r1")]
+    return facts
+
+
+@lie("does not say when anything changed")
+async def changes_without_any_time(odd):
+    offers(odd, ("changelist", "changes"))
+    odd.write(changes(odd), "changes")
+    await odd.look()
+    odd.write(changes(odd, ("updated", "r0", 0)), "changes")
+    return await follow(odd)
+
+
+@lie("names several documents as its resourcelist")
+async def two_resource_lists(odd):
+    offers(odd, ("resourcelist", "another"))
+    return await odd.look()
+
+
+@lie("say that they are of the same time")
+async def two_change_lists_of_one_time(odd):
+    offers(odd, ("changelist", "changes"))
+    entries = "".join(
+        f'<sitemap><loc>{odd.loc(name)}</loc><rs:md from="2026-11-02T00:00:00Z"'
+        ' until="2026-11-02T00:00:30Z"/></sitemap>'
+        for name in ("one", "two")
+    )
+    head = '<rs:md capability="changelist" from="2026-11-02T00:00:00Z"/>'
+    odd.write(f"<sitemapindex {SITEMAP} {RS}>{head}{entries}</sitemapindex>", "changes")
+    odd.write(changes(odd, ("updated", "r0", 1), end=30), "one")
+    odd.write(changes(odd, ("updated", "r1", 2), end=30), "two")
     return await odd.look()

@@ -183,9 +183,10 @@ class Bridge:
         facts, count = self.state.facts, adapter.skipped_count
         entries = f"{count} of its entries: {adapter.skipped[0]}" if count else None
         short = adapter.short or facts.short
-        facts.skipped = "; ".join(filter(None, (entries, short))) or None
+        facts.skipped = "; ".join(filter(None, (entries, short, adapter.doubt))) or None
         self._say("skipped", entries, *(f"skipped: {each}" for each in adapter.skipped))
         self._say("short", short)
+        self._say("doubt", adapter.doubt)
         self._say("held", facts.held, f"held back: {facts.held}")
         facts.clock = clock_off(adapter.web.ahead_seconds)
         self._say("clock", facts.clock and "off", facts.clock)

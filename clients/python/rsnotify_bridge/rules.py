@@ -21,7 +21,7 @@ from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed, too_many
-from rsnotify_client.notification import position_of
+from rsnotify_client.notification import Received, position_of
 
 FEW = 10
 """So many resources may go at once from the smallest set, if others are left."""
@@ -91,6 +91,17 @@ def ahead_of_its_time(at: str | None, now: float) -> str | None:
     if when is None or when <= (now + CLOCK_SECONDS) * MICROSECONDS:
         return None
     return f"its list says that it is of {at}, which has not come yet: changes are read from now on"
+
+
+def in_order(received: Received) -> Received:
+    """Its changes in the order of their times, if each says one; itself, if they are in order."""
+    times = [position_of(each.datetime) for each in received.changes]
+    known = [each for each in times if each is not None]
+    if len(known) < len(times) or known == sorted(known):
+        return received
+    pairs = sorted(zip(known, received.changes, strict=True), key=lambda pair: pair[0])
+    changes, positions = tuple(each for _, each in pairs), tuple(at for at, _ in pairs)
+    return replace(received, payload=b"", changes=changes, positions=positions)
 
 
 def is_one_moment(moments: Collection[str | None], began: float) -> bool:

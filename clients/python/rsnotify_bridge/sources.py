@@ -36,7 +36,7 @@ from rsnotify_bridge.missing import (
 )
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
-from rsnotify_bridge.rules import LocRule, ahead_of_its_time, changes_of, is_one_moment
+from rsnotify_bridge.rules import LocRule, ahead_of_its_time, changes_of, in_order, is_one_moment
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
@@ -110,6 +110,11 @@ class SourceAdapter:
         """A new reading."""
         self.skipped, self.skipped_count = [], 0
 
+    @property
+    def doubt(self) -> str | None:
+        """What is wrong with what the Source says of itself."""
+        return None
+
     def forget_tags(self) -> None:
         """Of parts that were read again: what a part had before it may be in no part now."""
         self.parts = {
@@ -173,6 +178,13 @@ class ListedSource(SourceAdapter):
         self.compare_seconds = AGAIN_SECONDS if self.has_changes else None
         if offered.resourcelist is None and offered.resourcedump is not None:
             self.remarks.append("its Resource Dump is not read: only what changes is published")
+
+    @property
+    def doubt(self) -> str | None:
+        if not self.offered.repeated:
+            return None
+        kinds = self.offered.repeated
+        return f"{self.offered.url} names several documents as its {kinds}: the first is read"
 
     def how(self) -> str:
         names = ("resourcelist", "changelist", "changedump")
@@ -257,7 +269,9 @@ class ListedSource(SourceAdapter):
         try:
             async with aclosing(self._lists.after(self._timeline.cursor)) as pieces:
                 async for received in pieces:
-                    if (new := self._timeline.new_in(received)) is not None:
+                    if (ordered := in_order(received)) is not received:
+                        self.skip(f"{self.offered.changelist} is not in the order of its times")
+                    if (new := self._timeline.new_in(ordered)) is not None:
                         yield _changed(new)
         except HistoryGone as error:
             raise SourceGap(str(error), str(error.begins)) from None

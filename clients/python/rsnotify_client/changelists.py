@@ -8,7 +8,7 @@ costs one 304.
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from rsnotify.resourcesync.change import MICROSECONDS, Position
@@ -153,6 +153,9 @@ class ChangeLists:
 
     async def _after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
         refs = await self._lists(cursor)
+        for one, other in pairwise(refs):
+            if one.until is not None and one[1:3] == other[1:3] and one.loc != other.loc:
+                self._skip(f"{one.loc} and {other.loc} say that they are of the same time")
         for number, ref in enumerate(refs, 1):
             try:
                 async with aclosing(self._changes(ref.loc, cursor)) as changes:
@@ -238,17 +241,22 @@ class ChangeLists:
         known = read.tag if read and is_known else None
         document = RemoteDocument(self._web, self._address_of(url), known)
         before: Position | None = None
+        is_timeless = False
         try:
             async with aclosing(aiter(document)) as pieces:
                 async for entries in pieces:
                     begin = before or beginning_of(document.head, cursor)
                     if begin is None and is_untimed(entries):
                         begin = written_at(document.modified)
+                        if begin is None and not any(each.lastmod for each in entries):
+                            is_timeless = True
                     for received in stretches(entries, begin, cursor, document.skip):
                         yield received
                         before = received.until
         except Unchanged:
             return
+        if is_timeless:
+            document.skip("it does not say when anything changed")
         for skipped in document.skipped:
             if read is None or skipped not in read.skipped:
                 self._skip(f"{document.url}: {skipped}")

@@ -63,6 +63,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     archive: str | None = None
     topic: str | None = None
     socket: str | None = None
+    repeated: str | None = None  # capabilities of which there are several documents
 
 
 class DiscoveryStep(msgspec.Struct, frozen=True):
@@ -123,14 +124,16 @@ def sitemaps_of(robots: str) -> list[str]:
 def offered(url: str, entries: Sequence[Entry]) -> Capabilities:
     """What a Capability List offers: 1.0.1 with alternates, 0.8 with `ws://` addresses, or 1.1."""
     found: dict[str, str] = {}
+    repeated: list[str] = []
     for entry in entries:
         capability = entry.md.capability if entry.md else None
         loc = joined(url, entry.loc)
         if capability in OFFERS:
-            found.setdefault(OFFERS[capability], loc)
+            if found.setdefault(OFFERS[capability], loc) != loc:
+                repeated.append(capability)
         elif capability == "change-notification":
             _channel(found, url, entry, loc)
-    return Capabilities(url, **found)
+    return Capabilities(url, **found, repeated=" and ".join(dict.fromkeys(repeated)) or None)
 
 
 def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:
