@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 
 import pytest
 from aiohttp import web
@@ -15,6 +15,7 @@ from rsnotify_bridge.memory import BridgeStore
 from rsnotify_bridge.polite import ROBOTS_BYTES, Hosts, PoliteWeb
 from rsnotify_client.network import Network
 from rsnotify_client.web import Refused
+from tests.support.running import until
 from tests.support.sources import Handler, Source
 
 NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -182,6 +183,68 @@ async def test_a_host_whose_robots_txt_cannot_be_had_is_asked_for_nothing_else_u
     source.handlers["/robots.txt"] = answering(404)
     async with polite(source, hosts) as web:
         assert (await web.page(source.loc("a"))).body == b"content"
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+async def test_a_redirect_obeys_the_host_that_it_leads_to_and_waits_for_its_turn(source, is_same):
+    async with Source() as away:
+        other = source if is_same else away
+        other.documents["/robots.txt"] = b"User-agent: *\nDisallow: /closed\n"
+        for path in ("/closed", "/open"):
+            other.documents[path] = b"found"
+            source.answer(f"/to{path}", status=302, headers={"Location": other.url + path})
+        hosts = Hosts()
+        async with polite(source, hosts) as web:
+            assert (await web.page(f"{source.url}/to/open")).body == b"found"
+            with pytest.raises(Refused, match="asks robots to leave /closed alone"):
+                await web.page(f"{source.url}/to/closed")
+            async with hosts.turn(web, f"{other.url}/open"):
+                waiting = asyncio.create_task(web.page(f"{source.url}/to/open"))
+                if not is_same:
+                    await has_asked(source, "/to/open", 2)
+                assert other.asked["/open"] == 1
+            assert (await waiting).body == b"found"
+        assert other.asked["/closed"] == 0
+
+
+async def test_redirects_in_a_circle_end(source):
+    source.answer("/a", status=302, headers={"Location": "/a"})
+    async with polite(source) as web:
+        with pytest.raises(Refused, match="is redirected more than 5 times"):
+            await web.page(f"{source.url}/a")
+    assert source.asked["/a"] == 6
+
+
+@pytest.mark.parametrize("path", ["/drips", "/robots.txt"])
+async def test_a_page_that_drips_does_not_hold_the_turn_of_its_host(source, monkeypatch, path):
+    monkeypatch.setattr(polite_module, "PAGE_SECONDS", 0.3)
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        with suppress(ConnectionError):
+            while True:
+                await answer.write(b"x")
+                await asyncio.sleep(0.02)
+        return answer
+
+    source.handlers[path] = drip
+    source.documents["/b"] = b"found"
+    hosts = Hosts(obeys_robots=path == "/robots.txt")
+    async with polite(source, hosts) as first, polite(source, hosts) as other:
+        dripping = asyncio.create_task(first.page(f"{source.url}/drips"))
+        await has_asked(source, path, 1)
+        if path == "/drips":
+            assert (await other.page(f"{source.url}/b")).body == b"found"
+        with pytest.raises(TryAgain, match="the whole answer did not come in time"):
+            await dripping
+
+
+async def has_asked(source: Source, path: str, times: int) -> None:
+    async def is_so() -> bool:
+        return source.asked[path] >= times
+
+    await until(is_so)
 
 
 async def test_a_robots_txt_that_cannot_be_had_any_more_is_kept_as_it_was(source, monkeypatch):

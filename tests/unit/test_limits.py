@@ -95,6 +95,7 @@ LIMITS: dict[str, float] = {
     "entries of a feed or collection": sources.MAX_ENTRIES,
     "parts of an index of lists": sources.MAX_PARTS,
     "bytes of a robots.txt": polite.ROBOTS_BYTES,
+    "seconds that a page may have itself waited for": polite.PAGE_SECONDS,
     "seconds between two requests that robots.txt may ask for": polite.LONGEST_DELAY_SECONDS,
     "bridges of a file": options.MAX_BRIDGES,
     "changes of a batch": memory.BATCH,

@@ -1,7 +1,8 @@
 """Requests that take their turn: one at a time to each host, and what robots.txt asks is kept.
 
 Rules that hold here: who asks often, and without a person behind it, uses this; a host without
-robots.txt allows everything, one whose robots.txt cannot be had now nothing (RFC 9309, 2.3.1).
+robots.txt allows everything, one whose robots.txt cannot be had now nothing (RFC 9309, 2.3.1). A
+redirect is another request. Whose answer drips has its turn for minutes, not for hours.
 """
 
 import asyncio
@@ -19,12 +20,21 @@ from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_client.address import host_of
 from rsnotify_client.answer import AGAIN
 from rsnotify_client.network import Network
-from rsnotify_client.web import Refused, Reply, Web, again, date_seconds
+from rsnotify_client.web import (
+    REDIRECTS,
+    Refused,
+    Reply,
+    Web,
+    again,
+    date_seconds,
+    too_often_redirected,
+)
 
 log = logging.getLogger(__name__)
 
 ROBOT = "rsnotify"
 ROBOTS_BYTES = 512 * 1024
+PAGE_SECONDS = 300.0  # that a body may have itself waited for
 ROBOTS_SECONDS = 24 * 3_600.0
 LONGEST_DELAY_SECONDS = 30.0
 TOO_LONG = "%s asks for %d s between two requests: %d s are kept"
@@ -88,9 +98,27 @@ class PoliteWeb(Web):
     async def ask(
         self, url: str, *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[Reply]:
-        async with self._hosts.turn(self, url), super().ask(url, headers=headers) as answer:
-            self.ahead_seconds = ahead_seconds(answer.headers, time())
-            yield answer
+        """One answer of any status; a redirect waits for its turn, and obeys its own host."""
+        asked = url
+        for _ in range(REDIRECTS + 1):
+            async with self._hosts.turn(self, asked):
+                answer = await self.threads.run(self.step, url, asked, headers or {})
+                if answer.leads_to is None:
+                    async with self._taken(Reply(answer, self.threads)) as reply:
+                        yield reply
+                    return
+            asked = answer.leads_to
+        raise too_often_redirected(url)
+
+    @asynccontextmanager
+    async def _taken(self, reply: Reply) -> AsyncIterator[Reply]:
+        """While it comes, which may not take for ever, nobody else asks this host."""
+        try:
+            self.ahead_seconds = ahead_seconds(reply.headers, time())
+            reply.ends_in(PAGE_SECONDS)
+            yield reply
+        finally:
+            reply.close()
 
     async def robots(self, host: str, before: RobotFileParser | None) -> RobotFileParser:
         """What robots.txt says, or said before; all is allowed where there is none."""
@@ -98,6 +126,7 @@ class PoliteWeb(Web):
         found.parse([])
         try:
             async with super().ask(url) as answer:
+                answer.ends_in(PAGE_SECONDS)
                 if answer.status in AGAIN or answer.status >= 500:
                     raise again(url, answer)
                 if answer.status != 200:

@@ -56,6 +56,8 @@ class _Socket(io.RawIOBase):
         self.given: int | None = None
         """How many bytes one `read` has got; an error waits for the next one, not to lose them."""
         self.until: float | None = None
+        self.patience: float | None = None
+        """How long the peer may still be waited for, altogether."""
 
     def head_is_read(self) -> None:
         """Demand a least rate from now on, checked as often as silence would be noticed."""
@@ -90,7 +92,10 @@ class _Socket(io.RawIOBase):
         now = monotonic()
         self._waited += now - began
         self._received += count or 0
-        if self.until is not None and now > self.until:
+        if self.patience is not None:
+            self.patience -= now - began
+        is_over = self.patience is not None and self.patience < 0
+        if is_over or (self.until is not None and now > self.until):
             raise TooSlow("the whole answer did not come in time")
         if self._waited > self._seconds:
             if self._least is None:

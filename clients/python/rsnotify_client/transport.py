@@ -99,6 +99,8 @@ class Answer(io.RawIOBase):
         self.places: list[SimpleQueue[None]] = []
         """The one that it holds of those that its server has; it is given back once."""
         self.status = response.status
+        self.leads_to: str | None = None
+        """Of one that was closed: where its redirect leads."""
         self.headers = {name.lower(): value for name, value in response.headers.itermerged()}
         """By lower-case name; one that came several times is joined by commas."""
         self._response = response
@@ -112,12 +114,20 @@ class Answer(io.RawIOBase):
     def is_read(self) -> bool:
         return self.http.isclosed()
 
-    def limit(self, until: float | None = None, *, is_endless: bool = False) -> None:
-        """Set when the whole body has to be there; an endless one may come as slowly as it likes.
+    def limit(
+        self,
+        until: float | None = None,
+        *,
+        waiting: float | None = None,
+        is_endless: bool = False,
+    ) -> None:
+        """Set when the whole body has to be there, or how long it may have itself waited for; an
+        endless one may come as slowly as it likes.
 
         It does not count as one of the answers of its server: the next would never get its place.
         """
         self.http.reader.socket.until = until
+        self.http.reader.socket.patience = waiting
         if is_endless:
             self.http.reader.socket.never_ends()
             self._make_room()

@@ -145,6 +145,9 @@ class Reply:
         self._answer = answer
         self._threads = threads
 
+    def close(self) -> None:
+        self._answer.close()
+
     async def read(self, size: int) -> bytes:
         """So many bytes of the body, fewer only at its end."""
         return await self._threads.run(read, self._answer, size, abort=self._answer.abort)
@@ -157,6 +160,10 @@ class Reply:
     def never_ends(self) -> None:
         """From now on the body may come as slowly as it likes, and takes no place of others."""
         self._answer.limit(is_endless=True)
+
+    def ends_in(self, seconds: float) -> None:
+        """So long the body may have itself waited for altogether."""
+        self._answer.limit(waiting=seconds)
 
     async def next_piece(self) -> bytes:
         """What is sent next of a body that may have no end, however slowly it comes."""
@@ -244,10 +251,20 @@ class Web:
             answer.close()
 
     def answer(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """The answer for a thread, which closes it."""
+        """The answer for a thread, which closes it; redirects are followed."""
+        asked = url
+        for _ in range(REDIRECTS + 1):
+            answer = self.step(url, asked, headers)
+            if answer.leads_to is None:
+                return answer
+            asked = answer.leads_to
+        raise too_often_redirected(url)
+
+    def step(self, url: str, asked: str, headers: Mapping[str, str]) -> Answer:
+        """One answer on the way from `url`; one that leads on is closed, and says where."""
         try:
             common = HEADERS | {"User-Agent": self.network.agent}
-            return self._redirected(url, common | dict(headers))
+            answer = self._asked(url, asked, common | dict(headers))
         except OutOfReach as error:
             raise Refused(f"{url}: {error}") from None
         except OSError as error:  # first: a certificate's error is a ValueError, too
@@ -256,22 +273,19 @@ class Web:
             raise Unreachable(url, cause_of(error)) from None
         except (ValueError, RecursionError):
             raise Refused(f"{url} leads to no address that can be fetched") from None
-
-    def _redirected(self, url: str, headers: dict[str, str]) -> Answer:
-        asked = url
-        for _ in range(REDIRECTS + 1):
-            if not _can_be_fetched(asked):
-                raise Refused(f"{asked} is no address that can be fetched: http and https can")
-            if self.reach is not None and (why := self.reach.refuses(asked)) is not None:
-                raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
-            shown = self.headers(asked, url)
-            answer = self._transport.ask("GET", without_login(asked), headers | shown)
-            to = answer.headers.get("location")
-            if answer.status not in MOVED or to is None:
-                return answer
+        to = answer.headers.get("location")
+        if answer.status in MOVED and to is not None:
             answer.close()
-            asked = joined(asked, to)
-        raise Refused(f"{url} is redirected more than {REDIRECTS} times")
+            answer.leads_to = joined(asked, to)
+        return answer
+
+    def _asked(self, url: str, asked: str, headers: dict[str, str]) -> Answer:
+        if not _can_be_fetched(asked):
+            raise Refused(f"{asked} is no address that can be fetched: http and https can")
+        if self.reach is not None and (why := self.reach.refuses(asked)) is not None:
+            raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
+        shown = self.headers(asked, url)
+        return self._transport.ask("GET", without_login(asked), headers | shown)
 
     async def page(
         self, url: str, *, accept: str = XML_FIRST, cap: int = PAGE_BYTES
@@ -286,6 +300,10 @@ class Web:
                 if len(body) >= cap:
                     break
             return FetchedPage(answer.url, answer.status, answer.headers, bytes(body[:cap]))
+
+
+def too_often_redirected(url: str) -> Refused:
+    return Refused(f"{url} is redirected more than {REDIRECTS} times")
 
 
 def check_status(url: str, answer: Reply | Answer) -> None:
