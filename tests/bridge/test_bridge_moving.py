@@ -22,7 +22,7 @@ from tests.support.amount import amount
 from tests.support.sources import Source
 
 ROUNDS = 3
-SEEDS = range(amount(1, much=20))
+SEEDS = range(amount(1, evidence=20))
 KINDS = (*LISTS, *HARVESTS, *FEEDS)
 
 
