@@ -190,6 +190,60 @@ async def test_a_part_is_continued_only_where_it_ended_and_to_the_end(
     assert asked[2] is None
 
 
+DATE = "Sat, 21 Nov 2026 20:00:00 GMT"
+STRONG = {"ETag": '"one"'}
+OF_A_MINUTE = {"Date": DATE, "Last-Modified": "Sat, 21 Nov 2026 19:59:00 GMT"}
+OF_59_SECONDS = {"Date": DATE, "Last-Modified": "Sat, 21 Nov 2026 19:59:01 GMT"}
+JOINED = [
+    ("the same tag", STRONG, STRONG, True),
+    ("another tag", STRONG, {"ETag": '"two"'}, False),
+    ("the tag has become weak", STRONG, {"ETag": 'W/"one"'}, False),
+    ("no tag any more", STRONG, {}, False),
+    ("a time instead", STRONG, OF_A_MINUTE, False),
+    ("a weak tag", {"ETag": 'W/"one"'}, {"ETag": 'W/"one"'}, False),
+    ("the same time", OF_A_MINUTE, OF_A_MINUTE, True),
+    ("another time", OF_A_MINUTE, OF_A_MINUTE | {"Last-Modified": DATE}, False),
+    ("a time of the minute before", OF_59_SECONDS, OF_59_SECONDS, False),
+    ("nothing", {}, {}, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "joined"), [row[1:] for row in JOINED], ids=[row[0] for row in JOINED]
+)
+async def test_parts_are_joined_only_if_both_show_that_they_are_of_one_file(
+    source, copy, first, then, joined
+):
+    """The server ignores `If-Range`, and nothing else would show two versions in one file."""
+    source.change("large", LARGE, hash=None, length=None)
+    later = bytes(reversed(LARGE))
+
+    async def breaks(request: web.Request) -> web.StreamResponse:
+        is_first, asked = not source.asked_large, request.headers.get("Range")
+        source.asked_large.append(asked)
+        said = first if is_first else then
+        content = LARGE if is_first or joined else later
+        if asked is not None:
+            begin = int(asked.removeprefix("bytes=").removesuffix("-"))
+            span = f"bytes {begin}-{len(content) - 1}/{len(content)}"
+            return web.Response(
+                status=206, body=content[begin:], headers={"Content-Range": span, **said}
+            )
+        answer = web.StreamResponse(headers={"Content-Length": str(len(content)), **said})
+        await answer.prepare(request)
+        await answer.write(content[: len(content) // 2] if is_first else content)
+        if is_first:
+            request.transport.close()
+        return answer
+
+    source.asked_large = []
+    source.handlers["/large"] = breaks
+    assert (await once(source, copy)).is_whole
+    assert files(copy)["large"] == (LARGE if joined else later)
+    assert len(source.asked_large) > 1
+    assert (source.asked_large[-1] is not None) == joined
+
+
 @pytest.fixture(params=[{}, {"ETag": '"by second and length"'}], ids=["date", "etag"])
 def _within_a_second(source: Source, request: pytest.FixtureRequest) -> None:
     """All of a.txt is sent and changed within one, and its validators say no more; as of nginx."""

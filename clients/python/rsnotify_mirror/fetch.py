@@ -238,14 +238,16 @@ class Fetcher:
         if not is_asked_for.get(answer.status, True):
             answer.close()
             raise Mismatch(f"{url} is answered with {answer.status}, which was not asked for")
+        if answer.status == 206 and _validator(_resumable(answer)) != headers["If-Range"]:
+            answer.close()
+            raise Mismatch(f"{url} goes on without showing that it is the same file as before")
         return answer
 
     def _conditions(self, row: StateRow) -> dict[str, str]:
         """The headers to continue a part, or to ask for a change where the lists cannot tell."""
         length = self._disk.part_length(row.loc) if row.part else 0
         if row.part is not None and length:
-            validator = row.part.etag or row.part.modified or ""
-            return {"Range": f"bytes={length}-", "If-Range": validator}
+            return {"Range": f"bytes={length}-", "If-Range": _validator(row.part)}
         if row.have is None or row.path is None or digests(row.wanted.hash):
             return {}
         return {} if self._disk.status(row.path) is None else condition_of(row.have)
@@ -432,15 +434,29 @@ def _date(text: str | None) -> int | None:
     return None if seconds is None else int(seconds)
 
 
+STRONG_SECONDS = 60  # a time proves a file if it is so much older than the answer
+
+
 def _resumable(answer: Answer) -> Have | None:
-    """The tag or time that shows a part to be of the same file; a weak tag does not."""
+    """The strong validator by which parts are known to be of one file (RFC 9110 §8.8.1).
+
+    A weak tag is none, nor is a time of the minute before the answer. None where the answer has
+    none: a server may ignore `If-Range`, and go on with another file than it began with.
+    """
     if _encoding(answer) not in ("", "identity"):
         return None
     tag = Tag.of(answer.headers)
     if tag.etag and not tag.etag.startswith("W/"):
         return Have(etag=tag.etag)
-    found = Have(modified=tag.modified, asked=_date(answer.headers.get("date")))
-    return found if tag.modified and not _may_change_unseen(found) else None
+    modified, asked = _date(tag.modified), _date(answer.headers.get("date"))
+    if modified is None or asked is None or asked - modified < STRONG_SECONDS:
+        return None
+    return Have(modified=tag.modified, asked=asked)
+
+
+def _validator(found: Have | None) -> str:
+    """As it stands in `If-Range`; nothing if there is none."""
+    return "" if found is None else found.etag or found.modified or ""
 
 
 def condition_of(have: Have) -> dict[str, str]:
