@@ -22,9 +22,11 @@ from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import (
     DAY,
+    EARLY_SECONDS,
     DocumentSchedule,
     JournalRecord,
     Window,
+    has_much_changed,
     is_due,
     until_due,
 )
@@ -95,10 +97,10 @@ class DueSets:
     """Knows when a chore must look at each set next."""
 
     def __init__(
-        self, journals: Journals, *, growth_waits: bool, clock: Callable[[], float] = monotonic
+        self, journals: Journals, *, growth_seconds: float, clock: Callable[[], float] = monotonic
     ):
         self._journals = journals
-        self._growth_waits = growth_waits  # for what is planned already
+        self._growth_seconds = growth_seconds  # that it waits if the set is planned already
         self._clock = clock
         self.due = Due()
         self._grown = journals.feeds.note_growth()
@@ -125,9 +127,10 @@ class DueSets:
 
     def _plan(self) -> None:
         """Make the sets due that have changed since the last round."""
-        grown = [each for each in self._grown if not (self._growth_waits and each in self.due)]
+        now, grown = self._clock(), list(self._grown)
         self._grown.clear()
-        self.due.plan_by(grown, self._clock())
+        self.due.plan_by([each for each in grown if each not in self.due], now)
+        self.due.plan_by(grown, now + self._growth_seconds)
         version = self._journals.known.number, self._journals.known.changed
         if version != self._version:
             self._version = version
@@ -218,8 +221,8 @@ class Upkeep:
         self._pack = pack
         self._schedule = schedule
         self._requested: SingleFlight[str, Snapshot] = SingleFlight("snapshot")
-        self._windows_due = DueSets(journals, growth_waits=False)
-        self._snapshots_due = DueSets(journals, growth_waits=True)
+        self._windows_due = DueSets(journals, growth_seconds=0)
+        self._snapshots_due = DueSets(journals, growth_seconds=EARLY_SECONDS)
         self._old, self._archives = InTurn(), InTurn()
 
     def loops(self) -> dict[str, Loop]:
@@ -348,26 +351,48 @@ class Upkeep:
         newest = await self._snapshots.newest_of(names)
 
         async def keep(name: str, record: JournalRecord, now: Position) -> float | None:
-            if name in newest and not self._wants_snapshot(record, newest[name], now):
-                return self._until_snapshot(newest[name], now)
+            if name in newest and not await self._wants_snapshot(name, record, newest[name], now):
+                return self._until_snapshot(record, newest[name], now)
             # Taking those before it may have taken long: another hub process may have it by now.
             snapshot = await self._snapshots.newest(name)
-            if self._wants_snapshot(record, snapshot, now):
+            if await self._wants_snapshot(name, record, snapshot, now):
                 snapshot = await self.snapshot(name)
-                return OTHERS_SECONDS if snapshot is None else self._until_snapshot(snapshot, now)
-            return self._until_snapshot(snapshot, now)
+                if snapshot is None:
+                    return OTHERS_SECONDS
+            return self._until_snapshot(record, snapshot, now)
 
         return await self._each_set(keep, names)
 
-    def _until_snapshot(self, newest: Snapshot | None, now: Position) -> float | None:
-        return newest and _seconds(self._schedule.until_snapshot(newest.begun, now))
-
-    def _wants_snapshot(
+    def _until_snapshot(
         self, record: JournalRecord, newest: Snapshot | None, now: Position
+    ) -> float | None:
+        """Until it may be wanted; what is published later makes its set due, too."""
+        if newest is None:
+            return None
+        ripe = self._schedule.until_ripe(newest.begun, newest.completed, now)
+        if ripe is not None and record.head > newest.at:
+            return _seconds(ripe)
+        return _seconds(self._schedule.until_snapshot(newest.begun, now))
+
+    async def _wants_snapshot(
+        self, name: str, record: JournalRecord, newest: Snapshot | None, now: Position
     ) -> bool:
+        """Whether its list is missing, old, or much of it is no longer so."""
         if newest is None:
             return record.head > record.created
-        return self._schedule.wants_snapshot(record, newest.at, newest.begun, now)
+        if self._schedule.wants_snapshot(record, newest.at, newest.begun, now):
+            return True
+        if self._schedule.until_ripe(newest.begun, newest.completed, now) is not None:
+            return False
+        return has_much_changed(await self._changes_since(name, record, newest), newest.resources)
+
+    async def _changes_since(self, name: str, record: JournalRecord, newest: Snapshot) -> int:
+        """How many changes came after the snapshot was begun."""
+        if record.window_from <= newest.at:
+            return record.window_count - newest.counted
+        span = await self._windows.span(name, after=newest.at)
+        closed = sum(window.changes for window in span.windows)
+        return closed + span.record.window_count - newest.counted
 
     def snapshot_for(self, name: str) -> asyncio.Task[Snapshot]:
         """Take a snapshot on request; it is taken even if nobody waits for it."""

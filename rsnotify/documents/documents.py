@@ -54,6 +54,7 @@ class Snapshot(NamedTuple):
     completed: Position
     parts: int
     resources: int
+    counted: int = 0  # changes that the open window had when it was begun
 
     @property
     def begun(self) -> Position:
@@ -64,9 +65,9 @@ class Snapshot(NamedTuple):
     def from_fields(cls, fields: dict[bytes, bytes]) -> Self | None:
         if not fields:
             return None
-        at, completed, parts, resources = (int(fields[name.encode()]) for name in cls._fields[1:])
-        name = fields[b"name"].decode()
-        return cls(name, Position(at), Position(completed), parts, resources)
+        at, completed, parts, resources = (int(fields[name.encode()]) for name in cls._fields[1:5])
+        name, counted = fields[b"name"].decode(), int(fields.get(b"counted", 0))
+        return cls(name, Position(at), Position(completed), parts, resources, counted)
 
     def to_fields(self) -> dict[str, str | int]:
         return {

@@ -30,11 +30,13 @@ WALK_SECONDS = 3600  # how long a replaced part stays after it was asked for las
 
 
 class Beginning(NamedTuple):
-    """The position of a snapshot that was begun, when, and when its set was created."""
+    """The position of a snapshot that was begun, when, and when its set was created; and how many
+    changes the open window had."""
 
     at: Position
     created: Position
     begun: Position
+    counted: int
 
 
 class Snapshots:
@@ -129,7 +131,8 @@ class Snapshots:
         if found is None:
             raise NoSuchSet(set_name)
         claim.check(found)
-        return Beginning(*map(Position, found))
+        at, created, begun, counted = found
+        return Beginning(Position(at), Position(created), Position(begun), counted)
 
     async def resources(self, set_name: str, claim: Claim) -> AsyncIterator[list[StoredResource]]:
         """The current state, some thousand resources at a time, each once."""
@@ -217,13 +220,13 @@ async def take_snapshot(
     async with snapshots.claim(set_name) as claim:
         if claim is None:
             return None
-        at, created, begun = await snapshots.begin(set_name, claim)
+        at, created, begun, counted = await snapshots.begin(set_name, claim)
         name, parts, resources = str(int(begun)), 0, 0
         async for packed, count in _parts(snapshots.resources(set_name, claim)):
             parts, resources = parts + 1, resources + count
             await snapshots.write_part(set_name, name, parts, packed)
         completed = max(at, await windows.now())
-        taken = Snapshot(name, at, completed, parts, resources)
+        taken = Snapshot(name, at, completed, parts, resources, counted)
         is_newest = await snapshots.publish(set_name, created, claim, taken, keep_old=keep_old)
         return taken if is_newest else None
 

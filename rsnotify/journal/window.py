@@ -24,6 +24,15 @@ DAY = 24 * HOUR
 
 FIXED_AFTER = HOUR
 
+EARLY_SECONDS = 60  # between two Resource Lists, of a set of which much changes
+EARLY_TIMES = 10  # as long as the list before took: it takes no more than so much of a hub
+MUCH = 0.1  # of its resources
+
+
+def has_much_changed(changes: int, resources: int) -> bool:
+    """Whether a list of so many resources is worth writing anew before its time."""
+    return changes > 0 and changes >= MUCH * resources
+
 
 class Window(NamedTuple):
     """A closed window: what one Change List covers, fixed for good."""
@@ -73,6 +82,7 @@ class DocumentSchedule(NamedTuple):
     resourcelist_minutes: int
     archived_lists: int = 0  # how many replaced Resource Lists are kept
     archived_days: int = 30  # and for how long
+    early_seconds: int = EARLY_SECONDS  # between two lists, however much changes
 
     def index_begin(self, now: int) -> Position:
         """The closed Change Lists that end before this position have left the index."""
@@ -86,6 +96,13 @@ class DocumentSchedule(NamedTuple):
         One that was taken later than now, by a clock that has gone back, is as good as old.
         """
         return record.head > at and not 0 <= now - taken < self.resourcelist_minutes * MINUTE
+
+    def until_ripe(self, taken: Position, completed: Position, now: Position) -> int | None:
+        """For how long a snapshot that was taken then is not followed by another one, however much
+        changes; None if that is over."""
+        least = max(self.early_seconds * MICROSECONDS, EARLY_TIMES * (completed - taken))
+        left = taken + least - now
+        return left if left > 0 and taken <= now else None
 
     def until_snapshot(self, taken: Position, now: Position) -> int | None:
         """For how long a snapshot taken then is not yet old; None if it is old."""

@@ -23,12 +23,12 @@ from tests.support.running import until
 class Chore:
     """Notes which sets it looked at, and answers as it is told."""
 
-    def __init__(self, hub: Journals, *, growth_waits: bool = False) -> None:
+    def __init__(self, hub: Journals, *, growth_seconds: float = 0) -> None:
         self.hub = hub
         self.now = 0.0
         self.redis_is_ahead = 0.0
         self.again: float | None = None
-        self.due = DueSets(hub, growth_waits=growth_waits, clock=lambda: self.now)
+        self.due = DueSets(hub, growth_seconds=growth_seconds, clock=lambda: self.now)
 
     async def round(self, seconds: float = 0) -> list[str]:
         self.now += seconds
@@ -74,7 +74,7 @@ async def test_and_when_its_time_has_come(hub):
 
 
 async def test_what_grows_may_wait_for_its_time(hub):
-    chore = Chore(hub, growth_waits=True)
+    chore = Chore(hub, growth_seconds=60)
     await chore.publish("a")
     chore.again = 50
     assert await chore.round() == ["a"]
@@ -82,8 +82,18 @@ async def test_what_grows_may_wait_for_its_time(hub):
     assert [await chore.round(49.9), await chore.round(0.1)] == [[], ["a"]]
 
 
+async def test_it_waits_no_longer_than_was_said(hub):
+    chore = Chore(hub, growth_seconds=20)
+    await chore.publish("a")
+    chore.again = 3_600
+    assert await chore.round() == ["a"]
+    await chore.publish("a")
+    assert [await chore.round(), await chore.round(19.9), await chore.round(0.1)] == [[], [], ["a"]]
+    assert await chore.round(3_000) == []
+
+
 async def test_not_if_the_set_was_edited_or_made_anew(hub):
-    chore = Chore(hub, growth_waits=True)
+    chore = Chore(hub, growth_seconds=60)
     await chore.publish("a")
     chore.again = 50
     await chore.round()

@@ -679,6 +679,58 @@ async def test_a_snapshot_is_taken_when_one_is_due_and_something_changed(pulling
     assert await pulling.snapshots.newest(SET) == first
 
 
+async def test_a_list_is_written_anew_when_a_tenth_of_the_set_has_changed(client):
+    async with Pulling(client, early_seconds=0) as pulling:
+        await pulling.update(*(f"res{number}" for number in range(20)))
+        await pulling.keep_snapshots()
+        first = await pulling.snapshots.newest(SET)
+        assert first is not None
+        await looked(pulling, "res0")
+        assert await pulling.snapshots.newest(SET) == first
+        await looked(pulling, "res0")
+        second = await pulling.snapshots.newest(SET)
+        assert second not in (None, first)
+        await looked(pulling)
+        assert await pulling.snapshots.newest(SET) == second
+
+
+async def looked(pulling: Pulling, *updated: str) -> None:
+    """Its list is looked at, once it is old enough to be followed by another one."""
+    await pulling.update(*updated)
+    newest, until_ripe = await pulling.snapshots.newest(SET), pulling.schedule.until_ripe
+    assert newest is not None
+    while until_ripe(newest.begun, newest.completed, await pulling.windows.now()) is not None:
+        await asyncio.sleep(0.005)
+    await pulling.keep_snapshots()
+
+
+async def test_what_changed_is_counted_across_change_lists(client):
+    """The window in which the list before was begun has changes from before it, too."""
+    async with Pulling(client, changes=15, early_seconds=0) as pulling:
+        await pulling.update(*(f"res{number}" for number in range(40)))  # 15, 15, 10
+        await pulling.keep_snapshots()
+        first = await pulling.snapshots.newest(SET)
+        assert first is not None
+        assert first.counted == 10
+        await looked(pulling, "res0", "res1", "res2")
+        assert await pulling.snapshots.newest(SET) == first
+        await pulling.update("res3", "res4", "res5")  # the window closes between them
+        assert (await pulling.windows.record(SET)).window_count == 1
+        await looked(pulling)
+        assert await pulling.snapshots.newest(SET) != first
+
+
+async def test_a_flood_of_changes_makes_no_second_list_within_a_minute(pulling):
+    made = set()
+    for _ in range(5):
+        await pulling.update(*(f"res{number}" for number in range(20)))
+        await pulling.keep_snapshots()
+        newest = await pulling.snapshots.newest(SET)
+        assert newest is not None
+        made.add(newest.name)
+    assert len(made) == 1
+
+
 async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(pulling):
     await pulling.hub.edit_set(SET, {"resourcelist": "http://example.com/list.xml"})
     await pulling.update("a")
@@ -748,7 +800,7 @@ async def test_a_claim_from_before_the_beginning_finishes_no_snapshot(client, pu
     async with pulling.snapshots.claim(SET) as claim:
         assert claim is not None
         before = await client.get(claim.key)
-        at, created, begun = await pulling.snapshots.begin(SET, claim)
+        at, created, begun, _ = await pulling.snapshots.begin(SET, claim)
         if loses == "the state as well":
             await client.set(claim.key, before)
         taken = Snapshot(str(int(begun)), at, at, 1, 1)

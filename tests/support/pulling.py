@@ -76,6 +76,7 @@ class Pulling:
         retention_days: int = 365,
         public_url: str | None = BASE,
         archived_lists: int = 0,
+        early_seconds: int = 60,
         page_size: int = 50_000,
     ) -> None:
         self.client = client
@@ -84,8 +85,9 @@ class Pulling:
         bell = Bell(connect("redis://nowhere"))
         self.hub = Journals(self.journal, Sets(client), bell, self.windows, base_url=BASE)
         self.schedule = DocumentSchedule(
-            int(hours * HOUR), index_days, retention_days, 60, archived_lists
-        )
+            int(hours * HOUR), index_days, retention_days, 60, archived_lists,
+            early_seconds=early_seconds,
+        )  # fmt: skip
         self.offers = Offers(self.windows, self.snapshots, index_days)
         self.stretches = Stretches(self.journal, self.windows)
         self.upkeep = self._upkeep()

@@ -130,6 +130,7 @@ LIMITS: dict[str, float] = {
     "seconds for the body of a load to come": load_body.LOAD_SECONDS,
     "percent of the resources that a load may delete (`max_delete`)": load.MAX_DELETE,
     "differences that a dry run names": load.NAMED,
+    "seconds after a Resource List in which changes make no other one": window.EARLY_SECONDS,
     "changes that a refused load would take back, named": moment.SHOWN,
     "characters of each that are shown": moment.SHOWN_CHARACTERS,
     "changes that a load publishes at once": load.PUBLISHED_CHANGES,

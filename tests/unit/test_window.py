@@ -16,6 +16,7 @@ from rsnotify.journal.window import (
     Window,
     changes_since,
     following_from,
+    has_much_changed,
     is_due,
     kept_from,
     last_edge,
@@ -24,7 +25,7 @@ from rsnotify.journal.window import (
     until_due,
     whole_from,
 )
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 
 def record(**fields: int) -> JournalRecord:
@@ -203,3 +204,23 @@ def test_a_list_may_be_kept_for_ever_when_it_has_been_closed_for_longer_than_red
 )
 def test_changes_since_a_moment_are_counted_by_whole_lists(head, open_list, closed, expected):
     assert changes_since(100, head, *open_list, closed) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "resources", "much"),
+    [(0, 0, False), (1, 0, True), (1, 10, True), (9, 100, False), (10, 100, True)],
+)
+def test_a_tenth_is_much(changes, resources, much):
+    assert has_much_changed(changes, resources) is much
+
+
+@pytest.mark.parametrize(
+    ("took", "seconds"), [(0, 60), (6, 60), (7, 70)], ids=["at once", "six seconds", "seven"]
+)
+def test_a_list_stays_for_a_minute_and_ten_times_as_long_as_it_took(took, seconds):
+    schedule = DocumentSchedule(HOUR, 30, 365, 60)
+    taken, completed = Position(5), Position(5 + took * MICROSECONDS)
+    last = Position(5 + seconds * MICROSECONDS - 1)
+    assert schedule.until_ripe(taken, completed, last) == 1
+    assert schedule.until_ripe(taken, completed, Position(last + 1)) is None
+    assert schedule.until_ripe(taken, completed, Position(4)) is None
