@@ -1,12 +1,16 @@
-"""An outbox in MariaDB, the server itself: its table, its relays and whole stories."""
+"""An outbox in MariaDB, the server itself: its table, its relays, TLS, and whole stories."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from rsnotify.errors import InvalidSettings
+from rsnotify_client.outbox import OutboxError
+from rsnotify_client.relay import table_of
 from tests.soak import databases
 from tests.support import mariadb
 from tests.support.applications import Story
+from tests.support.redis_tls import AUTHORITY, HUB, SERVER
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +33,71 @@ def test_a_hub_holds_what_is_public_in_mariadb(real_hub, database, orm):
     assert ended.outcomes["killed"] > 2
     assert ended.hubs_killed > 0
     assert ended.outcomes["rolled back"] > 20
+
+
+# TLS ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def over_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with a certificate of its own, for `localhost`, and nothing in plain."""
+    ways = (f"--ssl-ca={AUTHORITY}", f"--ssl-cert={SERVER}", f"--ssl-key={SERVER}")
+    ways += ("--require-secure-transport=ON",)
+    with mariadb.running(tmp_path_factory.mktemp("tls"), *ways) as url:
+        databases.prepare(url)
+        yield url
+
+
+TRUSTED = [
+    f"ssl_ca={AUTHORITY}",
+    f"ssl_ca={AUTHORITY}&ssl_verify_cert=true",
+    f"ssl_ca={AUTHORITY}&ssl_verify_identity=true",
+    f"ssl_ca={AUTHORITY}&ssl_cert={HUB}&ssl_key={HUB}",
+    "ssl_verify_cert=false",
+]
+
+
+@pytest.mark.parametrize("options", TRUSTED)
+def test_a_relay_that_is_asked_for_tls_uses_it(over_tls, options):
+    url = f"{over_tls}?{options}".replace("127.0.0.1", "localhost")
+    assert table_of(url).waiting() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("ssl_verify_cert=true", "certificate verify failed"),
+        (f"ssl_ca={AUTHORITY}&ssl_verify_identity=true", "certificate verify failed"),
+        (f"ssl_ca={SERVER.with_name('hub.pem')}", "certificate verify failed"),
+    ],
+)
+def test_a_server_that_is_not_the_one_that_was_meant_is_not_spoken_to(over_tls, options, words):
+    with pytest.raises(OutboxError, match=words):
+        table_of(f"{over_tls}?{options}").waiting()  # its certificate is for localhost
+
+
+def test_no_plain_connection_is_made_where_tls_was_asked_for(tmp_path):
+    with mariadb.running(tmp_path, "--skip-ssl") as url:
+        databases.prepare(url)
+        assert table_of(url).waiting() == 0
+        for options in TRUSTED:
+            with pytest.raises(OutboxError, match="SSL is required but the server doesn't support"):
+                table_of(f"{url}?{options}").waiting()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("mysql://a@h/b?ssl-ca=/x", "the option 'ssl-ca': there are ssl_ca, ssl_cert"),
+        ("mysql://a@h/b?charset=utf8", "the option 'charset'"),
+        ("mysql://a@h/b?ssl_ca=", "the option ssl_ca without a value"),
+        ("mysql://a@h/b?ssl_ca=/nowhere", "cannot read ssl_ca"),
+        ("mysql://a@h/b?ssl_verify_cert=maybe", "write true or false"),
+        ("mysql://a@h/b?ssl_verify_identity=2", "write true or false"),
+        ("sqlite:///a.db?mode=ro", "has options: there are none"),
+    ],
+)
+def test_an_option_that_is_not_known_is_refused(url, words):
+    with pytest.raises(InvalidSettings) as refused:
+        table_of(url)
+    assert words in refused.value.problems[0]

@@ -16,7 +16,7 @@ ANYBODY = "--skip-grant-tables"  # on loopback, for as long as a test takes
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
+def running(folder: Path, *options: str) -> Iterator[str]:
     """The URL of the database; the server's files are in the folder."""
     import pymysql
 
@@ -26,7 +26,7 @@ def running(folder: Path) -> Iterator[str]:
     own = os.environ | {"TMPDIR": str(folder)}  # a server that starts removes all `#sql…` there
     subprocess.run(make, check=True, capture_output=True, env=own)
     ways = [f"--port={port}", "--bind-address=127.0.0.1", f"--socket={folder / 'mariadb.sock'}"]
-    command = [server, "--no-defaults", *place, *ways, ANYBODY]
+    command = [server, "--no-defaults", *place, *ways, *options, ANYBODY]
     with (folder / "mariadb.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=own)
 

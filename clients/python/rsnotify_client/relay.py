@@ -5,9 +5,9 @@ relays may run for one table; one of them works. Nothing here knows how the tabl
 """
 
 import logging
-from collections.abc import Callable
-from typing import Any, Self
-from urllib.parse import SplitResult, unquote, urlsplit
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
@@ -16,6 +16,9 @@ from rsnotify_client.hub import HubClient
 from rsnotify_client.outbox import DATABASES, Database, OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.sender import Counters, RefusedChange, Sender
+
+if TYPE_CHECKING:
+    import ssl
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +40,9 @@ OF_POSTGRESQL: dict[str, Any] = {
 
 OF_MYSQL = {"connect_timeout": 10, "write_timeout": 30, "read_timeout": 60}
 """In seconds; MySQL waits 50 s for the lock of a row."""
+
+OF_MYSQL_URL = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity")
+"""The options that a URL may have; with any of them the connection uses TLS, or fails."""
 
 ESCAPED = "write the special characters of a password, such as / and #, as %2F and %23"
 
@@ -133,6 +139,8 @@ def table_of(database: str | Callable[[], Any]) -> OutboxTable:
             from rsnotify_client.outboxfile import SqliteTable  # noqa: PLC0415
 
             path = unquote(database.partition("://")[2].removeprefix("/"))
+            if "?" in database:
+                raise InvalidSettings(f"{database!r} has options: there are none (%3F is a ?)")
             if not path or "\0" in path:
                 raise InvalidSettings(f"{database!r} names no file: write sqlite:///file.db")
             return SqliteTable(path)
@@ -177,8 +185,49 @@ def _mysql(url: str) -> Callable[[], Any]:
         "password": parts.password and unquote(parts.password),
         "database": unquote(parts.path[1:]),
     }
-    given = {name: value for name, value in options.items() if value}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value}
+    if (tls := _mysql_tls(parts.query)) is not None:
+        given["ssl"] = tls
     return lambda: pymysql.connect(charset="utf8mb4", **OF_MYSQL, **given)
+
+
+def _mysql_tls(query: str) -> "ssl.SSLContext | None":
+    """What the options of a URL ask for; None if they ask for nothing.
+
+    Without its certificate's check a connection is open to whoever is in between, so it is checked
+    unless the URL says otherwise; the name in it, which servers seldom have there, if it says so.
+    """
+    said = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := said.keys() - OF_MYSQL_URL:
+        raise InvalidSettings(
+            f"the database's URL has the option {min(unknown)[:80]!r}: "
+            f"there are {', '.join(OF_MYSQL_URL)}"
+        )
+    if empty := next((name for name, value in said.items() if not value), None):
+        raise InvalidSettings(f"the database's URL has the option {empty} without a value")
+    if not said:
+        return None
+    import ssl  # noqa: PLC0415 - slow, and seldom needed
+
+    is_checked = _is_true(said, "ssl_verify_cert", default=True)
+    try:
+        context = ssl.create_default_context(cafile=said.get("ssl_ca"))
+        if "ssl_cert" in said:
+            context.load_cert_chain(said["ssl_cert"], said.get("ssl_key"))
+    except (OSError, ValueError) as error:
+        why = f"cannot read ssl_ca, ssl_cert or ssl_key of the database's URL: {error}"
+        raise InvalidSettings(why) from None
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # servers make certificates that are not
+    context.check_hostname = is_checked and _is_true(said, "ssl_verify_identity", default=False)
+    context.verify_mode = ssl.CERT_REQUIRED if is_checked else ssl.CERT_NONE
+    return context
+
+
+def _is_true(said: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = said.get(name, str(default)).lower()
+    if value not in ("true", "1", "false", "0"):
+        raise InvalidSettings(f"the database's URL has {name}={value[:80]}: write true or false")
+    return value in ("true", "1")
 
 
 def _missing(driver: str, extra: str) -> InvalidSettings:
