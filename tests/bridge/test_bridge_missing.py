@@ -1,8 +1,11 @@
 """What a Source no longer lists: it is asked for, and is deleted only where it is gone."""
 
+from contextlib import closing
+
 from aiohttp import web
 
 from rsnotify_bridge import missing
+from rsnotify_bridge.memory import BridgeStore
 from tests.bridge.bridging import Bridging
 from tests.support.sources import Source
 
@@ -128,3 +131,28 @@ async def test_robots_that_are_asked_to_leave_a_resource_alone_do_not_ask_for_it
     facts = await bridging.once(source.loc("map.xml"))
     assert "asks robots to leave" in (facts.held or "")
     assert (source.asked["/r0"], bridging.told()) == (0, [("deleted", "r1")])
+
+
+async def test_what_was_kept_is_deleted_if_somebody_lets_it_through(source, bridging):
+    source.documents["/map.xml"] = sitemap(source, NAMES)
+    await bridging.once(source.loc("map.xml"))
+    source.resources["/r0"] = b"a page that says: not found"
+    source.documents["/map.xml"] = sitemap(source, NAMES[1:])
+    facts = await bridging.once(source.loc("map.xml"))
+    assert "r0 answers 200; if that is meant, let it through with --release" in (facts.held or "")
+    with closing(BridgeStore(bridging.state, is_writer=False)) as memory:
+        memory.all()[0].release()
+    facts = await bridging.once(source.loc("map.xml"))
+    assert (facts.held, bridging.told()) == (None, [("deleted", "r0")])
+
+
+async def test_a_host_that_asks_to_wait_is_waited_for(source, bridging):
+    source.documents["/map.xml"] = sitemap(source, NAMES)
+    async with bridging.running(source.loc("map.xml")) as bridges:
+        (bridge,) = bridges.bridges
+        await bridge.once()
+        source.answer("/r0", status=429, headers={"Retry-After": "900"})
+        source.documents["/map.xml"] = sitemap(source, NAMES[1:])
+        assert await bridge.round(is_once=False) == 900
+        source.documents["/map.xml"] = sitemap(source, NAMES)
+        assert await bridge.round(is_once=False) < 900

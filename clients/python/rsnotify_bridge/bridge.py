@@ -69,24 +69,25 @@ class Bridge:
         self._may_delete = options.max_delete >= 100  # by the first load
         self._deleted = 0  # of this look, of so many
         self._known: int | None = None
+        self._pause = 0.0  # that somebody who was asked for what is missing wants
         self._said: dict[str, str | None] = {}  # of what is wrong
 
     # Rounds -----------------------------------------------------------------------------------
 
     async def once(self) -> bool:
         """Bring the set up to date; whether all of it was read, believed and published."""
-        await self._round(is_once=True)
+        await self.round(is_once=True)
         return self.state.facts.is_well
 
     async def keep(self) -> None:
         """Go on until it is cancelled."""
         while True:
-            wait = await self._round(is_once=False)
+            wait = await self.round(is_once=False)
             await asyncio.sleep(wait * (0.95 + 0.1 * random.random()))  # noqa: S311
 
-    async def _round(self, *, is_once: bool) -> float:
+    async def round(self, *, is_once: bool) -> float:
         """One look, whatever comes of it; how long to wait for the next."""
-        facts, pause = self.state.facts, 0.0
+        facts, pause, self._pause = self.state.facts, 0.0, 0.0
         facts.looked_at = time.time()
         facts.looks += 1
         before = facts.changed_at
@@ -112,6 +113,7 @@ class Bridge:
             self.state.save()
         except sqlite3.Error as error:  # of a disk that is full, which may have room again
             self._fail(self._memory.problem(error))
+        pause = max(pause, self._pause)
         is_live = self._adapter is not None and self._adapter.is_live
         return pause if is_live and not facts.failures else max(facts.interval, pause)
 
@@ -310,6 +312,7 @@ class Bridge:
                 if standing.is_gone:
                     gone.append(each.key)
                 else:
+                    self._pause = max(self._pause, standing.wait_seconds)
                     kept.append(each.key)
                     why = why or standing.why
                 if standing.why != LATER:

@@ -124,7 +124,7 @@ class StateComparison:
             key
             for number, key, part in numbers
             if number >> 3 < len(self._seen) and not self._has_seen(number)
-            if part not in unchanged
+            if part not in unchanged or key in self.told
         ]
 
     def fresh(self) -> Iterator[Piece]:

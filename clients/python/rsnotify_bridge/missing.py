@@ -34,9 +34,10 @@ class ResourceStanding(NamedTuple):
     is_gone: bool
     why: str = ""
     is_silent: bool = False  # the host is to be left alone
+    wait_seconds: float = 0.0  # for as long as this, if it said so
 
 
-def standing_of(asked: str, found: str, status: int) -> ResourceStanding:
+def standing_of(asked: str, found: str, status: int, wait_seconds: float = 0.0) -> ResourceStanding:
     """By the status of the last answer, and the address that it came from.
 
     >>> standing_of("http://a.example/1", "https://www.a.example/1", 410).is_gone
@@ -47,16 +48,29 @@ def standing_of(asked: str, found: str, status: int) -> ResourceStanding:
     is_gone = status in GONE_STATUSES and _host(asked) == _host(found)
     moved = "" if found == asked else f"leads to {found}, which "
     said = f"{asked} {moved}answers {status}"
-    return ResourceStanding(is_gone, "" if is_gone else without_tokens(said), status in LEAVE_ALONE)
+    return ResourceStanding(
+        is_gone, "" if is_gone else without_tokens(said), *_left(status, wait_seconds)
+    )
 
 
 def standing_of_error(error: Rejected | TryAgain) -> ResourceStanding:
     """By why there was no answer: it does not come, it may not be asked for, or cannot be."""
-    return ResourceStanding(False, error.detail, isinstance(error, TryAgain))
+    wait_seconds = getattr(error, "retry_after_seconds", 0.0)
+    return ResourceStanding(False, error.detail, isinstance(error, TryAgain), wait_seconds)
+
+
+def _left(status: int, wait_seconds: float) -> tuple[bool, float]:
+    is_silent = status in LEAVE_ALONE
+    return is_silent, wait_seconds if is_silent else 0.0
 
 
 def standing_of_record(
-    identifier: str, status: int, code: str | None, *, is_deleted: bool = False
+    identifier: str,
+    status: int,
+    code: str | None,
+    *,
+    is_deleted: bool = False,
+    wait_seconds: float = 0.0,
 ) -> ResourceStanding:
     """By the answer to `GetRecord`: its status, the code of its error, and the record's own.
 
@@ -66,7 +80,7 @@ def standing_of_record(
     if is_deleted or code == "idDoesNotExist":
         return ResourceStanding(True)
     said = f"answers {status}" if status != 200 else f"is {code}" if code else "is there"
-    return ResourceStanding(False, f"the record {identifier} {said}", status in LEAVE_ALONE)
+    return ResourceStanding(False, f"the record {identifier} {said}", *_left(status, wait_seconds))
 
 
 def _host(url: str) -> str:

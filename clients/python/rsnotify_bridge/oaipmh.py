@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from html import unescape
 from time import time
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from rsnotify_bridge.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_bridge.missing import GONE_STATUSES, ResourceStanding, standing_of_record
 from rsnotify_client.answer import AGAIN, DIGITS
 from rsnotify_client.notification import position_of
-from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused
+from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused, retry_after
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +178,22 @@ def page_of(url: str, data: bytes, wanted: Wanted) -> OaiPage:
     words = "" if error is None else error.text[:200]
     date = root.text_of("responseDate")
     return OaiPage(records, token, date, code, words, nameless, markup.repairs, announced, size)
+
+
+def standing_in(identifier: str, url: str, status: int, data: bytes) -> ResourceStanding:
+    """What an answer to `GetRecord` says of this record; `Rejected` if it is none of OAI-PMH."""
+    root = read_markup(url, data).root
+    if root.name != "OAI-PMH":
+        raise Rejected(f"{url} sent <{root.name}>, which is no answer of OAI-PMH")
+    error = root.child("error")
+    is_deleted = any(
+        each.name == "header"
+        and each.get("status") == "deleted"
+        and each.text_of("identifier") == identifier
+        for each in root.all()
+    )
+    code = None if error is None else error.get("code") or "an error"
+    return standing_of_record(identifier, status, code, is_deleted=is_deleted)
 
 
 def _count(text: str | None) -> int:
@@ -388,18 +405,11 @@ class Harvest:
         url = self._request.record(identifier)
         async with self._web.ask(url, headers={"Accept": XML_FIRST}) as answer:
             if answer.status not in (200, *GONE_STATUSES):  # some answer so with an error of OAI
-                return standing_of_record(identifier, answer.status, None)
+                seconds = retry_after(answer.headers.get("retry-after"))
+                return standing_of_record(identifier, answer.status, None, wait_seconds=seconds)
             data = await answer.read(PAGE_BYTES)
-        root = read_markup(url, data).root
-        if root.name != "OAI-PMH":
-            raise Rejected(f"{url} sent <{root.name}>, which is no answer of OAI-PMH")
-        error, headers = root.child("error"), [each for each in root.all() if each.name == "header"]
-        code = None if error is None else error.get("code") or "an error"
-        is_deleted = any(
-            each.get("status") == "deleted" and each.text_of("identifier") == identifier
-            for each in headers
-        )
-        return standing_of_record(identifier, answer.status, code, is_deleted=is_deleted)
+        read = partial(standing_in, identifier, url, answer.status)
+        return await self._web.threads.run(read, data)
 
     async def _fetched(self, url: str) -> bytes:
         """A page; where the repository asks to wait for minutes, its token is not lost."""

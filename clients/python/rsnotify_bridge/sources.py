@@ -44,7 +44,7 @@ from rsnotify_client.documents import RemoteDocument, next_after
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.notification import Received, position_of
-from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
+from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status, retry_after
 
 SKIPPED_NAMED = 20
 MOVING = "its pages moved each of the {} times that they were read: something may be missing"
@@ -147,7 +147,8 @@ class SourceAdapter:
         url = missing.url
         try:
             async with self.web.ask(url, headers=FIRST_BYTE) as answer:
-                return standing_of(url, answer.url, answer.status)
+                seconds = retry_after(answer.headers.get("retry-after"))
+                return standing_of(url, answer.url, answer.status, seconds)
         except (Rejected, TryAgain) as error:
             return standing_of_error(error)
 
