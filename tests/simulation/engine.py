@@ -45,7 +45,6 @@ NOT_REPLICATED = frozenset(
         *(b"PUBLISH", b"SUBSCRIBE", b"UNSUBSCRIBE"),
     )
 )
-MAY_PUBLISH = frozenset((b"EVAL", b"EVALSHA", b"PUBLISH", b"EXEC"))
 # What it answers to everything, where the server cannot be brought to it…
 SAID = {
     "busy": b"-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
@@ -75,6 +74,15 @@ def called(words: list[bytes]) -> str:
     sha = sha1(words[1], usedforsecurity=False).hexdigest() if is_text else words[1].decode()
     found = _names.get(sha, "script")
     return f"{found}.{words[3 + int(words[2])].decode()}" if found == "subscriptions" else found
+
+
+def may_publish(words: list[bytes]) -> bool:
+    """Whether it can have something for those who listen: of most scripts, the text says no."""
+    name = words[0].upper()
+    if name == b"EVALSHA":
+        command = Script.in_full(("EVALSHA", words[1].decode()))
+        return "PUBLISH" in str(command[1])
+    return name in (b"PUBLISH", b"EXEC") or (name == b"EVAL" and b"PUBLISH" in words[1])
 
 
 class _Names(dict[str, str]):
@@ -331,7 +339,6 @@ class Engine:
         self.late: Callable[[str, str], float] = lambda _, __: 0.0
         self.answers_late: Callable[[str, str], float] = lambda _, __: 0.0
         self.deaf: set[str] = set()  # hosts to which nothing that is published gets through
-        self.announced = 0  # how often something was published
         self.ends_in: tuple[str, bool] | None = None  # see `fail_over_in`
         self._replica: Replica | None = None
         self._elapsed = elapsed
@@ -425,7 +432,6 @@ class Engine:
     def announce(self) -> None:
         """What was published reaches its listeners: all are asked, then one after another waited
         for."""
-        self.announced += 1
         listening = [connection for connection in self._connections if connection.is_listening]
         for connection in listening:
             connection.look()
@@ -505,7 +511,7 @@ class Connection(asyncio.Protocol):
             return
         answer = self._ask(name, words)
         engine.replicated(self._number, name, words)
-        if name in MAY_PUBLISH:
+        if may_publish(words):
             engine.announce()
         lost = engine.lose_answer_of and engine.chance.random() < engine.lose_answer_of
         if lost:
