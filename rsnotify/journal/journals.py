@@ -120,6 +120,11 @@ class Journals:
             raise NoSuchSet(set_name)
         return record
 
+    async def learn_of(self, *names: str) -> None:
+        """Ask for sets that this process does not know: another may have made them just now."""
+        if any(name not in self.sets for name in names):
+            await self.checking.check_changed_sets()
+
     async def add_set(
         self, name: str, options: SetOptions = DEFAULT_OPTIONS
     ) -> tuple[SetRecord, bool]:

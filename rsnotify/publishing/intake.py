@@ -74,6 +74,7 @@ class Intake:
         name, kind = channel.set_name, channel.kind
         try:
             await self._access.require_publisher(request, name, in_address=in_address)
+            await self._journals.learn_of(name)
             self._journals.feed(channel)  # an unknown set is refused before the body is read
             submission = await read_with(request, partial(read_submission, kind))
             others = self._journals.other_sets_of(channel, submission)
@@ -152,6 +153,7 @@ class SeveralSets:
         """The right comes before the set itself: strangers must not learn which sets there are."""
         for name in names:
             await self._access.require(request, "publish", name)
+        await self._journals.learn_of(*names)
         unknown = [name for name in names if name not in self._journals.sets]
         if unknown:
             faults = [Fault(field="sets", message=f"there is no set {name!r}") for name in unknown]

@@ -181,6 +181,21 @@ async def test_when_all_workers_were_killed_a_publish_waits_for_the_next_one(tmp
         assert not before & workers_of(hub)
 
 
+async def test_a_set_that_one_worker_has_made_takes_changes_from_every_other_at_once(tmp_path):
+    async with RunningHub(tmp_path / "data", "--workers", "2") as hub:
+        statuses = []
+        for number in range(40):
+            await hub.ask("PUT", f"/api/sets/set{number}")
+            change = {"loc": FIRST, "change": "created"}
+            alone = await hub.ask("POST", f"/api/sets/set{number}/changes", json=[change])
+            await hub.ask("PUT", f"/api/sets/other{number}")
+            several = [change | {"sets": [f"set{number}", f"other{number}"]}]
+            together = await hub.ask("POST", "/api/changes", json=several)
+            statuses += [alone[0], together[0]]
+        assert set(statuses) == {201}
+        assert (await hub.ask("POST", "/api/sets/none/changes", json=[change]))[0] == 404
+
+
 @contextmanager
 def systemd(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """Hears what a hub that is started meanwhile tells systemd."""
