@@ -17,7 +17,8 @@ from aiohttp import web as web_server
 
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify_client.address import without_tokens
+from rsnotify_client.address import SHOWN_CHARS, without_tokens
+from rsnotify_client.answer import problem_in
 from rsnotify_client.between import entries_of
 from rsnotify_client.live import open_channel
 from rsnotify_client.network import Credentials, Network, check_names, parse_header
@@ -332,6 +333,22 @@ def test_no_error_shows_the_password_of_an_address_but_that_of_an_example():
     said = f"https://me:p@a.example/x?access_token=b fails; http://you@b/ too; {advice}"
     shown = f"https://a.example/x?access_token=… fails; http://b/ too; {advice}"
     assert without_tokens(said) == shown
+
+
+ODD = "a\x1b[2Jb\r\nerror: c\u202e\x00"
+
+
+def test_what_a_stranger_wrote_is_shown_cut_and_without_control_characters():
+    assert without_tokens(ODD) == "a [2Jb  error: c  "
+    assert without_tokens("x" * SHOWN_CHARS) == "x" * SHOWN_CHARS
+    assert without_tokens("x" * (SHOWN_CHARS + 1)) == "x" * (SHOWN_CHARS - 1) + "…"
+    assert Refused(ODD).detail == without_tokens(ODD)
+    fault = {"message": ODD, "index": 0}
+    problem = problem_in(json.dumps({"detail": ODD + "x" * 9_000, "errors": [fault]}).encode())
+    assert problem is not None
+    assert problem.detail.isprintable()
+    assert len(problem.detail) == SHOWN_CHARS
+    assert problem.errors == ({"message": without_tokens(ODD), "index": 0},)
 
 
 @pytest.mark.parametrize(

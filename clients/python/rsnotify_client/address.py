@@ -13,6 +13,7 @@ _PLAIN = re.compile(r"(?:https?|wss?)://[a-z0-9.-]+(?::(?!80/|443/)\d+)?/[!-$&-~
 _ASCII = "".join(map(chr, range(33, 127)))
 _TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
 _UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
+SHOWN_CHARS = 2_000
 _TOKEN = re.compile(r"[!-~]([ -~]*[!-~])?")
 _SHOWN_LOGIN = re.compile(r"(?<=://)(?!user:password@)[^/\s@]+@")  # but in an example
 _SHOWN_TOKEN = re.compile(r"(?<=[?&]access_token=)[^&#\s]+?(?=[:;,]?(?:[&#\s]|$))")
@@ -118,9 +119,22 @@ def wrong_token(token: str) -> str | None:
 
 
 def without_tokens(text: str) -> str:
-    """A message without the tokens and passwords of the addresses in it.
+    """A message without the tokens and passwords of the addresses in it, as it may be shown.
+
+    A stranger may have written parts of it, so it is cut, and has no control characters.
 
     >>> without_tokens("http://a/?access_token=b&c=d answers 404; http://a/?access_token=b: gone")
     'http://a/?access_token=…&c=d answers 404; http://a/?access_token=…: gone'
     """
-    return _SHOWN_TOKEN.sub("…", _SHOWN_LOGIN.sub("", text) if "@" in text else text)
+    return shown(_SHOWN_TOKEN.sub("…", _SHOWN_LOGIN.sub("", text) if "@" in text else text))
+
+
+def shown(text: str) -> str:
+    """A text of a stranger, cut, and a space for each character that is not printed.
+
+    >>> shown("a\\x1b[31m\\n" + "b" * SHOWN_CHARS)[:8]
+    'a [31m b'
+    """
+    if len(text) > SHOWN_CHARS:
+        text = f"{text[: SHOWN_CHARS - 1]}…"
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)

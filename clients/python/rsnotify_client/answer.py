@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from rsnotify.errors import Fault, Rejected, TryAgain
+from rsnotify_client.address import shown
 
 if TYPE_CHECKING:
     import ssl
@@ -182,9 +183,11 @@ class Problem(msgspec.Struct):
 def problem_in(body: bytes) -> Problem | None:
     """The problem document, if it is one."""
     try:
-        return msgspec.json.decode(body, type=Problem)
+        found = msgspec.json.decode(body, type=Problem)
     except NO_JSON:
         return None
+    errors = tuple(fault | {"message": shown(fault["message"])} for fault in found.errors)
+    return Problem(shown(found.detail), errors)
 
 
 KEY_IS_USED, TOO_LARGE = 409, 413

@@ -24,7 +24,7 @@ from websockets.exceptions import (
 from rsnotify.errors import PROBLEM, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
-from rsnotify_client.address import joined
+from rsnotify_client.address import joined, shown
 from rsnotify_client.answer import AGAIN, cause_of, untrusted
 from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
@@ -188,7 +188,7 @@ def _silent() -> Lost:
 def _ended(closed: ConnectionClosed) -> Exception:
     if closed.rcvd is None:  # what we close ourselves has its reason, as one that is too long
         return Lost("the hub is gone" if closed.sent is None else str(closed.sent))
-    code, reason = closed.rcvd.code, closed.rcvd.reason
+    code, reason = closed.rcvd.code, shown(closed.rcvd.reason)
     if code == TOO_OLD:
         return TooOld(reason)
     if code in REFUSED:
