@@ -540,6 +540,29 @@ async def test_a_dry_run_names_nothing_of_a_private_set_but_what_was_sent(loadin
     assert sorted({each["change"] for each in answer["first"]}) == named
 
 
+@pytest.mark.parametrize(
+    ("rights", "named"), [(("publish",), [False, True]), (("publish", "read"), [True, True])]
+)
+async def test_nor_does_the_refusal_of_a_load_that_is_older(loading, rights, named):
+    await loading.load(ndjson(["sent"]))
+    await loading.publish(
+        Change(loc("hidden"), "created"), Change(loc("sent"), "updated", length=5)
+    )
+    await loading.hub.edit_set(SET, {"private": True})
+    token = await token_for(loading, rights)
+    status, problem = await loading.put(ndjson(["sent"]), authorization=token)
+    assert (status, "2 changes" in problem["detail"]) == (409, True)
+    assert [loc(each) in problem["detail"] for each in ("hidden", "sent")] == named
+
+
+async def test_a_refusal_of_which_nothing_may_be_named_says_so(loading):
+    await loading.publish(Change(loc("hidden"), "created"))
+    await loading.hub.edit_set(SET, {"private": True})
+    token = await token_for(loading, ("publish",))
+    _, problem = await loading.put(ndjson([]), authorization=token)
+    assert "load before it: not shown to this token; say" in problem["detail"]
+
+
 async def token_for(loading: Loading, rights: tuple[Right, ...]) -> str:
     secret = new_secret()
     token = Token(id_of(secret), sets=(SET,), created="2026-11-21T00:00:00Z", rights=rights)

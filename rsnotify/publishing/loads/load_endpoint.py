@@ -253,11 +253,12 @@ class Resources:
                 found, named = await self._compare(begun, NAMED if options.dry_run else 0)
                 stage = "publishing" if publishes else "listing"
                 load = begun._replace(stage=stage, found=found, fingerprint=fingerprint)
-                taken_back = TakenBack()
+                taken_back = TakenBack(names_all=await self._may_read(request))
                 if begun.as_of is None and not options.overwrite and found.differs:
-                    taken_back = await self._taken_back(load, published)
+                    await self._find_taken_back(taken_back, load, published)
                 if options.dry_run:
-                    named = await self._readable(request, named)
+                    if not await self._may_read(request):
+                        named = [each for each in named if each.change != "deleted"]
                     refused = taken_back.refusal(name)
                     return JsonResponse(_compared(load, named, options.max_delete, refused))
                 check_taken_back(taken_back, name)
@@ -275,14 +276,13 @@ class Resources:
         async for locs in published.locs_after(load.as_of, load.at):
             await self._loads.note_newer(load, locs)
 
-    async def _taken_back(self, load: Load, published: Published) -> TakenBack:
+    async def _find_taken_back(self, found: TakenBack, load: Load, published: Published) -> None:
         """What the load would take back of what was published since the load before it."""
-        found, standing = TakenBack(), await self._loads.standing(load.set_name)
+        standing = await self._loads.standing(load.set_name)
         async for locs in self._loads.published_before(load):
             found.add(await self._loads.note_taken_back(load, locs))
         async for locs in published.kept_locs_after(standing.until, load.at):
             found.add(await self._loads.note_taken_back(load, locs))
-        return found
 
     async def _busy(self, name: str, key: str) -> Exception:
         """Why the set cannot be loaded now."""
@@ -294,14 +294,14 @@ class Resources:
         detail = f"the load of {name!r} with this key is still being received; send it again later"
         return TryAgain(f"{detail}: it is done once", retry_after_seconds=AGAIN_SECONDS)
 
-    async def _readable(self, request: Request, named: list[Difference]) -> list[Difference]:
-        """The differences as a Source may see them: no more than it sent, if it may not read."""
+    async def _may_read(self, request: Request) -> bool:
+        """Whether the Source may see more than it sent."""
         name = request.path_params["set"]
         try:
             await self._access.require_reader(request, name, self._journals.sets.get(name))
         except Rejected:
-            return [each for each in named if each.change != "deleted"]
-        return named
+            return False
+        return True
 
     @asynccontextmanager
     async def _begun(self, name: str, key: str) -> AsyncIterator[Load]:

@@ -63,26 +63,31 @@ def why_not_as_of(as_of: Position, name: str, standing: LoadStanding) -> str | N
 
 
 class TakenBack:
-    """What a load without a moment would take back: all counted, some named."""
+    """What a load without a moment would take back: all counted, some named. What it would delete
+    its Source has not sent, so that is named only to those who may read the set."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, names_all: bool) -> None:
+        self._names_all = names_all
         self.count = 0
         self.first: list[tuple[str, str]] = []
 
     def add(self, found: Sequence[tuple[str, bytes]]) -> None:
         self.count += len(found)
+        shown = [each for each in found if self._names_all or each[0] != "deleted"]
         room = SHOWN - len(self.first)
-        self.first += [(change, unescape(loc.decode())) for change, loc in found[:room]]
+        self.first += [(change, unescape(loc.decode())) for change, loc in shown[:room]]
 
     def refusal(self, name: str) -> str | None:
         """Why the load is refused; None if it takes back nothing."""
         if not self.count:
             return None
-        shown = ", ".join(f"{loc[:SHOWN_CHARACTERS]} ({change})" for change, loc in self.first)
-        more = f" and {self.count - len(self.first)} more" if self.count > len(self.first) else ""
+        shown = [f"{loc[:SHOWN_CHARACTERS]} ({change})" for change, loc in self.first]
+        if self.count > len(shown):
+            shown.append(f"{self.count - len(shown)} more" if shown else "not shown to this token")
+        named = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]
         changes = "a change that was" if self.count == 1 else f"{self.count} changes that were"
         return (
-            f"this would take back {changes} published since the load before it: {shown}{more}; "
+            f"this would take back {changes} published since the load before it: {named}; "
             "say of which moment the state is, with as_of=POSITION (in the command: --as-of), and "
             f"{_ASK.format(name)}; or, if these changes are to be undone, say overwrite=yes "
             "(--overwrite)"
