@@ -6,7 +6,6 @@
    takes for random comes from the file named in WORLD_CHANCE. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
