@@ -131,6 +131,7 @@ class Administration:
         """
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
+        await self._journals.learn_of(name)
         if name not in self._journals.sets:
             raise NoSuchSet(name)
         taking = self._upkeep.snapshot_for(name)
@@ -157,6 +158,7 @@ class Administration:
         """Make a token; 200 if the one that was chosen is there already."""
         await self._access.require_admin(request)
         asked = _decoded(await read_body(request, BODY_BYTES), NewToken)
+        await self._journals.learn_of(*asked.sets)
         self._check_sets(asked.sets)
         if not asked.rights:
             raise Rejected(

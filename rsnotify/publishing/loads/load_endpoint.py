@@ -215,6 +215,7 @@ class Resources:
         name = request.path_params["set"]
         await self._access.require(request, "publish", name)
         self._access.count_publish(request)
+        await self._journals.learn_of(name)
         self._journals.feed(ChannelName(name, "change"))
         options = read_options(request.scope["query_string"])
         key = _key(request)
