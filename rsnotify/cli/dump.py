@@ -29,6 +29,7 @@ from rsnotify_mirror.paths import OURS
 
 commands = Commands()
 
+PACKAGE = "1GiB"
 LEAST_BYTES = 64 * 1024
 BESIDE = f"{OURS}-dumps"  # in the copy: what is in a bucket, for the next dump
 ANNOUNCED = ".announced.json"
@@ -67,7 +68,7 @@ def dump(
     ] = None,
     max_bytes: Annotated[
         str, Option(metavar="SIZE", help="How long a package may be, such as 500MiB.")
-    ] = "1GiB",
+    ] = PACKAGE,
     max_entries: Annotated[
         int,
         Option("--max-entries", min=1, max=MAX_ENTRIES, help="How many resources it may hold."),
@@ -106,13 +107,30 @@ def dump(
     has changed; 1 the copy is not whole, or something was left out; 2 wrong use.
     """
     if after is not None:
+        of_dumps = {
+            "--base": base,
+            "--changes": changes,
+            "--keep": keep != KEEP,
+            "--max-bytes": max_bytes != PACKAGE,
+            "--max-entries": max_entries != MAX_ENTRIES,
+            "--without-failed": without_failed,
+            "--capability-list": capability_list,
+            "--publish": publish,
+            "--json": json,
+        }
+        if given := [name for name, is_given in of_dumps.items() if is_given]:
+            raise typer.BadParameter(f"--from makes one ZIP, and goes without {', '.join(given)}")
         _window(copy, Path(out), after)
         return
     if base is None or not base.startswith(("http://", "https://")):
         raise typer.BadParameter("--base: give the address at which OUT is served, as https://…/")
     options = DumpOptions(
-        *(base.rstrip("/") + "/", Limits(parse_size(max_bytes), max_entries), changes, keep),
-        *(without_failed, capability_list),
+        base=base.rstrip("/") + "/",
+        limits=Limits(parse_size(max_bytes), max_entries),
+        makes_change_dumps=changes,
+        keep=keep,
+        leaves_out=without_failed,
+        up=capability_list,
     )
     publish = publish and checked_name(publish)
     bucket = Bucket(out) if out.startswith(SCHEMES) else None

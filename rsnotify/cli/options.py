@@ -92,7 +92,7 @@ MaxDelete = Annotated[
         min=0,
         max=100,
         metavar="PERCENT",
-        help="How much of the copy a list that leaves it out, or another --select, may remove.",
+        help="How much of the copy may be removed because it is no longer listed or selected.",
     ),
 ]
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Log each request.")]
