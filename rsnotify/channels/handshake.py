@@ -24,7 +24,7 @@ from rsnotify.channels.admission import READER
 from rsnotify.channels.frames import SharedDeflate, quiet
 from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import INTERNAL_ERROR
-from rsnotify.http.bounds import WEBSOCKET, BoundedInput
+from rsnotify.http.bounds import WEBSOCKET, BoundedInput, ConnectionLimits, address_of
 from rsnotify.resourcesync.forms import Form
 
 EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait
@@ -51,6 +51,7 @@ class Handshake(BoundedInput):
         self._app = config.loaded_app
         self._server_state = server_state
         self._app_state = app_state
+        self.counted_in: ConnectionLimits | None = None  # until it ends, or is a reader's
         extensions = [SharedDeflate()] if config.ws_per_message_deflate else []
         self._protocol = ServerProtocol(extensions=extensions, logger=quiet)
         self._reader: SocketReader | None = None
@@ -68,8 +69,13 @@ class Handshake(BoundedInput):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._server_state.connections.discard(self)
+        self._count_no_more()
         self.turns.leave(self)
         self._disconnected.set()
+
+    def _count_no_more(self) -> None:
+        if self.counted_in is not None:
+            self.counted_in.leave(self)
 
     def receive_data(self, data: bytes) -> None:
         if self._is_asked:
@@ -120,6 +126,8 @@ class Handshake(BoundedInput):
             log.exception("internal error in the handshake at %s", scope["path"])
         if self._reader is not None and self._reader.channel is None:
             self._reader.close(1011, INTERNAL_ERROR)
+        if self._reader is not None:  # it is counted among the readers
+            self._count_no_more()
         self._reject(500, INTERNAL_ERROR)
 
     def _scope(self, request: Request) -> Message:
@@ -129,12 +137,12 @@ class Handshake(BoundedInput):
             "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": "1.1",
             "scheme": "wss" if self.transport.get_extra_info("sslcontext") else "ws",
-            "server": self.transport.get_extra_info("sockname"),
-            "client": self.transport.get_extra_info("peername"),
+            "server": address_of(self.transport, "sockname"),
+            "client": address_of(self.transport, "peername"),
             "root_path": "",
             "path": unquote(path),
-            "raw_path": path.encode("ascii"),
-            "query_string": query.encode("ascii"),
+            "raw_path": _encoded(path),
+            "query_string": _encoded(query),
             "headers": list(_encoded_headers(request.headers)),
             "subprotocols": _subprotocols(request.headers),
             "state": self._app_state.copy(),
@@ -207,7 +215,13 @@ class Handshake(BoundedInput):
 
 def _encoded_headers(headers: Headers) -> Iterable[tuple[bytes, bytes]]:
     for name, value in headers.raw_items():
-        yield name.lower().encode("ascii"), value.encode("latin-1")
+        yield _encoded(name.lower()), _encoded(value)
+
+
+def _encoded(text: str) -> bytes:
+    """The bytes of a request. The library decodes those above 0x7F as Latin-1; before version 17,
+    as surrogates."""
+    return text.encode("latin-1", "surrogateescape")
 
 
 def _subprotocols(headers: Headers) -> list[str]:

@@ -125,10 +125,20 @@ class ConnectionLimits:
     def is_flooded(self) -> bool:
         return len(self) > self._total + REFUSED_AT_ONCE
 
+    def pass_on(self, connection: object, to: object) -> None:
+        """The same connection has another protocol now."""
+        self._open[to] = self._open.pop(connection)
+
     def leave(self, connection: object) -> None:
         address = self._open.pop(connection, None)
         if address is not None:
             self._addresses.give_back(address)
+
+
+def address_of(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
+    """The host and port of one end, as ASGI has them: an address of IPv6 has two members more."""
+    found = transport.get_extra_info(name)
+    return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None
 
 
 def tcp_state(peer: Any) -> int | None:

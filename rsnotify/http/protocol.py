@@ -28,6 +28,7 @@ from rsnotify.http.bounds import (
     InputTurns,
     ReceivedCounts,
     UnreadOutput,
+    address_of,
     tcp_state,
 )
 from rsnotify.http.exchange import (
@@ -77,11 +78,13 @@ class StartQueue(ByTurns):
     def _turn(self) -> None:
         self._left = self._most
         looks = self._most + LEFT_A_TURN
-        while self._line and self._left and looks:
-            looks -= 1
-            self._left -= self._line.popleft()()
-        if self._line:
-            self._come_back()
+        try:
+            while self._line and self._left and looks:
+                looks -= 1
+                self._left -= self._line.popleft()()
+        finally:  # a bug in what one starts is no reason for others to wait
+            if self._line:
+                self._come_back()
 
 
 class HttpInput:
@@ -154,8 +157,8 @@ class HttpProtocol(BoundedInput):
         self.output = UnreadOutput(self.transport, self._deadlines, self._send_timeout_seconds)
         self.server_state.connections.add(self)  # type: ignore[arg-type]
         connection_scope: dict[str, Any] = {
-            "client": _address(transport, "peername"),
-            "server": _address(transport, "sockname"),
+            "client": address_of(transport, "peername"),
+            "server": address_of(transport, "sockname"),
             "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
             "extensions": {
                 HAND_OVER: {},
@@ -327,10 +330,13 @@ class HttpProtocol(BoundedInput):
         if self._serving is not None:
             self.refuse(400, "A WebSocket cannot be opened while a request waits for its answer.")
             return
-        self._let_go()
         handshake = cast(Any, self._config.ws_protocol_class)(
             config=self._config, server_state=self.server_state, app_state=self._app_state
         )
+        if self._connections is not None:
+            self._connections.pass_on(self, handshake)
+            handshake.counted_in = self._connections
+        self._let_go()
         handshake.connection_made(self.transport)
         self.transport.pause_reading()  # until its turn comes
         self.transport.set_protocol(handshake)
@@ -453,10 +459,9 @@ def _begin_handshake(transport: asyncio.Transport, handshake: BoundedInput, requ
     if transport.is_closing():
         return False
     transport.resume_reading()
-    handshake.receive_data(request)
+    try:
+        handshake.receive_data(request)
+    except BaseException:  # a bug: nothing would ever answer this peer
+        transport.abort()
+        raise
     return True
-
-
-def _address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
-    found = transport.get_extra_info(name)
-    return (str(found[0]), int(found[1])) if isinstance(found, tuple) else None

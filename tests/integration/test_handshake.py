@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,8 +14,9 @@ from uvicorn.server import ServerState
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.handshake import EARLY_BYTES, Handshake
 from rsnotify.channels.reader import Keepalive
-from rsnotify.http.bounds import WEBSOCKET
+from rsnotify.http.bounds import WEBSOCKET, ConnectionLimits
 from rsnotify.http.endpoints import Application, WebSocketRoute
+from rsnotify.http.protocol import HttpProtocol
 from rsnotify.redis_client import Client, connect
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
@@ -143,3 +145,51 @@ def test_a_peer_may_send_a_little_before_its_handshake_is_answered(redis_url, lo
         assert runner.run(run()) == (b"" if over else b"\x8a\x01x")
     logged = ["closing a connection (websocket) of 127.0.0.1: it sends too much"]
     assert [record.message for record in caplog.records] == logged * over
+
+
+class FrontDoor(Entrance):
+    """A hub whose connections begin with a request, as they do; one for each address."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
+        readers = self.channels.limits.addresses
+        self.limits = ConnectionLimits(9, 1, lambda host: host, readers)
+        self._config.ws_protocol_class = partial(Handshake, reader_input=self.channels.reader_input)
+
+    def _handshake(self) -> HttpProtocol:  # type: ignore[override]
+        return HttpProtocol(
+            self._config, self.state, {}, send_timeout_seconds=60, connections=self.limits
+        )
+
+    async def is_empty(self) -> bool:
+        return not self.limits
+
+
+@pytest.mark.parametrize("ends", ["it leaves", "it is a reader"])
+def test_a_handshake_counts_as_a_connection_until_it_ends(redis_url, ends):
+    async def run() -> None:
+        async with SlowWay(redis_url) as way, connect(way.url) as client:
+            await client.flushall()
+            door = FrontDoor(client)
+            async with door.open() as port:
+                way.freeze()
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(request())
+                await until(door.is_asked)
+                assert len(door.limits) == 1
+                another, writer_of_another = await asyncio.open_connection("127.0.0.1", port)
+                assert b" 429 " in await another.readline()
+                writer_of_another.close()
+                if ends == "it leaves":
+                    writer.transport.abort()
+                    way.thaw()
+                    await until(door.is_empty)
+                    return
+                way.thaw()
+                await reader.readuntil(b"\r\n\r\n")
+                await until(door.has_answered)
+                assert (len(door.limits), len(door.channels.limits.addresses)) == (1, 1)
+                writer.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run())

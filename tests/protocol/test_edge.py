@@ -13,12 +13,16 @@ import pytest_asyncio
 from rsnotify.publishing.bodies import BODY_BYTES
 from rsnotify.registry.access import FREE_TRIES
 from rsnotify_client.notification import read_notification
-from tests.support.raw import raw_channel
+from tests.support.raw import KEY, raw_channel
 from tests.support.running import PATIENT_SECONDS, TOKEN, RunningHub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHANNEL = "/channels/dataset1/change_notification_channel"
+UPGRADE = (
+    "Upgrade: websocket\r\nConnection: Upgrade\r\n"
+    f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {KEY}\r\n"
+).encode()
 CHANGES = "/api/sets/dataset1/changes"
 RES1 = {"loc": "http://example.com/res1", "change": "updated"}
 PAYLOAD = (
@@ -66,6 +70,29 @@ async def exchanged(hub: RunningHub, *parts: bytes) -> bytes:
 
 
 # --- requests ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "expected"),
+    [("", b"Cookie: name=caf\xe9", 101), ("?a=\xe9", b"A: b", None)],
+    ids=["header", "address"],
+)
+async def test_handshakes_of_any_bytes_are_answered_or_closed(hub, path, field, expected):
+    """Also those that wait behind others."""
+    channel = f"{CHANNEL}{path}".encode("latin-1")
+    asked = b"GET %s HTTP/1.1\r\nHost: h\r\n%s%s\r\n\r\n" % (channel, UPGRADE, field)
+    opened = [await asyncio.open_connection("127.0.0.1", hub.port) for _ in range(30)]
+    for _, writer in opened:
+        writer.write(asked)
+    async with asyncio.timeout(PATIENT_SECONDS):
+        heads = [await reader.readline() for reader, _ in opened]
+    for _, writer in opened:
+        writer.close()
+    if expected:
+        assert {*heads} == {b"HTTP/1.1 %d Switching Protocols\r\n" % expected}
+    else:
+        assert not any(b" 101 " in head for head in heads)
+    assert "rror in" not in hub.log.read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,9 @@
 """Limits on connections and readers: at the limit, one past it, and free again."""
 
+import asyncio
+from functools import partial
+from typing import Any
+
 import pytest
 
 from rsnotify.channels.admission import ReaderLimits
@@ -10,9 +14,11 @@ from rsnotify.http.bounds import (
     SPARE_FILES,
     ConnectionLimits,
     LimitedCounts,
+    address_of,
     allowed_total,
     check_enough,
 )
+from rsnotify.http.protocol import StartQueue
 from rsnotify.resourcesync.notification import ChannelName
 from tests.unit.test_channel import Peer
 
@@ -146,3 +152,36 @@ def test_a_hub_begins_only_where_a_hundred_connections_fit():
     check_enough(-1)  # no limit
     with pytest.raises(InvalidSettings, match="may open 611 files, and a hub needs 612 at least"):
         check_enough(SPARE_FILES + LEAST_CONNECTIONS - 1)
+
+
+async def test_a_bug_in_what_one_peer_starts_stops_no_other():
+    """What raised is not begun again, and the line goes on in the next turn."""
+    queue, began = StartQueue(1), list[int]()
+
+    def breaks() -> bool:
+        raise LookupError
+
+    def begins(number: int) -> bool:
+        began.append(number)
+        return True
+
+    failures = list[object]()
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: failures.append(context["exception"])
+    )
+    for start in (partial(begins, 0), breaks, partial(begins, 1), breaks, partial(begins, 2)):
+        queue.start(start)
+    for _ in range(9):
+        await asyncio.sleep(0)
+    assert began == [0, 1, 2]
+    assert [type(each) for each in failures] == [LookupError] * 2
+
+
+class End(asyncio.Transport):
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("::1", 8_080, 0, 0), "sockname": "/run/hub"}.get(name, default)
+
+
+def test_an_address_has_two_members_as_asgi_says():
+    assert address_of(End(), "peername") == ("::1", 8_080)
+    assert address_of(End(), "sockname") is None
