@@ -268,6 +268,10 @@ def test_links_are_read_from_headers_pages_and_robots():
         "http://a/",
         "http://b/",
     ]
+    odd = (
+        "\ufeffSitemap : http://a/\rSITEMAP:http://b/\r\n# Sitemap: http://c/\n\tSitemap: http://a/"
+    )
+    assert sitemaps_of(odd) == ["http://a/", "http://b/"]
 
 
 def test_a_large_robots_txt_is_read_in_linear_time_whatever_stands_there():

@@ -403,3 +403,36 @@ async def test_a_package_that_cannot_be_read_is_named_and_the_copy_is_not_whole(
     assert said in ran.problems()
     found = await audit(source.url + CAPABILITIES, copy)
     assert not found.is_in_sync
+
+
+# Several sitemaps -------------------------------------------------------------------------------
+
+
+async def test_all_sitemaps_that_a_robots_txt_names_are_one_source(source, copy):
+    """Some of them an index, as large sites have them; one of them gone, and nothing is deleted."""
+    source.resources.clear()
+    lists = {"a": ["one", "two"], "b": ["three"], "c": ["four"]}
+    for name, names in lists.items():
+        for each in names:
+            source.add(f"{each}.txt", each.encode())
+        entries = tuple(Entry(source.loc(f"{each}.txt")) for each in names)
+        source.documents[f"/{name}.xml"] = render_document(Document("urlset", None, (), entries))
+    source.documents["/index.xml"] = render_document(
+        Document("sitemapindex", None, (), (Entry(source.loc("b.xml")),))
+    )
+    source.documents.pop(CAPABILITIES, None)
+    robots = "\ufeffSitemap: /a.xml\nSitemap : {0}index.xml\nSITEMAP:{0}c.xml\nSitemap: {0}c.xml\n"
+    source.documents["/robots.txt"] = robots.format(source.loc("")).encode()
+    async with Mirror(source.url, copy, Options(first_retry_seconds=0.01)) as mirror:
+        assert await mirror.once()
+    assert {*files(copy)} == {"one.txt", "two.txt", "three.txt", "four.txt"}
+    found = await audit(source.url, copy)
+    assert (found.is_in_sync, found.resources) == (True, 4)
+    del source.documents["/c.xml"]
+    async with Mirror(source.url, copy, Options(first_retry_seconds=0.01)) as mirror:
+        assert not await mirror.once()
+    assert len(files(copy)) == 4
+    source.documents["/c.xml"] = render_document(Document("urlset", None, (), ()))
+    async with Mirror(source.url, copy, Options(max_delete=30)) as mirror:
+        assert await mirror.once()
+    assert {*files(copy)} == {"one.txt", "two.txt", "three.txt"}

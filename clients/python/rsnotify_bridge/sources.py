@@ -190,7 +190,8 @@ class ListedSource(SourceAdapter):
     def how(self) -> str:
         names = ("resourcelist", "changelist", "changedump")
         found = {name: getattr(self.offered, name) for name in names}
-        return "; ".join(f"{name} {url}" for name, url in found.items() if url)
+        others = "".join(f"; sitemap {url}" for url in self.offered.other_sitemaps)
+        return "; ".join(f"{name} {url}" for name, url in found.items() if url) + others
 
     async def state(self) -> Pieces:
         self.unchanged, self.cursor = set(), None
@@ -201,12 +202,14 @@ class ListedSource(SourceAdapter):
         if url is None:
             return
         known, self.parts = self.parts, {}
-        tag = known[url][1] if [*known] == [url] else Tag()
         index: list[str] = []
-        async with aclosing(self._list(url, 0, tag, index)) as pieces:
-            async for piece in pieces:
-                yield piece
         free = 1 + max([0, *(number for number, _ in known.values())])
+        for each in (url, *self.offered.other_sitemaps):
+            first = 0 if each == url else free + len(self.parts)
+            number, tag = known.get(each) or (first, Tag())
+            async with aclosing(self._list(each, number, tag, index)) as pieces:
+                async for piece in pieces:
+                    yield piece
         for part in dict.fromkeys(index):
             number, tag = known.get(part) or (free + len(self.parts), Tag())
             async with aclosing(self._list(part, number, tag)) as pieces:

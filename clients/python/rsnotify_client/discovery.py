@@ -46,6 +46,7 @@ OFFERS = {
 """The capabilities, by their names in a Capability List, and in `Capabilities`."""
 NAMED_SETS = 20
 MAX_SETS = 1_000  # of a Source, where all are asked for
+MAX_SITEMAPS = 1_000  # that a robots.txt names
 MAX_SETS_ASKED = 100  # of a hub, for the one that has a topic
 BEGINNING_PIECES = PAGE_BYTES // PIECE_BYTES  # are read of a document that is compressed
 SOCKETS = ("ws://", "wss://")
@@ -64,6 +65,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     topic: str | None = None
     socket: str | None = None
     repeated: str | None = None  # capabilities of which there are several documents
+    other_sitemaps: tuple[str, ...] = ()  # of a site whose robots.txt names several, for one state
 
 
 class DiscoveryStep(msgspec.Struct, frozen=True):
@@ -73,13 +75,14 @@ class DiscoveryStep(msgspec.Struct, frozen=True):
     next: str | None = None
     sets: tuple[str, ...] = ()  # where there are several of them
     missing: str | None = None  # an address that is not there, and what it answers
+    other_sitemaps: tuple[str, ...] = ()  # besides the one that is next
 
 
 # Deciding ---------------------------------------------------------------------------------------
 
 _LINK = re.compile(r"<([^>]*)>([^<]*)")
 _REL = re.compile(r';\s*rel\s*=\s*(?:"([^"]*)"|([^\s;,"]+))', re.IGNORECASE)
-_SITEMAP = re.compile(r"^[ \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
+_SITEMAP = re.compile(r"^[\ufeff \t]*sitemap[ \t]*:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 def linked(header: str, relation: str) -> str | None:
@@ -117,8 +120,8 @@ def linked_in_html(text: str, relation: str = "resourcesync") -> str | None:
 
 
 def sitemaps_of(robots: str) -> list[str]:
-    """The sitemaps that `Sitemap:` lines of a robots.txt name."""
-    return _SITEMAP.findall(robots)
+    """The sitemaps that `Sitemap:` lines of a robots.txt name, each once."""
+    return list(dict.fromkeys(_SITEMAP.findall(robots.replace("\r", "\n"))))
 
 
 def offered(url: str, entries: Sequence[Entry]) -> Capabilities:
@@ -133,7 +136,8 @@ def offered(url: str, entries: Sequence[Entry]) -> Capabilities:
                 repeated.append(capability)
         elif capability == "change-notification":
             _channel(found, url, entry, loc)
-    return Capabilities(url, **found, repeated=" and ".join(dict.fromkeys(repeated)) or None)
+    repeatedly = " and ".join(dict.fromkeys(repeated)) or None
+    return msgspec.structs.replace(Capabilities(url, repeated=repeatedly), **found)
 
 
 def _channel(found: dict[str, str], url: str, entry: Entry, loc: str) -> None:
@@ -158,7 +162,7 @@ def found_in(url: str, head: Head, entries: Sequence[Entry]) -> DiscoveryStep:
     if up is not None and joined(url, up) != url:
         return DiscoveryStep(next=joined(url, up))
     if capability in ("changelist", "changedump", "resourcedump"):
-        return DiscoveryStep(found=Capabilities(url, **{capability: url}))
+        return DiscoveryStep(found=msgspec.structs.replace(Capabilities(url), **{capability: url}))
     if capability in (None, "resourcelist"):  # a plain sitemap lists resources, too
         return DiscoveryStep(found=Capabilities(url, resourcelist=url))
     raise Refused(f"{url} is a {capability}, from which nothing leads to a Capability List")
@@ -202,13 +206,24 @@ async def _walk(web: Web, url: str, seen: int = 0) -> Capabilities:
 async def _last_step(web: Web, url: str, steps: int = STEPS) -> DiscoveryStep:
     """Where the links from an address lead in the end: to a Source, or to several sets."""
     begun, missing = url, None
+    others: tuple[str, ...] = ()
     for _ in range(steps):
         step = await one_step(web, url)
-        missing = missing or step.missing
+        missing, others = missing or step.missing, others or step.other_sitemaps
         if step.next is None:
-            return msgspec.structs.replace(step, missing=missing)
+            found = step.found and _with_others(step.found, others)
+            return msgspec.structs.replace(step, found=found, missing=missing)
         url = step.next
     raise Refused(f"the links from {begun} lead in a circle, never to a Capability List")
+
+
+def _with_others(found: Capabilities, others: tuple[str, ...]) -> Capabilities:
+    """A plain sitemap is one of those that its site has; a Capability List names all there is."""
+    if others and found.url != found.resourcelist:
+        said = f"robots.txt names {len(others)} more sitemaps: taking {found.url} alone"
+        log.warning("%s", without_tokens(said))
+        return found
+    return msgspec.structs.replace(found, other_sitemaps=others)
 
 
 async def discover_sets(web: Web, url: str) -> list[str]:
@@ -340,7 +355,12 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
         return found
     robots = await web.page(joined(url, "/robots.txt"), accept="text/plain, */*;q=0.1")
     if robots.status == 200 and (maps := sitemaps_of(robots.body.decode(errors="replace"))):
-        return DiscoveryStep(next=joined(url, maps[0]))
+        if len(maps) > MAX_SITEMAPS:
+            raise Refused(
+                f"{robots.url} names more than {MAX_SITEMAPS:,} sitemaps: give one of them"
+            )
+        first, *others = (joined(url, each) for each in maps)
+        return DiscoveryStep(next=first, other_sitemaps=tuple(others))
     _check_right(web, url, page)
     _check_right(web, described.url, described)
     if page.status != 200:

@@ -376,6 +376,9 @@ class Baseline:
             self._state.set_fact(FILLED, "[]")
         if self._offered.resourcelist is not None:
             at = await self._lists(self._offered.resourcelist)
+            for other in self._offered.other_sitemaps:
+                at = None  # several lists are not one moment: they are read again, not followed
+                await self._part(self._offered.url, other, 0)
             if self._fills and self._offered.resourcedump is not None:
                 self._state.commit()
                 await self._fill(self._offered.resourcedump)
