@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify_bridge.feeds import activity_page, feed_page, moment, notification_page
 from rsnotify_bridge.markup import ATTRIBUTES, TAGS, read_markup, repaired
+from rsnotify_bridge.missing import standing_of, standing_of_error, standing_of_record
 from rsnotify_bridge.oaipmh import (
     ALL,
     DAY,
@@ -28,6 +29,7 @@ from rsnotify_bridge.rules import (
     FEW,
     Intervals,
     LocRule,
+    ahead_of_its_time,
     change_between,
     changes_of,
     clock_off,
@@ -39,6 +41,7 @@ from rsnotify_bridge.rules import (
     newest,
     next_interval,
     publishable,
+    set_back,
     with_via,
 )
 
@@ -580,3 +583,78 @@ def test_as_many_attributes_as_anybody_writes_are_read():
 )
 def test_times_of_feeds(text, expected):
     assert moment(text) == expected
+
+
+HERE, WWW, LOGIN = "http://a.example/1", "https://www.a.example/1", "http://a.example/login"
+STANDINGS = [
+    (HERE, 404, True, False), (HERE, 410, True, False), (WWW, 404, True, False),
+    (LOGIN, 410, True, False), ("http://b.example/1", 404, False, False),
+    (HERE, 200, False, False), (HERE, 206, False, False), (HERE, 304, False, False),
+    (LOGIN, 200, False, False), ("http://a.example/", 200, False, False),
+    (HERE, 400, False, False), (HERE, 401, False, False), (HERE, 403, False, False),
+    (HERE, 405, False, False), (HERE, 409, False, False), (HERE, 416, False, False),
+    (HERE, 451, False, False), (HERE, 500, False, False), (HERE, 501, False, False),
+    (HERE, 429, False, True), (HERE, 502, False, True), (HERE, 503, False, True),
+    (HERE, 504, False, True), ("http://[", 404, False, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "status", "is_gone", "is_silent"), STANDINGS)
+def test_only_what_answers_404_or_410_at_its_own_host_is_gone(found, status, is_gone, is_silent):
+    standing = standing_of(HERE, found, status, 7.0)
+    assert (standing.is_gone, standing.is_silent) == (is_gone, is_silent)
+    assert bool(standing.why) != is_gone
+    assert standing.wait_seconds == (7.0 if is_silent else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "is_deleted", "is_gone"),
+    [
+        (200, "idDoesNotExist", False, True),
+        (404, "idDoesNotExist", False, True),
+        (200, None, True, True),
+        (200, None, False, False),
+        (200, "cannotDisseminateFormat", False, False),
+        (200, "badArgument", False, False),
+        (404, None, False, False),
+        (410, None, False, False),
+        (503, None, False, False),
+    ],
+)
+def test_a_record_is_gone_if_its_repository_says_so(status, code, is_deleted, is_gone):
+    standing = standing_of_record("oai:a:1", status, code, is_deleted=is_deleted)
+    assert (standing.is_gone, bool(standing.why)) == (is_gone, not is_gone)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_silent"),
+    [(TryAgain("down", retry_after_seconds=5), True), (Rejected("no"), False)],
+)
+def test_what_is_not_answered_is_kept(error, is_silent):
+    standing = standing_of_error(error)
+    assert (standing.is_gone, standing.why, standing.is_silent) == (False, error.detail, is_silent)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_set_back"),
+    [
+        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:00Z", True),
+        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:01Z", False),
+        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:01.5Z", False),
+        ("2026-11-02T00:00:01Z", "2026-11-02", False),
+        ("2026-11-02T00:00:01Z", "2026-11-01", True),
+        ("2026-11-02", "2026-11-01T23:59:59Z", True),
+        ("2026-11-02", "2026-11-02T00:00:00Z", False),
+        (None, "2026-11-02", False),
+        ("2026-11-02", "soon", False),
+    ],
+)
+def test_a_list_of_an_older_moment_than_before_is_noticed(before, now, is_set_back):
+    assert (set_back(before, now) is not None) == is_set_back
+
+
+def test_a_list_of_a_moment_that_has_not_come_yet_is_noticed():
+    assert ahead_of_its_time("1970-01-01T00:05:10Z", 10.0) is None
+    assert ahead_of_its_time("1970-01-01T00:05:11Z", 10.0) is not None
+    assert ahead_of_its_time("2999-01-01", 10.0) is None
+    assert ahead_of_its_time(None, 10.0) is None

@@ -10,13 +10,14 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
+from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, as_ascii
+from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, Position, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
@@ -26,6 +27,7 @@ from rsnotify_client.notification import Received, position_of
 FEW = 10
 """So many resources may go at once from the smallest set, if others are left."""
 CLOCK_SECONDS = 300.0
+TWO = 2  # changes have no order that could be told from chance
 SLOWER, FASTER = 1.5, 0.5
 VIA = "via"
 RELEASE = "; if that is meant, let it through with --release"
@@ -102,6 +104,21 @@ def in_order(received: Received) -> Received:
     pairs = sorted(zip(known, received.changes, strict=True), key=lambda pair: pair[0])
     changes, positions = tuple(each for _, each in pairs), tuple(at for at, _ in pairs)
     return replace(received, payload=b"", changes=changes, positions=positions)
+
+
+def is_newest_first(received: Received) -> bool:
+    """Whether the order of changes says something wrong: of one resource, or of all of them.
+
+    Some Sources list first what there is, then what is gone, each in its order: that is none.
+    """
+    times = [position_of(each.datetime) or Position(0) for each in received.changes]
+    last: dict[str, Position] = {}
+    for change, at in zip(received.changes, times, strict=True):
+        if at < last.get(change.loc, at):
+            return True
+        last[change.loc] = at
+    is_descending = all(one >= other for one, other in pairwise(times))
+    return len(times) > TWO and is_descending and times[0] > times[-1]
 
 
 def is_one_moment(moments: Collection[str | None], began: float) -> bool:

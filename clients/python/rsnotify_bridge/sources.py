@@ -36,7 +36,14 @@ from rsnotify_bridge.missing import (
 )
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
-from rsnotify_bridge.rules import LocRule, ahead_of_its_time, changes_of, in_order, is_one_moment
+from rsnotify_bridge.rules import (
+    LocRule,
+    ahead_of_its_time,
+    changes_of,
+    in_order,
+    is_newest_first,
+    is_one_moment,
+)
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
@@ -273,8 +280,10 @@ class ListedSource(SourceAdapter):
         try:
             async with aclosing(self._lists.after(self._timeline.cursor)) as pieces:
                 async for received in pieces:
-                    if (ordered := in_order(received)) is not received:
+                    is_wrong = is_newest_first(received)
+                    if is_wrong:
                         self.skip(f"{self.offered.changelist} is not in the order of its times")
+                    ordered = in_order(received) if is_wrong else received
                     if (new := self._timeline.new_in(ordered)) is not None:
                         yield _changed(new)
         except HistoryGone as error:
