@@ -120,13 +120,17 @@ LIMITS: dict[str, float] = {
     "seconds of changes that a process remembers": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
     "bytes of them for a channel": healing.MEMORY_BYTES,
     "records of sets, tokens or subscriptions that it remembers": healing.REMEMBERED_RECORDS,
-    "seconds that others have to put back what it lacks": repairing.OTHERS_SECONDS,
+    "seconds that other processes have to put back what a process does not remember": (
+        repairing.OTHERS_SECONDS
+    ),
     "seconds that a journal is held for its repair": repairing.HOLD_SECONDS,
     "resources of a load": load_formats.LOAD_RESOURCES,
     "body of a load, decompressed": load_formats.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,
     "bytes of a load's body besides its resources": load_formats.PADDING_BYTES,
-    "more of them for each resource": load_formats.PADDING_OF_ONE,
+    "bytes of a load's body besides its resources, in addition for each resource": (
+        load_formats.PADDING_OF_ONE
+    ),
     "seconds for the body of a load to come": load_body.LOAD_SECONDS,
     "percent of the resources that a load may delete (`max_delete`)": load.MAX_DELETE,
     "differences that a dry run names": load.NAMED,
@@ -137,8 +141,8 @@ LIMITS: dict[str, float] = {
     "seconds that a request waits for a load that is decided": resources.ANSWER_SECONDS,
     "seconds after which the load of a process that is gone is taken up": loads.CLAIM_SECONDS,
     "bytes from one `<` to the next": xml.TAG_BYTES,
-    "tags of a document, or one in 16 bytes": xml.MARKUP,
-    "attributes of a document, or one in 16 bytes": xml.MARKUP,
+    "tags of a document (if it is longer than 16 MB: one for every 16 bytes)": xml.MARKUP,
+    "attributes of a document (if it is longer than 16 MB: one for every 16 bytes)": xml.MARKUP,
     "characters of a set's name": 64,
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
     "characters of a JWT": jwt_rules.JWT_CHARACTERS,
