@@ -235,6 +235,8 @@ def _signed(text: str, keys: Sequence[JwtKey], audience: str | None) -> tuple[An
     if not named:
         raise UnknownKey("the JWT's key is unknown, or is not used any more")
     fitting = [key for key in named if key.algorithm == header.get("alg")]
+    if kid is not None and all(key.kid is None for key in named) and not fitting:
+        raise UnknownKey("the JWT's key is unknown, or is not used any more")  # or not read yet
     if not fitting:
         raise TokenRefused("the JWT's algorithm is not that of its key")
     if len(fitting) > TRIED:

@@ -1,6 +1,7 @@
 """The keys of JWTs, read again and again: how often, how long they count, who ends with them."""
 
 import json
+from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from time import time
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ class Source:
 
     def __init__(self, *signers: Signer) -> None:
         self.signers: Sequence[Signer] = signers
+        self.more: Sequence[dict[str, str]] = ()  # listed besides
         self.error: Exception | None = None
         self.asked = 0
 
@@ -43,7 +45,8 @@ class Source:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return json.dumps({"keys": [signer.listed() for signer in self.signers]}).encode()
+        listed = [*(signer.listed() for signer in self.signers), *self.more]
+        return json.dumps({"keys": listed}).encode()
 
     def judged(self) -> Jwts:
         return Jwts(source=KeySetSource("https://a.example", self.read, is_fetched=True))
@@ -57,6 +60,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return clock
 
 
+N = urlsafe_b64encode(b"\xff" * 256).decode().rstrip("=")
 OLD, NEW = Signer("old"), Signer("new")
 
 
@@ -72,6 +76,17 @@ async def test_a_key_that_is_new_is_read_at_once_but_not_for_each_stranger(clock
             await jwts.grant(NEW.token())
         assert source.asked == asked
     clock.now = 1_000_000 + AGAIN_SECONDS
+    await jwts.grant(NEW.token())
+    assert source.asked == 2
+
+
+async def test_a_listed_key_without_a_name_does_not_keep_a_new_one_from_being_read(clock):
+    source = Source(OLD)
+    source.more = [{"kty": "RSA", "n": N, "e": "AQAB"}]
+    jwts = source.judged()
+    await jwts.grant(OLD.token())
+    source.signers = [OLD, NEW]
+    clock.now += AGAIN_SECONDS
     await jwts.grant(NEW.token())
     assert source.asked == 2
 
