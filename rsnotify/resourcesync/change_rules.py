@@ -3,6 +3,7 @@
 `VALUES` judges single values, as in a document; this module adds what only publishers must observe.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -77,7 +78,21 @@ def _wrong_address(change: Change) -> str | None:
         return None
     if change.loc[:5].lower() == "file:":
         return "loc is on your own machine: publish the address at which others can fetch it"
+    if has_login(change.loc):
+        return LOGIN.format("loc")
     return None if change.loc.isascii() else not_ascii(change.loc)
+
+
+LOGIN = "{} has a login in it, and everybody reads it: leave out what stands before the @"
+
+
+def has_login(address: str) -> bool:
+    """Whether an address names a user, and maybe a password, before its host.
+
+    >>> [has_login(f"https://{each}/a") for each in ("u:p@h", "u@h", "h", "h/@", "h?@")]
+    [True, True, False, False, False]
+    """
+    return "@" in address and "@" in re.split(r"[/?#\\]", address.partition("//")[2], maxsplit=1)[0]
 
 
 def _is_plain(change: Change) -> bool:
@@ -86,7 +101,7 @@ def _is_plain(change: Change) -> bool:
     c = change
     return bool(
         (len(c.loc) <= URI_CHARACTERS and _LOC(c.loc) and c.change in CHANGE_TYPES)
-        and (c.loc.startswith("http") and c.loc.isascii())
+        and (c.loc.startswith("http") and c.loc.isascii() and not has_login(c.loc))
         and (c.lastmod is None or (len(c.lastmod) <= TEXT_CHARACTERS and _LASTMOD(c.lastmod)))
         and (c.hash is None or HEX_DIGEST(c.hash))
         and (c.length is None or 0 <= c.length < LENGTH_END)
@@ -119,6 +134,8 @@ def _links(links: tuple[Link, ...]) -> Iterator[FieldFault]:
         return
     for number, link in enumerate(links):
         yield from _described(link, _OF_LINK, f"links[{number}].")
+        if has_login(link.href):
+            yield f"links[{number}].href", LOGIN.format("href")
 
 
 def _of_framework(change: Change) -> Iterator[FieldFault]:
@@ -145,6 +162,8 @@ def _index(index: str) -> Iterator[FieldFault]:
         yield "index", _unfit("index", index, URI_CHARACTERS)
     elif message := problem("loc", index):
         yield "index", message
+    elif has_login(index):
+        yield "index", LOGIN.format("index")
 
 
 def _not_in_table(change: str, capability: str) -> str:

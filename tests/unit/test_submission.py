@@ -10,8 +10,8 @@ from rsnotify.journal.submission import Submission
 from rsnotify.operation.administration import NewToken
 from rsnotify.publishing import bodies
 from rsnotify.publishing.bodies import read_submission, read_submissions
-from rsnotify.resourcesync.change import Change, as_ascii, misfit
-from rsnotify.resourcesync.change_rules import faults_of
+from rsnotify.resourcesync.change import Change, Link, as_ascii, misfit
+from rsnotify.resourcesync.change_rules import LOGIN, faults_of
 from rsnotify.resourcesync.notification import HOLE
 
 JSON, NDJSON, XML = "application/json", "application/x-ndjson", "application/xml"
@@ -397,6 +397,8 @@ A = "http://example.com/"
         (A + "100%", "write '%', its character 23, as %25"),
         (A + "%zz", "write '%', its character 20, as %25"),
         (A + "<x>", "write '<', its character 20, as %3C"),
+        ("https://me:secret@example.com/a", "has a login in it, and everybody reads it"),
+        ("https://token@example.com/a", "has a login in it"),
         ("file:///etc/passwd", "is on your own machine: publish the address"),
         ("FILE:x", "is on your own machine"),
     ],
@@ -410,7 +412,17 @@ def test_an_address_is_refused_with_the_character_and_what_to_write(loc, said):
         assert (field, said in message) == ("loc", True), message
 
 
-@pytest.mark.parametrize("loc", [A + "é", "file:///a"])
+def test_no_address_of_a_change_brings_a_login():
+    link = Link("describedby", "https://me:secret@example.com/a")
+    change = Change("http://example.com/a", "updated", links=(link,))
+    assert faults_of(change, "change") == [("links[0].href", LOGIN.format("href"))]
+    index = "https://me:secret@example.com/index"
+    change = Change("http://h/a", "updated", capability="resourcelist", index=index)
+    assert faults_of(change, "framework") == [("index", LOGIN.format("index"))]
+    assert faults_of(Change("http://example.com/@a?b@c", "updated"), "change") == []
+
+
+@pytest.mark.parametrize("loc", [A + "é", "file:///a", "https://u:p@h/a"])
 def test_what_was_published_once_may_be_deleted(loc):
     assert faults_of(Change(loc, "deleted"), "change") == []
 
