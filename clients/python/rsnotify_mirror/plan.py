@@ -29,7 +29,12 @@ ZONE_SECONDS = 12 * 3_600  # by how much a day ends later in the last of the tim
 _SECONDS = re.compile(r"T\d\d:\d\d:\d\d")
 _FRACTION = re.compile(r"T\d\d:\d\d:\d\d[.,]\d")
 JSON_PATCH = ("application/json-patch", "application/json-patch+json")
-XML_PATCH = ("application/xml-patch", "application/xml-patch+xml")
+# The last is what the specification names; RFC 5261 has registered it for errors of patches.
+XML_PATCH = (
+    "application/xml-patch",
+    "application/xml-patch+xml",
+    "application/patch-ops-error+xml",
+)
 
 
 class Have(msgspec.Struct, frozen=True, omit_defaults=True):
