@@ -224,8 +224,12 @@ def create_token(
 def rotate_token(
     token_id: TokenId,
     grace: Annotated[
-        int, Option(metavar="SECONDS", help="Seconds that the old one is still accepted.")
-    ] = 0,
+        int | None,
+        Option(metavar="SECONDS", help="Seconds that the old one is still accepted. [86400]"),
+    ] = None,
+    now: Annotated[
+        bool, Option("--now", help="The old one has leaked: it is refused at once.")
+    ] = False,
     expires: Annotated[
         int | None,
         Option("--expires", metavar="DAYS", help="Days until it is refused. [as old]"),
@@ -234,8 +238,11 @@ def rotate_token(
     hub: Hub = HERE,
 ) -> None:
     """Make another token with the same rights and expiry; the old one ends after the grace."""
+    if now and grace is not None:
+        raise InvalidSettings("--now and --grace exclude each other: --now means no grace")
     path = f"/api/tokens/{quote(token_id, safe='')}/rotate"
-    content = {"grace_seconds": grace} | ({} if expires is None else {"expires_days": expires})
+    chosen = {"grace_seconds": 0 if now else grace, "expires_days": expires}
+    content = {name: value for name, value in chosen.items() if value is not None}
     print_secret(_made(hub, content, path), json=json)
 
 

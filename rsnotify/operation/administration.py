@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import suppress
 from time import time
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.documents.chores import Upkeep
-from rsnotify.errors import NoSuchSet, Rejected
+from rsnotify.errors import NoSuchSet, Rejected, StoreFull
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions
@@ -28,6 +29,7 @@ SETS_OF_A_TOKEN = 1_000
 NOTE_CHARACTERS = 255
 EXPIRES_DAYS = 3_650
 GRACE_SECONDS = 31 * 24 * 3600
+GRACE_DEFAULT_SECONDS = 24 * 3600  # none at all would stop whoever still uses the old token
 SECRET = re.compile(r"rsn_[A-Za-z0-9_-]{43,128}")  # 32 random bytes at least
 SNAPSHOT_SECONDS = 20.0
 WEB_ADDRESSES = (*TOPICS, *CHANNEL_OPTIONS, "channel_hub")
@@ -48,7 +50,7 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Rotation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to replace a token by another one with the same rights."""
 
-    grace_seconds: int = 0  # that the old one is still accepted
+    grace_seconds: int = GRACE_DEFAULT_SECONDS  # that the old one is still accepted
     token: str | None = None
     expires_days: int | None = None  # the new one; without it, it expires when the old one would
 
@@ -120,7 +122,8 @@ class Administration:
         await self._access.require_admin(request)
         name = request.path_params["set"]
         if name in self._journals.sets:  # afterwards its channel would be gone
-            await self._upkeep.announcements.set_goes(self._journals.sets[name])
+            with suppress(StoreFull):  # to remove it is what makes room
+                await self._upkeep.announcements.set_goes(self._journals.sets[name])
         await self._journals.remove_set(name)
         return Response(status_code=204)
 

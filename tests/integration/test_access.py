@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import time
 
 import pytest
 
+from rsnotify.journal.window import DAY
+from rsnotify.resourcesync.change import Position
 from tests.integration.test_cli import rsnotify
 from tests.support.running import TOKEN, RunningHub
 
@@ -118,12 +121,22 @@ async def test_a_new_token_expires_when_the_replaced_one_would_have(hub):
     path = "/api/tokens/{}/rotate".format
     status, new = await hub.ask("POST", path(old["id"]))
     assert (status, new["expires"]) == (201, old["expires"])
-    status, other = await hub.ask("POST", path(new["id"]), json={"expires_days": 60})
+    asked = {"expires_days": 60, "grace_seconds": 0}
+    status, other = await hub.ask("POST", path(new["id"]), json=asked)
     assert (status, other["expires"] > new["expires"]) == (201, True)
     status, problem = await hub.ask("POST", path(new["id"]))  # it has ended
     assert (status, "send expires_days" in problem["detail"]) == (409, True)
     assert (await hub.ask("POST", path(new["id"]), json={"expires_days": 0}))[0] == 400
     assert (await hub.ask("POST", path(new["id"]), json={"expires_days": 1}))[0] == 201
+
+
+async def test_a_replaced_token_is_accepted_for_a_day_if_nothing_is_chosen(hub):
+    _, old = await made(hub)
+    begun = int(time() * 1e6)
+    assert (await hub.ask("POST", f"/api/tokens/{old['id']}/rotate"))[0] == 201
+    _, listed = await hub.ask("GET", "/api/tokens")
+    (ends,) = [Position.parse(each["expires"]) for each in listed if each["id"] == old["id"]]
+    assert begun + DAY <= ends <= int(time() * 1e6) + DAY
 
 
 async def test_a_replaced_token_is_accepted_for_a_month_at_most(hub):

@@ -66,7 +66,8 @@ async def test_a_token_can_be_replaced_and_ends_what_was_opened_with_it(hub):
     ):
         (listed,) = (await hub.ask("GET", "/api/tokens"))[1]
         assert listed["used"] is not None
-        status, new = await hub.ask("POST", f"/api/tokens/{old['id']}/rotate")
+        leaked = {"grace_seconds": 0}
+        status, new = await hub.ask("POST", f"/api/tokens/{old['id']}/rotate", json=leaked)
         assert status == 201
         assert (new["sets"], new["rights"], new["note"]) == (
             ["dataset1"],

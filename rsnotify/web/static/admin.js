@@ -88,6 +88,10 @@ function tokenRow({ id, note = "", rights: may = ["publish"], sets, used, expire
   const path = `api/tokens/${id}`;
   return row(id, foreign(note), may.join(", "), sets.join(" "), day(used), day(expires), [
     button("Replace", id, () => makeToken(`Replace ${id}`, () => ask("POST", `${path}/rotate`, {}))), " ",
+    button("Replace now", id, () => {
+      if (!confirm(`Has the token ${id} (${note}) leaked? It ends at once, also where it is in use.`)) return;
+      makeToken(`Replace ${id} now`, () => ask("POST", `${path}/rotate`, { grace_seconds: 0 }));
+    }), " ",
     action("Revoke", id, () => ask("DELETE", path), `Revoke the token ${id} (${note})?`)]);
 }
 
