@@ -305,7 +305,7 @@ class Stores:
             window_changes=settings.changelist_max,
             window_hours=settings.changelist_hours,
         )
-        self.tokens = Tokens(self.publishing_client)
+        self.tokens = Tokens(self._client)  # strangers may have any number looked up
         self.sets = Sets(self._client)
         self.windows = Windows(self._client)
         self.snapshots = Snapshots(self._client)

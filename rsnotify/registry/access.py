@@ -46,6 +46,7 @@ NOTE_SECONDS = 60.0  # between two notes of when a token was used
 TOKENS_KNOWN = 10_000
 PUBLISHES_PER_SECOND = 10_000
 SECRET_CHARACTERS = 256  # ours have 47
+TOKEN_CHARACTERS = 8 * 1024  # of whatever is sent as a token
 
 UNKNOWN = "the token is unknown or has been revoked"
 SEND = "send `Authorization: Bearer <token>`"
@@ -267,6 +268,8 @@ class Access:
     def _sent(self, connection: HTTPConnection) -> SentToken | None:
         """The token of a request; that of a cookie if it is a JWT and the page may use it."""
         sent = sent_token(connection)
+        if sent is not None and len(sent.secret) > TOKEN_CHARACTERS:
+            raise TokenRefused(f"the token has more than {TOKEN_CHARACTERS} characters")
         if sent is not None or self._jwts is None or COOKIE not in connection.cookies:
             return sent
         headers = connection.headers

@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from time import monotonic, time
 from typing import Literal
 
@@ -70,13 +70,19 @@ class Tokens:
         self._made: Recent[bytes] = Recent()  # by this process
         self._ended: Recent[bytes] = Recent()
         self._revoked: Recent[None] = Recent()  # by any process, as far as the bell has said
+        self.made_again: list[Callable[[str], None]] = []  # called with the key of such a token
 
     def hear(self, act: str, key: str) -> None:
         """A process has revoked a token, or made one again that was revoked."""
         if act == "revoked":
             self._note_revoked(key)
         else:
-            self._revoked.forget(key)
+            self._note_made(key)
+
+    def _note_made(self, key: str) -> None:
+        self._revoked.forget(key)
+        for note in self.made_again:
+            note(key)
 
     def _note_revoked(self, key: str) -> None:
         self._revoked.note(key, None, monotonic())
@@ -93,7 +99,7 @@ class Tokens:
         is_new = await self._act("create", key, record)
         if is_new:
             self._made.note(key, record, monotonic())
-            self._revoked.forget(key)
+            self._note_made(key)
         return bool(is_new)
 
     async def find(self, secret: str) -> Token | None:

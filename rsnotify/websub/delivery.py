@@ -40,10 +40,15 @@ class Rights:
         self._journals = journals
         self._tokens = tokens
         self._revoked: set[str] = set()
+        tokens.made_again.append(self._believe)
 
     async def ask(self, tokens: Collection[str]) -> None:
-        """Ask Redis whether these tokens of subscriptions have been revoked."""
-        self._revoked |= await self._tokens.revoked([token for token in tokens if token])
+        """Ask Redis which of these have been revoked: the tokens of all subscriptions. What was
+        asked before counts no more: a token may have been made again."""
+        self._revoked = await self._tokens.revoked({token for token in tokens if token})
+
+    def _believe(self, token: str) -> None:
+        self._revoked.discard(token)
 
     def why_not(self, subscription: Subscription) -> str | None:
         """Why the subscriber may not read any more; None if it may."""

@@ -229,8 +229,11 @@ class Ownership:
     async def end_subscriptions(self) -> None:
         """End those whose lease is over (WEBSUB 18); deny those that may not read any more (15)."""
         await self._store.counts.settle()
-        for share in list(self.shares.values()):
-            await self._rights.ask({each.subscription.token for each in share.subscribers.values()})
+        shares = list(self.shares.values())
+        await self._rights.ask(
+            {each.subscription.token for share in shares for each in share.subscribers.values()}
+        )
+        for share in shares:
             ended = share.ended(self._clock.now())
             await self._subscribers.forget(share, ended, "its lease has ended")
             self._subscribers.resume_suspended(share)

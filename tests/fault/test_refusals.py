@@ -88,6 +88,19 @@ async def test_a_full_redis_is_507_and_not_ready_until_it_has_room(hub, own_redi
     assert (await hub.ask("GET", "/health/live"))[0] == 200
 
 
+async def test_what_frees_room_and_what_takes_a_right_away_needs_no_room(hub, own_redis):
+    _, made = await hub.ask("POST", "/api/tokens", json={"sets": ["dataset2"]})
+    await hub.publish("http://example.com/a")
+    async with out_of_memory(own_redis.client):
+        assert await status_of_a_publish(hub) == 507
+        assert (await hub.ask("DELETE", f"/api/tokens/{made['id']}"))[0] == 204
+        assert (await hub.ask("DELETE", "/api/sets/dataset1"))[0] == 204
+    assert (await hub.ask("GET", "/dataset1/changelist.xml"))[0] == 404
+    bearer = {"Authorization": f"Bearer {made['token']}"}
+    status, _ = await hub.ask("POST", "/api/sets/dataset2/changes", json=[CHANGE], headers=bearer)
+    assert status == 401
+
+
 async def test_a_redis_that_wants_another_password_is_503_with_what_to_do(own_redis, tmp_path):
     client = own_redis.client
     url = own_redis.url.replace("unix://", "unix://:first@")

@@ -108,6 +108,25 @@ async def test_a_subscription_ends_with_the_token_that_made_it(websub_hub, new_s
         assert receiver.locs == []
 
 
+async def test_a_token_that_is_made_again_subscribes_again(websub_hub, new_set):
+    await websub_hub.ask("PATCH", f"/api/sets/{new_set}", json={"private": True})
+    asked = {"sets": [new_set], "rights": ["read"], "token": f"rsn_{new_set:a<43}"}
+    async with Receiver() as receiver:
+        for count in (1, 2):
+            _, made = await websub_hub.ask("POST", "/api/tokens", json=asked)
+            assert await ask_with(websub_hub, made["token"], new_set, receiver.callback) == 202
+            await until(lambda: subscription(websub_hub, receiver, new_set))
+            await websub_hub.publish(f"http://example.com/{count}", set_name=new_set)
+            await until(lambda wanted=count: has_locs(receiver, wanted))
+            assert (await websub_hub.ask("DELETE", f"/api/tokens/{made['id']}"))[0] == 204
+            await has(receiver, count, of="denials")
+            await until(lambda: has_gone(websub_hub, receiver, new_set))
+
+
+async def has_locs(receiver: Receiver, count: int) -> bool:
+    return len(receiver.locs) == count
+
+
 async def has_gone(hub: RunningHub, receiver: Receiver, set_name: str) -> bool:
     return await subscription(hub, receiver, set_name) is None
 

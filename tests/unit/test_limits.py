@@ -145,6 +145,7 @@ LIMITS: dict[str, float] = {
     "attributes of a document (if it is longer than 16 MB: one for every 16 bytes)": xml.MARKUP,
     "characters of a set's name": 64,
     "sets that a token is for": administration.SETS_OF_A_TOKEN,
+    "characters of a token, of whatever kind": access.TOKEN_CHARACTERS,
     "characters of a JWT": jwt_rules.JWT_CHARACTERS,
     "sets that a JWT names": jwt_rules.PATTERNS,
     "keys tried for a JWT that names none": jwt_rules.TRIED,
