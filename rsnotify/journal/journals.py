@@ -16,6 +16,7 @@ from rsnotify.journal.following import STALE_SECONDS, Checking, Following
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.reading import History, Reading
 from rsnotify.journal.repairing import Repairing, Repairs
+from rsnotify.journal.room import Room
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import KnownSets, Sets
 from rsnotify.journal.submission import Submission
@@ -43,6 +44,7 @@ class Journals:
         self.base_url = base_url
         self.cache = Cache(CACHE_MIB, monotonic) if cache is None else cache
         self._journal = journal
+        self._room = Room(journal.client)
         self._stored_sets = sets
         self.known = KnownSets()
         self.feeds = Feeds(self.cache)
@@ -75,10 +77,11 @@ class Journals:
         if others:
             await self._publish_to_others(others, submission)
         feed = self.feed(channel)
-        try:
-            stored = await self._journal.append(channel, submission, seen=feed.memory.newest)
-        except (JournalIsBehind, KeysMoving):
-            stored = await self.repairing.append(feed, submission)
+        async with self._room.taken(channel.set_name, submission):
+            try:
+                stored = await self._journal.append(channel, submission, seen=feed.memory.newest)
+            except (JournalIsBehind, KeysMoving):
+                stored = await self.repairing.append(feed, submission)
         self.feeds.remember_append(feed, submission, stored)
         self.following.appended(feed, stored)
         return Interval(stored.from_, stored.until)

@@ -7,7 +7,14 @@ import pytest
 
 from rsnotify.journal import keys
 from rsnotify.resourcesync.notification import ChannelName
-from tests.support.faults import OwnRedis, a_replica, busy, out_of_memory, too_few_replicas
+from tests.support.faults import (
+    OwnRedis,
+    a_replica,
+    busy,
+    configured,
+    out_of_memory,
+    too_few_replicas,
+)
 from tests.support.raw import Raw, raw_channel
 from tests.support.running import RunningHub, until
 
@@ -99,6 +106,29 @@ async def test_what_frees_room_and_what_takes_a_right_away_needs_no_room(hub, ow
     bearer = {"Authorization": f"Bearer {made['token']}"}
     status, _ = await hub.ask("POST", "/api/sets/dataset2/changes", json=[CHANGE], headers=bearer)
     assert status == 401
+
+
+async def test_one_set_fills_its_share_of_a_bounded_redis_and_no_more(hub, own_redis):
+    """Others are published to, and the full one is removed."""
+    changes = "/api/sets/dataset1/changes"
+    async with configured(own_redis.client, "maxmemory", str(60 * 2**20)):
+        status, sent = 201, 0
+        while status == 201 and sent < 100:
+            locs = (f"http://example.com/{sent}/{number:a<1000}" for number in range(900))
+            batch = [{"loc": loc, "change": "updated"} for loc in locs]
+            status, answer = await hub.ask("POST", changes, json=batch)
+            sent += 1
+        assert (status, "the set 'dataset1' takes its share" in answer["detail"]) == (507, True)
+        memory = await own_redis.client.info("memory")
+        assert memory["used_memory"] < 50 * 2**20
+        await hub.publish("http://example.com/other", set_name="dataset2")
+        assert (await hub.ask("DELETE", "/api/sets/dataset1"))[0] == 204
+        assert (await hub.ask("PUT", "/api/sets/dataset1"))[0] == 201
+
+        async def has_room() -> bool:
+            return (await hub.ask("POST", changes, json=batch))[0] == 201
+
+        await until(has_room)
 
 
 async def test_a_redis_that_wants_another_password_is_503_with_what_to_do(own_redis, tmp_path):
