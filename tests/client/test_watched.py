@@ -110,6 +110,23 @@ async def test_a_source_that_cannot_be_read_leaves_when_it_was_in_step_last(sour
     assert "resourcelist.xml" in (found.last_error or "")
 
 
+async def test_the_error_of_an_earlier_run_is_not_the_last_one_of_this(source, tmp_path):
+    source.add("a", b"1")
+    source.list_resources()
+    source.resources["/a"] = b"another"
+    await once(source, tmp_path)
+    assert source.loc("a") in (status(tmp_path).last_error or "")
+    source.resources["/a"] = b"1"
+    found: list[CopyStatus] = []
+    url, options = source.url + CAPABILITIES, Options(first_retry_seconds=0.01)
+    async with Mirror(url, tmp_path, options, on_status=lambda now, _: found.append(now)) as mirror:
+        keeping = asyncio.create_task(mirror.keep())
+        await until(lambda: bool(found))
+        keeping.cancel()
+        await asyncio.wait([keeping])
+    assert [(each.last_error, each.last_error_at) for each in found] == [(None, None)] * len(found)
+
+
 async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
     source, tmp_path, monkeypatch
 ):

@@ -105,6 +105,7 @@ class Mirror:
     async def keep(self) -> None:
         """Keep the copy in step until cancelled."""
         with self._watch:
+            self._watch.forget_error()
             await self._begin()
             await self._beside_the_work(self._planner.follow(), gives_up=False)
 

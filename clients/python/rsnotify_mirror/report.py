@@ -141,6 +141,11 @@ class Watch:
             self.note_error(self.trouble)
         self.look(is_running=False)
 
+    def forget_error(self) -> None:
+        """A mirror that follows has its own last error, never that of an earlier run."""
+        self._state.set_fact("error", None)
+        self._state.set_fact("error_at", None)
+
     def note(self, event: Event) -> None:
         if event.problem is not None:
             self.note_error(problem_of(event.loc, event.problem))
