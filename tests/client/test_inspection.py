@@ -154,7 +154,9 @@ class Site(Source):
         found = changes or (b, self.entry("/d", change="deleted", datetime=WITHIN))
         self.list("/inside.xml", "changedump-manifest", *found, from_=T0, until=T1)
         members = {"/manifest.xml": self.documents.pop("/inside.xml")}
-        self.pack("/changes.zip", members | {"/1/b": self.resources["/b"]})
+        paths = {each.md.path for each in found if each.md and each.md.path}
+        contents = {path: self.resources.get(path.removeprefix("/1"), b"") for path in paths}
+        self.pack("/changes.zip", members | {"/1/b": self.resources["/b"]} | contents)
         package = self.entry("/changes.zip", from_=T0, until=T1)
         self.list("/changedump.xml", "changedump", package, from_=T0, until=T1)
 
@@ -874,6 +876,35 @@ async def test_a_resource_that_changed_meanwhile_is_compared_with_the_newest_cha
         return web.Response(body=b"other")
 
     site.handlers["/a"] = changed
+    assert told(site, await inspect(site.url, bounds=BOUNDS)) == []
+
+
+def twice_within_a_second(site: Site) -> None:
+    """A Source counts whole seconds, in which a resource may change more than once."""
+    b, d = site.changes_within()
+    gone = site.entry("/e", change="deleted", datetime=WITHIN)
+    site.changed("/1.xml", T0, T1, b, d, site.entry("/e", change="created", datetime=WITHIN), gone)
+    packed_b = site.resource("/b", change="created", datetime=WITHIN, path="/1/b")
+    made = site.entry("/e", change="created", datetime=WITHIN, path="/1/e")
+    site.dump_changes(packed_b, d, made, gone)
+
+
+def after_the_moment_of_its_second(site: Site) -> None:
+    """The list has what there was in the midst of a second; what changed, changed after that."""
+    moment = "2026-11-20T02:30:00.500000Z"
+    site.index_resources("/part1.xml", "/part2.xml.gz", at=moment)
+    site.part("/part1.xml", "/a", at=moment)
+    site.list(
+        "/part2.xml.gz", "resourcelist", site.resource("/b"), index="/resourcelist.xml", at=moment
+    )
+    second = moment[:19] + "Z"
+    site.changed("/2.xml", T1, None, site.entry("/c", change="created", datetime=second))
+    site.resources["/c"] = b"new"
+
+
+@pytest.mark.parametrize("change", [twice_within_a_second, after_the_moment_of_its_second])
+async def test_changes_within_one_second_contradict_nothing(site, change):
+    change(site)
     assert told(site, await inspect(site.url, bounds=BOUNDS)) == []
 
 

@@ -44,10 +44,13 @@ SELECT loc, change, time, hash FROM (
   WHERE whole = :changes AND time < :at
 ) WHERE place = 1 AND time >= :known
 """
-_UNCHANGED = """
+_SECOND_ENDS = "iif({0} % 1000000, {0}, {0} + 999999)"
+"""A time in whole seconds may be any moment of its second: its latest one."""
+
+_UNCHANGED = f"""
 NOT EXISTS (SELECT 1 FROM state AS later WHERE later.whole = :changes AND later.loc = last.loc
-            AND later.time BETWEEN :at AND :end)
-"""
+            AND {_SECOND_ENDS.format("later.time")} >= :at AND later.time <= :end)
+"""  # noqa: S608 - constants
 Check = tuple[str, str, str]
 """A clause, an advice, and a query for what is against the clause: document, resource, message."""
 
@@ -78,7 +81,7 @@ JOIN document AS first ON first.id = one JOIN document AS last ON last.id = othe
 _UNLIKE_SNAPSHOT: Check = (
     "Core 11.2",
     "Let manifest and list say the same of the same moment.",
-    """
+    f"""
 SELECT url, one.loc, printf('%s %s %s, and no change says why', one.loc,
   iif(other.loc IS NULL, 'is here, but not in', 'has another hash than in'), :there)
 FROM (SELECT * FROM state WHERE whole = :whole) AS one JOIN document ON id = one.document
@@ -86,8 +89,9 @@ LEFT JOIN (SELECT * FROM state WHERE whole = :other) AS other ON one.loc = other
 WHERE CASE WHEN other.loc IS NULL THEN :all_there
            ELSE :compares AND one.hash != other.hash AND differ(one.hash, other.hash) END
   AND NOT EXISTS (SELECT 1 FROM state AS between_ WHERE between_.whole = :changes
-                  AND between_.loc = one.loc AND between_.time BETWEEN :at AND :end)
-""",
+                  AND between_.loc = one.loc AND between_.time <= :end
+                  AND {_SECOND_ENDS.format("between_.time")} >= :at)
+""",  # noqa: S608 - constants
 )
 _NOT_LISTED: Check = (
     "Core 13.2",
@@ -99,17 +103,18 @@ FROM (SELECT * FROM state WHERE whole = :whole AND time BETWEEN :at AND :end) AS
 JOIN document ON id = packed.document
 LEFT JOIN (SELECT * FROM state WHERE whole = :changes) AS listed
   ON listed.loc = packed.loc AND listed.time = packed.time
-WHERE listed.loc IS NULL OR listed.change != packed.change
+GROUP BY packed.document, packed.loc, packed.time, packed.change
+HAVING coalesce(max(listed.change = packed.change), 0) = 0
 """,
 )
 _NOT_PACKED: Check = (
     *_NOT_LISTED[:2],
-    """
+    f"""
 SELECT :url, loc, printf('%s changed at %s, but in no manifest', loc, moment(min(time))) FROM state
-WHERE whole = :changes AND time > :at AND time < :end
+WHERE whole = :changes AND time > :at AND {_SECOND_ENDS.format("time")} < :end
   AND loc NOT IN (SELECT loc FROM state WHERE whole = :whole)
 GROUP BY loc
-""",
+""",  # noqa: S608 - constants
 )
 _UNLIKE = """
 SELECT loc, change, time, hash, length, path FROM stated WHERE document = :one
