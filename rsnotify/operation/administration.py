@@ -15,8 +15,9 @@ from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected, StoreFull
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions
+from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions, SetRecord
 from rsnotify.journal.window import DAY
+from rsnotify.operation.shared_answers import SharedAnswers
 from rsnotify.registry.access import Access
 from rsnotify.registry.requests import RIGHTS, parse_query, parse_sets_asked, single
 from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
@@ -79,12 +80,19 @@ class Administration:
         self._access = access
         self._tokens = tokens
         self._upkeep = upkeep
+        self._shared = SharedAnswers()
 
     async def list_sets(self, request: Request) -> Response:
         """The sets by name; private ones only for tokens that name them."""
         asked = parse_sets_asked(request.scope["query_string"])
-        visible = await self._access.visible_sets(request, asked.among(self._journals.sets))
-        return JsonResponse(visible[: asked.limit])
+
+        async def visible() -> list[SetRecord]:
+            known = asked.among(self._journals.sets)
+            return (await self._access.visible_sets(request, known))[: asked.limit]
+
+        if self._access.is_stranger(request):
+            return await self._shared.of(request, visible)
+        return JsonResponse(await visible())
 
     async def show_rights(self, request: Request) -> Response:
         """What the token that is sent may do with a set.

@@ -6,6 +6,7 @@ the admin only.
 `Overview` is what Redis has of every set, in numbers.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -24,9 +25,10 @@ from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window, changes_since
 from rsnotify.operation.reports import Peers, Report
+from rsnotify.operation.shared_answers import SharedAnswers
 from rsnotify.redis_client import Client, each
 from rsnotify.registry.access import Access
-from rsnotify.registry.requests import parse_sets_asked
+from rsnotify.registry.requests import SetsAsked, parse_sets_asked
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 
@@ -113,11 +115,17 @@ class Status:
         self._access = access
         self._peers = peers
         self._overview = overview
+        self._shared = SharedAnswers()
 
     async def get(self, request: Request) -> Response:
         """The hub at a glance; private sets only for tokens that name them, WebSub for the
         admin."""
         asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
+        if self._access.is_stranger(request):
+            return await self._shared.of(request, partial(self._status, request, asked))
+        return JsonResponse(await self._status(request, asked))
+
+    async def _status(self, request: Request, asked: SetsAsked) -> dict[str, Any]:
         visible = await self._access.visible_sets(request, asked.among(self._journals.sets))
         reports = self._peers.now()
         status = _of_this(reports[0]) | {
@@ -128,19 +136,22 @@ class Status:
         }
         if self._access.is_admin(request):
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}
-        return JsonResponse(status)
+        return status
 
     async def _sets(
         self, reports: list[Report], shown: Sequence[SetRecord]
     ) -> list[dict[str, Any]]:
         numbers = await self._overview.of([record.name for record in shown])
         read = _channels(reports)
-        return [
-            {"name": record.name, "private": record.private, "created": record.created}
-            | _kept(numbers.get(record.name))
-            | {"channels": [read.get((record.name, kind)) or _unread(kind) for kind in KINDS]}
-            for record in shown
-        ]
+        rows: list[dict[str, Any]] = []
+        for number, record in enumerate(shown, 1):
+            kept = _kept(numbers.get(record.name))
+            channels = [read.get((record.name, kind)) or _unread(kind) for kind in KINDS]
+            named = {"name": record.name, "private": record.private, "created": record.created}
+            rows.append(named | kept | {"channels": channels})
+            if number % AT_ONCE == 0:
+                await asyncio.sleep(0)  # others need turns of the event loop, too
+        return rows
 
 
 def _of_this(report: Report) -> dict[str, Any]:

@@ -214,6 +214,10 @@ class Access:
 
     # --- what a request may do --------------------------------------------------------------------
 
+    def is_stranger(self, connection: HTTPConnection) -> bool:
+        """Whether no token was sent: all of them may see the same."""
+        return self._sent(connection) is None
+
     def is_admin(self, connection: HTTPConnection) -> bool:
         sent = self._sent(connection)
         if sent is None or sent.in_address or self._is_jwt(sent):

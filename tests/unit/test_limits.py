@@ -31,7 +31,7 @@ from rsnotify.journal import (
     submission,
     window,
 )
-from rsnotify.operation import administration, status
+from rsnotify.operation import administration, shared_answers, status
 from rsnotify.process import engine, webserver
 from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
@@ -158,6 +158,9 @@ LIMITS: dict[str, float] = {
     "body of a request about sets or tokens": administration.BODY_BYTES,
     "sets in a status, if no `limit` is sent": status.SETS_SHOWN,
     "`limit` of a list of sets, or of a status": requests.SETS_LISTED,
+    "strangers who wait for a list of sets, or for a status: those are made one after the other": (
+        shared_answers.WAITING
+    ),
     "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
