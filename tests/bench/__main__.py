@@ -19,6 +19,7 @@ NAMES = (
     "pull",
     "replicas",
     "sets",
+    "trips",
     "websub",
     "writes",
 )
