@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.evidence import parts, soaks
+
 ROOT = Path(__file__).parents[2]
 TEXTS = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
 WORKFLOWS: dict[str, Any] = {name: yaml.safe_load(text) for name, text in TEXTS.items()}
@@ -30,6 +32,27 @@ def test_a_job_calls_what_there_is(workflow, job):
     called = WORKFLOWS[workflow]["jobs"][job].get("uses")
     if called:
         assert "workflow_call" in WORKFLOWS[Path(called).name][True]  # `on` is a yes in YAML
+
+
+def test_every_proof_and_every_measurement_is_run_by_a_job():
+    runs = " ".join(step.get("run", "") for name, job in JOBS for step in steps(name, job))
+    for target in ("test", "evidence", "simulate", "fuzz", "soak", "bench", "test-versions"):
+        assert f"make {target} " in runs
+    assert "make simulate SECONDS=600 LONG=yes " in runs
+    proofs = WORKFLOWS["soak.yml"]["jobs"]["soak"]["strategy"]["matrix"]["proof"]
+    assert proofs == soaks()
+    names = {part.name for part in parts(full=True)} - {f"soak {proof}" for proof in proofs}
+    assert names == {"new histories", "long histories", "fuzzing", "release", "versions"}
+    assert "make release-check " in runs
+
+
+def test_what_takes_longer_waits_for_the_lint_and_ends_where_a_push_overtakes_it():
+    checks = WORKFLOWS["checks.yml"]
+    assert checks["concurrency"]["cancel-in-progress"] is True
+    assert {job for job, each in checks["jobs"].items() if each.get("needs") != "lint"} == {"lint"}
+    systems = checks["jobs"]["test"]["strategy"]["matrix"]["include"]
+    assert any("macos" in each[True] for each in systems)  # `on` is a yes in YAML
+    assert "make test PYTHON=python3" in str(checks["jobs"]["test"]["steps"])
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS)
