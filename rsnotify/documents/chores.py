@@ -273,7 +273,14 @@ class Upkeep:
         period = self._schedule.period
         closed = is_due(record, now, period) and await self._windows.close(name, period)
         if closed or record.packed_until < record.window_from:
-            await self.announce_and_pack(name, record.packed_until)
+            claim = await self._windows.claimed(name, "pack", OTHERS_SECONDS)
+            if claim is None:
+                return OTHERS_SECONDS
+            try:  # another may have packed since the records of all were read
+                packed_until = (await self._windows.record(name)).packed_until
+                await self.announce_and_pack(name, packed_until)
+            finally:
+                await claim.let_go()
         has_grown = record.head > max(record.grew_until, record.window_from)
         if has_grown and not await self._announce_growth(name, record):
             return GROWTH_AGAIN_SECONDS

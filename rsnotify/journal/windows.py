@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claims, observed_clock, redis_now
+from rsnotify.journal.coordination import Claim, Claims, observed_clock, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.window import MINUTE, ClockHistory, JournalRecord, Span, Window
 from rsnotify.redis_client import Client, Script, each
@@ -187,7 +187,11 @@ class Windows:
 
     async def claim(self, set_name: str, act: str, seconds: float) -> bool:
         """Whether this process may do it; no other may for so many seconds."""
-        return await self._claims.take(keys.claim(set_name, act), seconds) is not None
+        return await self.claimed(set_name, act, seconds) is not None
+
+    async def claimed(self, set_name: str, act: str, seconds: float) -> Claim | None:
+        """The claim to it, which its holder lets go when it is done; None if another has it."""
+        return await self._claims.take(keys.claim(set_name, act), seconds)
 
 
 def _changes(set_name: str) -> ChannelName:

@@ -990,6 +990,21 @@ async def test_two_processes_say_once_that_a_window_closed(client, pulling):
     ]
 
 
+async def test_one_process_packs_a_window_and_another_when_that_one_is_gone(client, pulling):
+    await pulling.update("a", "b", "c")
+    async with Pulling(client, changes=3) as other:
+        claim = await pulling.windows.claimed(SET, "pack", 5)
+        assert claim is not None
+        await other.keep_windows()
+        before = await other.windows.record(SET)
+        assert before.packed_until < before.window_from
+        await claim.let_go()
+        await other.keep_windows()
+        after = await other.windows.record(SET)
+        assert after.packed_until == after.window_from
+        assert await pulling.windows.claimed(SET, "pack", 5) is not None  # it has let go
+
+
 async def test_growth_is_said_at_most_once_a_minute(pulling):
     begin = (await pulling.windows.record(SET)).window_from
     for name in "ab":
