@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from rsnotify.resourcesync.change import Link, Position
+from rsnotify.resourcesync.change import MICROSECONDS, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_mirror.audit import audit, repair
 from rsnotify_mirror.mirror import Mirror
@@ -436,3 +436,31 @@ async def test_all_sitemaps_that_a_robots_txt_names_are_one_source(source, copy)
     async with Mirror(source.url, copy, Options(max_delete=30)) as mirror:
         assert await mirror.once()
     assert {*files(copy)} == {"one.txt", "two.txt", "three.txt"}
+
+
+async def test_nothing_is_lost_where_a_list_has_microseconds_and_its_changes_whole_seconds(
+    source, copy
+):
+    """What changes in the second of the list, after it, has a time that looks older than it."""
+    source.add("a", b"1")
+    source.add("b", b"1")
+    second = source.at // MICROSECONDS * MICROSECONDS + 5 * MICROSECONDS
+    source.at = Position(second + 500_000)
+    source.list_resources()
+    begins = str(Position(second - 60 * MICROSECONDS))
+    whole = str(Position(second))[:19] + "Z"
+
+    def list_changes(*changes: Entry) -> None:
+        md = Md(capability="changelist", from_=begins)
+        source.documents["/changelist.xml"] = render_document(Document("urlset", md, (), changes))
+
+    list_changes()
+    await once(source, copy)
+    content = source.resources["/a"] = b"another"
+    told = {"hash": digest(content), "length": len(content)}
+    updated = Entry(source.loc("a"), md=Md(change="updated", datetime=whole, **told))
+    del source.resources["/b"]
+    deleted = Entry(source.loc("b"), md=Md(change="deleted", datetime=whole))
+    list_changes(updated, deleted)
+    await once(source, copy)
+    assert files(copy) == {path[1:]: content for path, content in source.resources.items()}

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
@@ -76,13 +76,18 @@ def lists_after(refs: Sequence[ListRef], cursor: Position | None) -> list[ListRe
     found, reached = [], cursor
     for ref in refs:
         ended = ref.until or (ref.modified if ref.from_ is None else None)
-        if ended is not None and ended < cursor:
+        if ended is not None and _second_end(ended) < cursor:
             continue
         if ref.from_ is not None and ref.from_ > reached:
             raise HistoryGone(reached, ref.from_)
         reached = max(reached, ref.until or reached)
         found.append(ref)
     return found
+
+
+def _second_end(ended: Position) -> Position:
+    """The last moment that an end may mean: in whole seconds, any of its second."""
+    return Position(ended if ended % MICROSECONDS else ended + MICROSECONDS - 1)
 
 
 def is_untimed(entries: Sequence[Entry]) -> bool:
@@ -288,10 +293,21 @@ def stretches(
     skip: Callable[[str], object],
 ) -> Iterable[Received]:
     """The changes of entries from the cursor on, in pieces that join."""
-    timed = timed_changes(entries, begin, skip)
+    timed = (
+        (_at_cursor(when, change, cursor), change)
+        for when, change in timed_changes(entries, begin, skip)
+    )
     while piece := list(islice(timed, AT_ONCE)):
         until = piece[-1][0]
         if cursor is None or until >= cursor:
             changes, positions = tuple(each[1] for each in piece), tuple(each[0] for each in piece)
             yield Received(b"", begin or positions[0], until, changes, positions)
         begin = until
+
+
+def _at_cursor(when: Position, change: Change, cursor: Position | None) -> Position:
+    """A time in whole seconds may be any moment of its second: at the cursor, if that is in it."""
+    if cursor is None or not when < cursor < when + MICROSECONDS:
+        return when
+    is_whole = position_of(change.datetime) == when and "." not in (change.datetime or ".")
+    return cursor if is_whole else when
