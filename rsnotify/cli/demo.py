@@ -24,8 +24,11 @@ from typer import Option
 
 from rsnotify.cli.options import Commands
 from rsnotify.cli.target import HERE, Hub, asked, hub_at, path_of_set
+from rsnotify.documents.documents import robots
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, render_datetime
+from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
+from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.hub import HubClient
@@ -169,6 +172,8 @@ class Site:
     def application(self) -> web.Application:
         app = web.Application()
         app.router.add_get("/", self._front)
+        app.router.add_get("/robots.txt", self._robots)
+        app.router.add_get(SOURCE_DESCRIPTION, self._description)
         app.router.add_get("/{name:.+}", self._resource)
         return app
 
@@ -183,6 +188,18 @@ class Site:
             f"<title>A Source</title><p>{count} resources that change by themselves."
         )
         return web.Response(text=text, content_type="text/html")
+
+    async def _robots(self, _: web.Request) -> web.Response:
+        return web.Response(
+            text=robots(self._hub, [f"/{self._set_name}/resourcelist.xml"]),
+            content_type="text/plain",
+        )
+
+    async def _description(self, _: web.Request) -> web.Response:
+        """The Source Description: the demo's one set of resources, whatever else the hub has."""
+        entry = Entry(self._capabilities, md=Md(capability="capabilitylist"))
+        document = Document("urlset", Md(capability="description"), entries=(entry,))
+        return web.Response(body=render_document(document), content_type="application/xml")
 
     async def _resource(self, request: web.Request) -> web.Response:
         resource = self._collection.resources.get(request.match_info["name"])

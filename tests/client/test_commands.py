@@ -22,6 +22,8 @@ from rsnotify.cli import app
 from rsnotify.cli.mirror_output import Shown, reporter
 from rsnotify.cli.root import COMMANDS
 from rsnotify.resourcesync.notification import CHANNEL_PATH
+from rsnotify_client.discovery import discover
+from rsnotify_client.web import Web
 from rsnotify_mirror.report import Event
 from tests.integration.test_cli import rsnotify
 from tests.support.running import TOKEN, RunningHub, clean_environment
@@ -51,10 +53,22 @@ async def test_hub_demo_mirror_and_audit_go_together(hub, tmp_path):
     assert _numbers(numbers) == {"in_sync": 0, "checked": 20, "findings": 1, "skipped": 0}
     repaired = await rsnotify("audit", address, copy, "--repair")
     assert (repaired.status, repaired.out.splitlines()[-1]) == (0, "IN SYNC"), repaired.err
+    await _check_well_known_addresses(address, f"{hub.url}/demo")
     assert repaired.err.splitlines()[0] == "before the repair"
     assert repaired.out.splitlines()[0] == "after the repair"
     demo.terminate()
     assert await demo.wait() == 130
+
+
+async def _check_well_known_addresses(address: str, set_at_hub: str) -> None:
+    """Who knows the demo's host only finds its set, by either way of the specification."""
+    async with Web(None, address) as web_:
+        robots = await web_.page(f"{address}/robots.txt")
+        assert f"Sitemap: {set_at_hub}/resourcelist.xml" in robots.body.decode().splitlines()
+        described = await web_.page(f"{address}/.well-known/resourcesync")
+        assert f"<loc>{set_at_hub}/capabilitylist.xml</loc>" in described.body.decode()
+        found = await discover(web_, f"{address}/.well-known/resourcesync")
+        assert found.url == f"{set_at_hub}/capabilitylist.xml"
 
 
 def _numbers(file: Path) -> dict[str, float]:
