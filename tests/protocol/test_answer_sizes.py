@@ -1,5 +1,9 @@
 """No answer is much longer than what it answers, whatever a stranger asks for."""
 
+import re
+from itertools import product
+
+import msgspec
 import pytest
 
 from rsnotify.resourcesync.notification import CHANNEL_PATH
@@ -7,6 +11,7 @@ from rsnotify.web.page import DEEPEST, NAME, STATIC
 from tests.protocol.test_front_page import get
 
 BROWSER = {"Accept": "text/html", "Upgrade_Insecure_Requests": "1"}
+PARAMETER = re.compile(r"\{\w+\}")
 ASKED = 16_000  # bytes of an address; a little more is refused with 414
 UNKNOWN = 16 * 1024  # bytes of the answer to an address at which there is nothing
 
@@ -48,3 +53,27 @@ async def test_a_page_leads_back_from_far_away(websub_hub, depth):
 async def test_what_an_address_says_is_shown_as_it_was_sent(websub_hub):
     page = await get(f"{websub_hub.url}/%7Broot%7D%7Bmain%7D%3Cb%3E", **BROWSER)
     assert b"there is nothing at /{root}{main}&lt;b&gt;" in page.body
+
+
+REFUSED = 32 * 1024  # bytes of any refusal of what strangers ask or post
+
+
+async def test_no_address_refuses_a_stranger_at_length(websub_hub):
+    """Every address of the description, by every method, with long names and queries."""
+    described = msgspec.json.decode((await get(f"{websub_hub.url}/api/openapi.json")).body)
+    sizes = {}
+    for path, methods in described["paths"].items():
+        parts = [PARAMETER.sub("%22" * 1_500, path), PARAMETER.sub("dataset1", path)]
+        for asked, method in product(parts, (name.upper() for name in methods)):
+            for headers in ({}, BROWSER, {"Authorization": f"Bearer {'b' * 8_193}"}):
+                answer = await get(f"{websub_hub.url}{asked}?a={'%22' * 1_500}", method, **headers)
+                if answer.status >= 400:
+                    sizes[method, path] = max(sizes.get((method, path), 0), len(answer.body))
+    assert len(sizes) > 30
+    assert max(sizes.values()) <= REFUSED, sizes
+
+
+@pytest.mark.parametrize(("characters", "said"), [(8_192, "unknown"), (8_193, "more than 8192")])
+async def test_a_token_has_8192_characters_at_most(websub_hub, characters, said):
+    answer = await get(f"{websub_hub.url}/api/tokens", Authorization=f"Bearer {'b' * characters}")
+    assert (answer.status, said in answer.body.decode()) == (401, True)
