@@ -1,6 +1,11 @@
-"""The closing line of `make test` counts everything and says what was not run."""
+"""How `make test` shares its tests out; its closing lines count all, and say what was not run."""
 
-from tests.run import Counts, read_report
+import os
+
+import pytest
+
+from tests.evidence import named, parts
+from tests.run import Counts, parallel, read_report
 
 REPORT = """<testsuites><testsuite tests="4" failures="1" errors="0" skipped="2">
 <testcase/><testcase><failure message="no"/></testcase>
@@ -20,3 +25,20 @@ def test_what_was_skipped_is_counted_and_how_often_for_want_of_what(tmp_path):
 
 def test_where_nothing_was_skipped_it_ends_with_the_counts():
     assert str(Counts(3, 0, 0) + Counts(1, 0, 0)) == "4 passed, 0 failed, 0 skipped"
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(None, 7), (1, 7), (2, 8), (26, 32), (64, 32)])
+def test_the_cores_decide_how_many_run_tests_at_once_up_to_a_bound(monkeypatch, cores, workers):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert parallel(["tests/unit"]) == ("-n", str(workers), "--dist", "worksteal")
+
+
+@pytest.mark.parametrize("chosen", [["-n", "0"], ["-n2"], ["--numprocesses=4", "tests/unit"]])
+def test_who_says_how_many_run_tests_at_once_has_so_many(chosen):
+    assert "-n" not in parallel(chosen)
+
+
+def test_what_is_left_to_the_evidence_is_named():
+    said = named()
+    assert "fault/test_storm.py" in said
+    assert all(part.name in said for part in parts(full=True))
