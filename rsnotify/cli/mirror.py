@@ -31,6 +31,7 @@ from rsnotify.cli.target import token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify_client.textfile import write as write_metrics
+from rsnotify_mirror.audit import keep_verified
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import Map, place_of
 from rsnotify_mirror.plan import Options, Selection
@@ -46,18 +47,21 @@ log = logging.getLogger(__name__)
 UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 AGAIN_SECONDS = 60.0  # where no dump could be made: the copy is not in step yet, for instance
 LEAST_SECONDS = 1
+MOST_SECONDS = 3_650 * 86_400  # ten years
 _DURATION = re.compile(r"(\d+)([smhd])")
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str, option: str = "--dump-every") -> float:
     """
     >>> seconds_of("24h")
     86400.0
     """
     found = _DURATION.fullmatch(text)
     seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
-    if seconds < LEAST_SECONDS:
-        raise InvalidSettings(f"--dump-every {text}: give a time such as 30m, 24h or 7d")
+    if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise InvalidSettings(
+            f"{option} {text}: give a time such as 30m, 24h or 7d, from 1s to 3650d"
+        )
     return seconds
 
 
@@ -168,6 +172,10 @@ async def mirror(
             "--dump", metavar="'OUT OPTIONS'", help="What `rsnotify dump` is given beside the copy."
         ),
     ] = None,
+    verify_every: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Audit the copy so often, such as 7d, and repair it."),
+    ] = None,
     requests: Requests = AS_USUAL,
 ) -> None:
     if status:
@@ -179,6 +187,9 @@ async def mirror(
         raise typer.BadParameter("--dump-every goes with --dump: say how often, and where to")
     if dump_every is not None and (once or directory is None or all_sets or sources[1:]):
         raise typer.BadParameter("--dump-every goes with one set in a directory, without --once")
+    if verify_every is not None and (once or stdout or dry_run):
+        raise typer.BadParameter("--verify-every goes without --once, --stdout and --dry-run")
+    verify_seconds = verify_every and seconds_of(verify_every, "--verify-every")
     options = Options(
         network=requests.network(),
         selection=Selection(tuple(select or ()), tuple(exclude or ())),
@@ -204,6 +215,7 @@ async def mirror(
         write_metrics(metrics, metrics_of({}))  # what cannot be written is said at once
     dumping = dump and dump_every and Dumping(seconds_of(dump_every), tuple(shlex.split(dump)))
     run = MirrorRun(options, token, once, exec_, shown, StatusReporter(metrics), dumping or None)
+    run = run._replace(verify_seconds=verify_seconds or None)
     if is_one:
         raise typer.Exit(await run.one(sources[0], directory))
     sets = SetMirrors(
@@ -257,6 +269,7 @@ class MirrorRun(NamedTuple):
     shown: Shown
     reporter: "StatusReporter"
     dumping: Dumping | None = None
+    verify_seconds: float | None = None
 
     async def one(self, url: str, directory: Path | None) -> int:
         """One Source in this directory, or in none; the exit status."""
@@ -293,6 +306,8 @@ class MirrorRun(NamedTuple):
                 tasks = [work, asyncio.create_task(show(mirror, self.shown))]
                 if self.dumping is not None:
                     tasks.append(asyncio.create_task(self.dumping.keep(directory)))
+                if self.verify_seconds is not None:
+                    tasks.append(asyncio.create_task(keep_verified(mirror, self.verify_seconds)))
                 try:
                     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                     is_whole = done.pop().result()
@@ -383,6 +398,9 @@ def status_lines(status: CopyStatus) -> Iterator[str]:
         yield f"in step since {status.in_step_since}, as of {status.in_step_at}"
     else:
         yield f"in step last at {status.in_step_at}, {status.behind_seconds:.0f} s ago"
+    if status.verified_at is not None:
+        found = f"{status.verified_repaired} repaired, {status.verified_wrong} still wrong"
+        yield f"verified at {status.verified_at}: {found}"
     if status.last_error is not None:
         over = " (over)" if status.in_step else ""
         yield f"last error{over}, at {status.last_error_at}: {status.last_error}"

@@ -79,6 +79,11 @@ def _line(event: Event, *, is_live: bool) -> str | None:
     if event.event in ("failed", "skipped", "trouble"):
         what = "trying again" if event.event == "trouble" else event.event
         return f"{what}: {problem_of(event.loc, event.problem or '')}"
+    if event.event == "verified":
+        if event.problem is not None:
+            return f"not verified: {event.problem}"
+        repaired, wrong = f"{event.repaired} repaired", f"{event.wrong} still wrong"
+        return f"verified: {counted(event.checked or 0, 'resource')}, {repaired}, {wrong}"
     is_news = event.event in ("stored", "deleted")
     return f"{event.event}  {event.loc}" if is_live and is_news else None
 

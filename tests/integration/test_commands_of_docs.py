@@ -40,6 +40,7 @@ NOT_RUN = {
     "text/event-stream": "follows until somebody ends it: tests/protocol/test_sse.py",
     "--watch": "follows until somebody ends it: tests/client/test_folder.py",
     "--dump-every": "follows until somebody ends it: tests/mirror/test_dump_every.py",
+    "--verify-every": "follows until somebody ends it: tests/mirror/test_verify_every.py",
     "s3://": "needs a bucket: tests/mirror/test_dumps_in_a_bucket.py",
     "--retry 100": "waits for a hub that is away: tests/integration/test_shell_publish.py",
     "resourcelist-*": "needs the pages of a list: tests/integration/test_resources_commands.py",

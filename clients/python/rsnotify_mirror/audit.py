@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from time import time
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -112,7 +113,10 @@ async def audit(
     with State(directory, is_writer=False) as copy:
         disk = Disk(directory)
         try:
-            async with _source_now(url, token, copy, network) as now:
+            async with (
+                Web(token, url, network=network) as web,
+                _source_now(url, web, copy) as now,
+            ):
                 return await _compared(now, copy, disk, sample, progress)
         finally:
             disk.close()
@@ -144,11 +148,12 @@ async def _compared(
         progress(found.checked, wanted_in_all)
         if len(unknown) >= ASKED_AT_ONCE:
             await _ask(found, now.web, disk, unknown)
+        await asyncio.sleep(0)  # a mirror may run beside it
     await _ask(found, now.web, disk, unknown)
     if sample is None:
         if is_read_whole:  # else what was not read may name the rest
-            _find_extra(found, now.state, copy, disk)
-        _find_strangers(found, copy, disk)
+            await _find_extra(found, now.state, copy, disk)
+        await _find_strangers(found, copy, disk)
     return found
 
 
@@ -224,8 +229,9 @@ def _digest(file: Any, digest: Callable[[], Any]) -> str:
     return hashlib.file_digest(file, digest).hexdigest()
 
 
-def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
+async def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
     for row in copy.rows():
+        await asyncio.sleep(0)
         there = now.row(row.loc)
         if row.path is None or not (there is None or there.wanted.is_deleted):
             continue
@@ -235,9 +241,10 @@ def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
                 found.findings.append(Finding("extra", row.loc, row.path, detail))
 
 
-def _find_strangers(found: Audit, copy: State, disk: Disk) -> None:
+async def _find_strangers(found: Audit, copy: State, disk: Disk) -> None:
     """Files of the directory that belong to no resource."""
     for path in _files(found, disk.root):
+        await asyncio.sleep(0)
         known = copy.database.execute(
             "SELECT path FROM place WHERE key = ? AND is_file", (key_of(path),)
         ).fetchone()
@@ -268,9 +275,7 @@ def _files(found: Audit, root: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def _source_now(
-    url: str, token: str | None, copy: State, network: Network | None
-) -> AsyncIterator[Now]:
+async def _source_now(url: str, web: Web, copy: State) -> AsyncIterator[Now]:
     selection = msgspec.json.decode(copy.fact("selection") or "{}", type=Selection)
     events: list[Event] = []
 
@@ -278,10 +283,9 @@ async def _source_now(
         tempfile.TemporaryDirectory(prefix="rsnotify-audit-") as folder,
         State(Path(folder)) as state,
     ):
-        async with Web(token, url, network=network) as web:
-            await _read_now(web, url, copy, state, selection, events.append)
-            (baseline,) = (each for each in events if each.event == "baseline")
-            yield Now(web, state, baseline, [each.problem for each in events if each.problem])
+        await _read_now(web, url, copy, state, selection, events.append)
+        (baseline,) = (each for each in events if each.event == "baseline")
+        yield Now(web, state, baseline, [each.problem for each in events if each.problem])
 
 
 async def _read_now(
@@ -335,3 +339,87 @@ async def repair(
             [each.path for each in found.findings if each.loc is None and each.path],
         )
         return await mirror.once()
+
+
+# From within a mirror that runs -----------------------------------------------------------------
+
+TICK_SECONDS = 0.5
+AGAIN_SECONDS = 600.0  # where the Source could not be read whole
+
+
+async def keep_verified(mirror: Mirror, seconds: float) -> None:
+    """Audit the copy of a running mirror so often, and repair it; until cancelled.
+
+    The first audit follows the baseline; a mirror that was stopped goes on where it was.
+    """
+    tried = 0.0
+    while True:
+        last = mirror.verified_at
+        due = max(0.0 if last is None else last + seconds, tried + min(seconds, AGAIN_SECONDS))
+        if mirror.has_caught_up and time() >= due:
+            await _verify_and_say(mirror)
+            tried = time()
+        await asyncio.sleep(TICK_SECONDS)
+
+
+async def _verify_and_say(mirror: Mirror) -> None:
+    """What cannot be read is said, and ends nothing."""
+    try:
+        found = await verify(mirror)
+    except (Rejected, TryAgain) as error:
+        found = Audit(skipped=[error.detail])
+    except (InvalidSettings, OSError) as error:
+        found = Audit(skipped=[str(error)])
+    for each in found.findings:
+        log.warning("verified: %s: %s %s", each.kind, each.loc or each.path, each.detail)
+    mirror.say_verified(
+        *(found.checked, len(found.repaired), len(found.findings)),
+        problem=found.skipped[0] if found.skipped else None,
+    )
+
+
+async def verify(mirror: Mirror) -> Audit:
+    """Audit the copy of a running mirror, and let its workers fetch what is missing or wrong.
+
+    Nothing is removed: what is not at the Source is only named. What the mirror is at work on, or
+    has heard of since the audit has read the lists, is not judged.
+    """
+    directory, generation = mirror.state.directory, mirror.state.generation
+    with State(directory, is_writer=False) as copy:
+        disk = Disk(directory)
+        try:
+            async with _source_now(mirror.url, mirror.web, copy) as now:
+                found = await _compared(now, copy, disk, None, lambda *_: None)
+                found.findings = [
+                    each for each in found.findings if _is_settled(each, mirror.state, now.state)
+                ]
+                wrong = [each for each in found.findings if each.loc and each.kind != "extra"]
+                rows = [now.state.row(each.loc) for each in wrong if each.loc]
+        finally:
+            disk.close()
+    may_plan = generation == mirror.state.generation  # else its own lists are newer than these
+    mirror.ask_again([row.wanted for row in rows if row is not None], may_plan=may_plan)
+    for each in wrong:
+        await _worked_on(mirror.state, each.loc or "")
+    found.repaired = [each for each in wrong if each.loc and mirror.state.is_done(each.loc)]
+    found.findings = [each for each in found.findings if each not in found.repaired]
+    return found
+
+
+async def _worked_on(state: State, loc: str) -> None:
+    while True:
+        if not state.is_under_way(loc):
+            return
+        await asyncio.sleep(TICK_SECONDS)
+
+
+def _is_settled(finding: Finding, mirrored: State, now: State) -> bool:
+    """Whether the mirror has nothing to do with it that would explain the finding."""
+    if finding.loc is None:
+        return finding.path is not None and not mirrored.has_place(finding.path)
+    row = mirrored.row(finding.loc)
+    if row is None:
+        return finding.kind != "extra"
+    heard, read = row.wanted.position, now.cursor
+    is_newer = heard is not None and read is not None and heard > read
+    return mirrored.is_done(finding.loc) and not is_newer

@@ -16,13 +16,14 @@ from time import time
 from typing import Any, Self
 
 from rsnotify.errors import InvalidSettings
+from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Web
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetcher
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.planning import Planner
 from rsnotify_mirror.report import LOOK_SECONDS, NOT_WHOLE, Event, OnStatus, Report, Sums, Watch
-from rsnotify_mirror.state import GONE_SECONDS, State, mirror_around
+from rsnotify_mirror.state import GONE_SECONDS, State, StateRow, mirror_around
 from rsnotify_mirror.storing import Hook, Store, Unpacking
 from rsnotify_mirror.workers import SOON_SECONDS, Workers
 
@@ -51,7 +52,7 @@ class Mirror:
         self.state = State(directory)
         self._report_to = report
         self._watch = Watch(self.state, self.sums, on_status)
-        self._web = Web(
+        self.web = Web(
             token,
             url,
             connections=max(64, self._options.jobs + 8),
@@ -61,21 +62,21 @@ class Mirror:
         )
         self._disk = Disk(directory)
         self._kept = _kept(self._options.keep_deleted)
-        self._fetcher = Fetcher(self._web, self._disk, self.state.keep_part, self._progress)
+        self._fetcher = Fetcher(self.web, self._disk, self.state.keep_part, self._progress)
         self._has_hook = hook is not None
         self._store = Store(
-            *(self.state, self._disk, self._web, self._fetcher, self._options),
+            *(self.state, self._disk, self.web, self._fetcher, self._options),
             kept=self._kept,
             hook=hook,
         )
         self._workers = Workers(self.state, self._store, self._report, self._options)
         self._planner = Planner(
             url,
-            self._web,
+            self.web,
             self.state,
             self._options,
             packages=Unpacking(
-                self._web, self.state, self._disk, self._store, self._fetcher, self._report
+                self.web, self.state, self._disk, self._store, self._fetcher, self._report
             ),
             report=self._report,
             wake=self._workers.wake,
@@ -85,7 +86,7 @@ class Mirror:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._web.close()
+        await self.web.close()
         self._disk.sweep(self.state.begun)
         self._disk.close()
         if self._kept is not None:
@@ -171,6 +172,38 @@ class Mirror:
         self.state.set_fact("cursor", None)  # what the copy lacks may be in no Change List any more
         self.state.commit()
 
+    def ask_again(self, wanted: Sequence[SourceResource], *, may_plan: bool) -> None:
+        """Let the workers fetch what is wrong in the copy; `may_plan`: as it is described here."""
+        now = time()
+        known = {each.loc: self.state.row(each.loc) for each in wanted}
+        news = [each for each in wanted if _is_news(each, known[each.loc])] if may_plan else []
+        self.state.plan(news, self.state.generation, now)
+        self.state.ask_again([each.loc for each in wanted], now)
+        self.state.replanned += 1
+        self.state.commit()
+        self._workers.wake()
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether the copy has ever had all that the Source had."""
+        if self.state.fact("in_step_at") is not None:
+            return True
+        return self._planner.trouble is None and self.state.next_due() is None
+
+    @property
+    def verified_at(self) -> float | None:
+        """When all of the copy was compared with all of the Source last."""
+        return self._watch.verified_at
+
+    def say_verified(self, checked: int, repaired: int, wrong: int, *, problem: str | None) -> None:
+        """Record and report an audit of the running mirror; with a problem it was not whole."""
+        if problem is None:
+            self._watch.note_verified(repaired, wrong)
+        self._report(
+            Event("verified", problem=problem, checked=checked, repaired=repaired, wrong=wrong)
+        )
+        self._watch.look()
+
     async def plan(self) -> int:
         """Record what has to be done, but do not do it; how many resources need work."""
         await self._planner.prepare()
@@ -185,6 +218,15 @@ class Mirror:
         self._watch.note(event)
         if self._report_to is not None:
             self._report_to(event)
+
+
+def _is_news(wanted: SourceResource, row: StateRow | None) -> bool:
+    """Whether the Source says something else of a resource than the mirror has heard."""
+    if row is None:
+        return True
+    known = row.wanted
+    said = (wanted.hash, wanted.length, wanted.lastmod)
+    return known.is_deleted or said != (known.hash, known.length, known.lastmod)
 
 
 def _check_apart(directory: Path, kept: Path | None) -> None:

@@ -28,6 +28,7 @@ EventKind = Literal[
     "baseline",
     "live",
     "synced",
+    "verified",  # the copy of a running mirror was audited
 ]
 
 
@@ -46,6 +47,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     to_do: int | None = None
     listed: int | None = None  # in the Resource List, where only some of them are selected
     selection: str | None = None
+    checked: int | None = None  # by an audit
+    repaired: int | None = None
+    wrong: int | None = None  # that it has found and could not repair
 
 
 def problem_of(loc: str | None, problem: str) -> str:
@@ -111,6 +115,9 @@ class CopyStatus(msgspec.Struct, frozen=True):
     running: bool
     last_error: str | None
     last_error_at: str | None
+    verified_at: str | None = None  # when the running mirror has audited all of the copy last
+    verified_repaired: int | None = None
+    verified_wrong: int | None = None  # what it could not repair
 
     def is_well(self, max_behind: float) -> bool:
         """Whether it was in step, not long ago."""
@@ -118,6 +125,7 @@ class CopyStatus(msgspec.Struct, frozen=True):
         return self.in_step and behind is not None and behind <= max_behind
 
 
+VERIFIED = ("verified_repaired", "verified_wrong")
 OnStatus = Callable[[CopyStatus, Sums], None]
 
 
@@ -152,6 +160,16 @@ class Watch:
 
     def note_error(self, problem: str) -> None:
         self._error = problem[:PROBLEM_CHARACTERS], time()
+
+    @property
+    def verified_at(self) -> float | None:
+        found = self._state.fact("verified_at")
+        return None if found is None else _seconds(found)
+
+    def note_verified(self, repaired: int, wrong: int) -> None:
+        self._state.set_fact("verified_at", _text(time()))
+        for name, count in zip(VERIFIED, (repaired, wrong), strict=True):
+            self._state.set_fact(name, str(count))
 
     def look(self, *, is_running: bool = True) -> None:
         """Record the status of now."""
@@ -202,6 +220,8 @@ def status_of(state: State) -> CopyStatus:
         is_recent and state.fact("running") is not None,
         state.fact("error"),
         state.fact("error_at"),
+        state.fact("verified_at"),
+        *(None if each is None else int(each) for each in map(state.fact, VERIFIED)),
     )
 
 

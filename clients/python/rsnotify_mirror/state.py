@@ -374,6 +374,20 @@ class State:
         cursor = self.database.execute("SELECT loc FROM resource WHERE have IS NOT NULL")
         return (loc for (loc,) in cursor)
 
+    def is_done(self, loc: str) -> bool:
+        """Whether the copy knows it, and nothing remains to be done for it."""
+        return self._ask("SELECT 1 FROM resource WHERE loc = ? AND due IS NULL", loc) is not None
+
+    def is_under_way(self, loc: str) -> bool:
+        """Whether it is to be fetched or removed, and has not failed at that."""
+        query = "SELECT 1 FROM resource WHERE loc = ? AND due IS NOT NULL AND problem IS NULL"
+        return self._ask(query, loc) is not None
+
+    def has_place(self, path: str) -> bool:
+        """Whether a resource is stored, or about to be, in the file of this name."""
+        query = "SELECT 1 FROM place WHERE path = ? AND is_file"
+        return self._ask(query, path) is not None
+
     def problems(self, limit: int = 20) -> list[tuple[str, str]]:
         return self.database.execute(
             "SELECT loc, problem FROM resource WHERE problem IS NOT NULL ORDER BY loc LIMIT ?",
