@@ -91,6 +91,18 @@ async def test_nothing_is_removed_only_named(source, copy):
         assert next(copy.glob("*/b.txt")).exists()
 
 
+async def test_what_the_mirror_has_yet_to_hear_is_not_judged(source, copy):
+    async with verifying(source, copy) as running:  # it reads the Change List once a minute
+        await said(running, event="verified", checked=3, wrong=0)
+        source.change("a.txt", None)
+        source.change("b.txt", b"second b")
+        source.change("d.txt", b"first d")
+        await said(running, event="verified", checked=3)  # it may have begun before
+        event = await said(running, event="verified", checked=3)
+        assert (event["repaired"], event["wrong"]) == (0, 0)
+        assert next(copy.glob("*/a.txt")).exists()
+
+
 async def test_a_source_that_does_not_answer_ends_nothing(source, copy):
     async def hang_up(request: web.Request) -> web.StreamResponse:
         request.transport.abort()

@@ -417,9 +417,13 @@ def _is_settled(finding: Finding, mirrored: State, now: State) -> bool:
     """Whether the mirror has nothing to do with it that would explain the finding."""
     if finding.loc is None:
         return finding.path is not None and not mirrored.has_place(finding.path)
-    row = mirrored.row(finding.loc)
+    row, there = mirrored.row(finding.loc), now.row(finding.loc)
+    if there is not None and _is_after(there.wanted.position, mirrored.cursor):
+        return False  # the mirror has yet to hear of it
     if row is None:
         return finding.kind != "extra"
-    heard, read = row.wanted.position, now.cursor
-    is_newer = heard is not None and read is not None and heard > read
-    return mirrored.is_done(finding.loc) and not is_newer
+    return mirrored.is_done(finding.loc) and not _is_after(row.wanted.position, now.cursor)
+
+
+def _is_after(position: int | None, cursor: int | None) -> bool:
+    return None not in (position, cursor) and (position or 0) > (cursor or 0)
