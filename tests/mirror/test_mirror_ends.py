@@ -131,7 +131,7 @@ async def test_a_mirror_ends_if_nobody_reads_how_far_it_is(source, copy, monkeyp
         run = MirrorRun(OPTIONS, None, False, None, Shown(lag=True), StatusReporter(None))
         async with asyncio.timeout(20):
             with pytest.raises(typer.Exit):
-                await run.one_of_several(source.url + CAPABILITIES, copy, None)
+                await run.one_of_several(source.url + CAPABILITIES, copy, None, source.url)
 
 
 async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy):
