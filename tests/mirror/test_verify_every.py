@@ -14,6 +14,9 @@ from aiohttp import web
 
 from rsnotify.cli.mirror import seconds_of
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import Position
+from rsnotify_client.resource import SourceResource
+from rsnotify_mirror.audit import Finding, due_at, is_settled
 from rsnotify_mirror.state import State
 from tests.integration.test_cli import rsnotify
 from tests.support.forks import run
@@ -152,6 +155,38 @@ async def test_what_cannot_be_fetched_is_still_wrong_and_the_mirror_goes_on(sour
 @pytest.mark.parametrize(("text", "seconds"), [("1s", 1), ("7d", 604_800), ("3650d", 315_360_000)])
 def test_how_often(text, seconds):
     assert seconds_of(text, "--verify-every") == seconds
+
+
+READ_TO = Position(1_700_000_000_000_000)
+
+
+@pytest.mark.parametrize(("later", "is_judged"), [(-1, True), (0, True), (1, False)])
+def test_what_was_deleted_after_the_lists_were_read_is_not_missing(tmp_path, later, is_judged):
+    loc = "http://a.example/1"
+    for folder in ("copy", "now"):
+        (tmp_path / folder).mkdir()
+    with State(tmp_path / "copy") as mirrored, State(tmp_path / "now") as now:
+        now.plan([SourceResource(loc, "created")], 1, 0)
+        now.set_fact("cursor", str(READ_TO))
+        mirrored.plan([SourceResource(loc, "deleted", position=READ_TO + later)], 1, 0)
+        mirrored.removed(mirrored.row(loc))
+        assert mirrored.row(loc) is None
+        assert is_settled(Finding("missing", loc), mirrored, now) == is_judged
+
+
+@pytest.mark.parametrize(
+    ("verified", "tried", "seconds", "due"),
+    [
+        (None, None, 604_800, 0),  # the first follows the baseline
+        (1_000, None, 604_800, 605_800),  # also after a restart
+        (1_000, 1_001, 604_800, 605_800),
+        (None, 1_001, 604_800, 1_601),  # it was not whole
+        (1_000, 605_900, 604_800, 606_500),
+        (None, 1_001, 30, 1_031),
+    ],
+)
+def test_when_the_next_audit_is_due(verified, tried, seconds, due):
+    assert due_at(verified, tried, seconds) == due
 
 
 @pytest.mark.parametrize("text", ["", "0s", "7", "d", "-7d", "0.5d", "3651d", "9" * 400 + "d"])

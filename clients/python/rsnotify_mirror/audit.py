@@ -352,14 +352,21 @@ async def keep_verified(mirror: Mirror, seconds: float) -> None:
 
     The first audit follows the baseline; a mirror that was stopped goes on where it was.
     """
-    tried = 0.0
+    tried: float | None = None
+    has_caught_up = False
     while True:
-        last = mirror.verified_at
-        due = max(0.0 if last is None else last + seconds, tried + min(seconds, AGAIN_SECONDS))
-        if mirror.has_caught_up and time() >= due:
+        has_caught_up = has_caught_up or mirror.has_caught_up
+        if has_caught_up and time() >= due_at(mirror.verified_at, tried, seconds):
             await _verify_and_say(mirror)
             tried = time()
         await asyncio.sleep(TICK_SECONDS)
+
+
+def due_at(verified: float | None, tried: float | None, seconds: float) -> float:
+    """When the next audit is due, after the last whole one, and the last that was tried."""
+    after_whole = 0.0 if verified is None else verified + seconds
+    after_tried = 0.0 if tried is None else tried + min(seconds, AGAIN_SECONDS)
+    return max(after_whole, after_tried)
 
 
 async def _verify_and_say(mirror: Mirror) -> None:
@@ -391,7 +398,7 @@ async def verify(mirror: Mirror) -> Audit:
             async with _source_now(mirror.url, mirror.web, copy) as now:
                 found = await _compared(now, copy, disk, None, lambda *_: None)
                 found.findings = [
-                    each for each in found.findings if _is_settled(each, mirror.state, now.state)
+                    each for each in found.findings if is_settled(each, mirror.state, now.state)
                 ]
                 wrong = [each for each in found.findings if each.loc and each.kind != "extra"]
                 rows = [now.state.row(each.loc) for each in wrong if each.loc]
@@ -413,15 +420,16 @@ async def _worked_on(state: State, loc: str) -> None:
         await asyncio.sleep(TICK_SECONDS)
 
 
-def _is_settled(finding: Finding, mirrored: State, now: State) -> bool:
+def is_settled(finding: Finding, mirrored: State, now: State) -> bool:
     """Whether the mirror has nothing to do with it that would explain the finding."""
     if finding.loc is None:
         return finding.path is not None and not mirrored.has_place(finding.path)
     row, there = mirrored.row(finding.loc), now.row(finding.loc)
     if there is not None and _is_after(there.wanted.position, mirrored.cursor):
         return False  # the mirror has yet to hear of it
-    if row is None:
-        return finding.kind != "extra"
+    if row is None:  # never heard of, or deleted after the lists were read
+        is_gone = _is_after(mirrored.gone_at(finding.loc), now.cursor)
+        return finding.kind != "extra" and not is_gone
     return mirrored.is_done(finding.loc) and not _is_after(row.wanted.position, now.cursor)
 
 

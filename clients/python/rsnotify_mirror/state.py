@@ -483,6 +483,11 @@ class State:
         found = self._ask("SELECT attempts FROM resource WHERE loc = ?", row.loc)
         return row.attempts if found is None else int(found[0])
 
+    def gone_at(self, loc: str) -> int | None:
+        """The moment at which a change has deleted it, of what the copy has no more."""
+        found = self._ask("SELECT position FROM gone WHERE loc = ?", loc)
+        return None if found is None else int(found[0])
+
     def forget_gone(self, before: float) -> None:
         """Forget what was deleted before this time: no list of changes needs it any more."""
         self._change("DELETE FROM gone WHERE position < ?", int(before * MICROSECONDS))
