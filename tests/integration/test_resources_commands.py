@@ -122,7 +122,7 @@ async def test_the_script_of_the_page_takes_nothing_back_that_its_application_pu
 
 async def run_by_shell(script: str, folder: Path, hub: RunningHub) -> str:
     command = folder / "rsnotify"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m rsnotify "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rsnotify "$@"\n')
     command.chmod(0o755)
     shown = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
     shell = await asyncio.create_subprocess_exec(

@@ -152,7 +152,7 @@ class HubProcess:
     """What looks after the one share of these tests."""
 
     def __init__(self, client: Client, hub: Any = None) -> None:
-        self.store = Hiccups(client, pending_per_host=10, pending_per_address=10)
+        self.store = Hiccups(client, "here:1", pending_per_host=10, pending_per_address=10)
         self.store.failing = []
         self.hub: Any = hub or OneSet()
         self.callbacks: Any = Callbacks()

@@ -153,7 +153,7 @@ def test_who_has_seen_enough_does_not_wait_for_a_long_story_that_nobody_reads():
 def test_a_server_that_does_not_take_its_time_from_the_world_is_refused(engine, tmp_path):
     engine = next(packaged()) if engine == "packaged" else engine
     (by_itself := tmp_path / "server").write_text(
-        f'#!/bin/sh\nunset LD_PRELOAD\nexec {engine} "$@"\n'
+        f'#!/bin/sh\nunset LD_PRELOAD\nexec "{engine}" "$@"\n'
     )
     by_itself.chmod(0o755)
     done = simulate("crashed_hub", "--seed", "7", "--redis", str(by_itself))

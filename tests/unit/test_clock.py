@@ -82,7 +82,7 @@ class Others(Heartbeats):
 
     def __init__(self) -> None:
         self.now = 0.0
-        super().__init__(connect("redis://nowhere"), lambda: self.now)
+        super().__init__(connect("redis://nowhere"), "here:1", lambda: self.now)
 
     def seen(self, name: str, beat: int, now: float) -> None:
         self.now = now
