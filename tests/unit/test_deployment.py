@@ -119,7 +119,7 @@ def test_the_audit_of_a_mirror_is_a_command_that_exists_and_may_read_the_copy():
     )
     (words,) = re.findall(r"^ExecStart=/opt/rsnotify/bin/rsnotify audit (.*)$", audit, re.MULTILINE)
     read = COMMANDS["audit"].make_context("audit", words.split()).params
-    assert f"mirror {read['source']} {read['directory']}\n" in mirror
+    assert f"mirror {read['source']} {read['directory']} " in mirror
     assert "DynamicUser=yes\nUser=rsnotify-mirror\nStateDirectory=mirror" in audit
     assert "OnCalendar=" in (ROOT / "docs/operations/rsnotify-audit.timer").read_text()
 
