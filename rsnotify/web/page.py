@@ -72,7 +72,7 @@ def framed(
     title: str, main: str, aside: str = "", scripts: tuple[str, ...] = (), root: str = "./"
 ) -> str:
     """The whole page. `title` is text, the rest is HTML; `root` leads from its address to `/`."""
-    sources = (f'<script type="module" src="{{root}}static/{name}"></script>' for name in scripts)
+    sources = (f'<script type="module" src="{root}static/{name}"></script>' for name in scripts)
     parts = {
         "title": escape(title),
         "scripts": "\n  ".join(sources),

@@ -1,9 +1,11 @@
 """The address `/` for people and machines, and the validator over HTTP."""
 
 import asyncio
+import re
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urljoin
 
 import aiohttp
 import pytest
@@ -70,6 +72,18 @@ async def test_the_whole_page_is_compressed_on_its_way(websub_hub):
     for address in ["", *addresses]:
         answer = await get(f"{websub_hub.url}/{address}", Accept_Encoding="gzip", **HTML)
         assert answer.headers["content-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize("address", ["", "dataset1/changelist.xml", "no/such/page"])
+async def test_whatever_a_page_loads_is_there(websub_hub, address):
+    """Without its script a page is a picture that connects for ever, and no answer is wrong."""
+    opened = {"Upgrade_Insecure_Requests": "1", **HTML}
+    page = (await get(f"{websub_hub.url}/{address}", **opened)).body.decode()
+    loaded = re.findall(r'(?:src|href)="([^"#]*static/[^"]+)"', page)
+    assert any(each.endswith("page.css") for each in loaded)
+    assert address == "no/such/page" or any(each.endswith(".js") for each in loaded)
+    for each in loaded:
+        assert (await get(urljoin(f"{websub_hub.url}/{address}", each))).status == 200, each
 
 
 async def test_a_file_that_the_browser_has_is_not_sent_again(websub_hub):
