@@ -68,6 +68,13 @@ class Heading(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     as_of: str
 
 
+def _is_one_a_line(lines: bytes, count: int) -> bool:
+    """Whether so many resources stand in a line each, as far as that shows without reading."""
+    newlines, is_ended = lines.count(b"\n"), lines.endswith(b"\n")
+    ends, begins = lines.count(b"}\n") + lines.count(b"}\r\n"), lines.count(b"\n{")
+    return count == newlines + (not is_ended) and (ends, begins) == (newlines, newlines - is_ended)
+
+
 class NdjsonReader:
     """A resource in each line; the first line may say of which moment they are."""
 
@@ -94,7 +101,7 @@ class NdjsonReader:
             found = _LISTED.decode_lines(lines)
         except _UNREADABLE:  # only says what is wrong, not where
             found = []
-        if len(found) == lines.count(b"\n") + (not lines.endswith(b"\n")):
+        if _is_one_a_line(lines, len(found)):
             self._number += len(found)
         else:  # it would also read a resource that goes on in the next line
             found = [self._one(line) for line in lines.split(b"\n") if line.strip()]
