@@ -314,8 +314,8 @@ ENCRYPTED = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
     [
         ("127.0.0.1", "disable", False),
         ("127.0.0.1", "require", True),
-        ("127.0.0.1", f"verify-ca&sslrootcert={AUTHORITY}", True),
-        ("localhost", f"verify-full&sslrootcert={AUTHORITY}", True),
+        ("127.0.0.1", f"verify-ca&sslrootcert={quote(str(AUTHORITY))}", True),
+        ("localhost", f"verify-full&sslrootcert={quote(str(AUTHORITY))}", True),
     ],
 )
 def test_a_connection_is_encrypted_as_its_url_says(outbox, host, mode, is_encrypted):
@@ -326,7 +326,7 @@ def test_a_connection_is_encrypted_as_its_url_says(outbox, host, mode, is_encryp
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        (f"sslmode=verify-full&sslrootcert={AUTHORITY}", "does not match host name"),
+        (f"sslmode=verify-full&sslrootcert={quote(str(AUTHORITY))}", "does not match host name"),
         ("sslmode=verify-ca&sslrootcert=/nowhere.pem", "nowhere.pem"),
         ("sslmode=requires", "invalid sslmode value"),
         ("target_session_attrs=standby", "server is not in hot standby mode"),

@@ -197,6 +197,14 @@ async def test_a_hub_below_a_path_is_found_published_to_and_followed(tmp_path):
             state.write_text(
                 "".join(f'{{"loc": "http://example.com/{n:0999}"}}\n' for n in range(1200))
             )
-            load = ("resources", "load", "dataset1", str(state), "--max-delete", "100")
+            load = (
+                "resources",
+                "load",
+                "dataset1",
+                str(state),
+                "--max-delete",
+                "100",
+                "--overwrite",
+            )
             ended = await rsnotify(*load, hub=proxied)
             assert ended.status == 0, ended

@@ -29,6 +29,7 @@ BEYOND_A_SCHEMA = {
     "two options that are the same": r"topic and framework_topic are the same",
     "a set twice, at two positions": r"set '[^']*' is named twice",
     "the clock": r"`from` is in the future",
+    "two wishes that exclude each other": r"as_of leaves what was published after it as it is",
     "two words for one thing": r"`from` and `since` are two words for one position",
 }
 
