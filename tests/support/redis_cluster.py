@@ -6,7 +6,7 @@ Not so quick that a node which waits for the processor is taken for one that has
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,15 @@ class RunningCluster:
         return next(each for each in self.servers if each.port == port)
 
     async def master_of_set(self, name: str, asked: RedisServer | None = None) -> RedisServer:
-        return await self.master_of(slot_of_set(name), asked)
+        """Also where a node that waited for the processor is taken for one that has failed."""
+
+        async def found() -> RedisServer | None:
+            with suppress(LookupError):
+                return await self.master_of(slot_of_set(name), asked)
+            return None
+
+        master: RedisServer = await until(found)
+        return master
 
     async def begin_to_move(self, slot: int, source: RedisServer, target: RedisServer) -> None:
         source_id, target_id = await self.id_of(source), await self.id_of(target)
