@@ -56,7 +56,7 @@ def reporter(shown: Shown) -> Callable[[Event], None]:
         elif line := _line(event, is_live=is_live and not shown.lag):
             if event.event in ("failed", "trouble"):
                 in_trouble.add(host_of(event.loc or ""))
-            is_trouble = event.event in ("failed", "skipped", "trouble")
+            is_trouble = event.event in ("failed", "skipped", "kept", "trouble")
             say(named(line, shown), err=is_trouble)
 
     return report
@@ -76,7 +76,7 @@ def _line(event: Event, *, is_live: bool) -> str | None:
     """The line for a person; during a baseline only what could not be read is shown."""
     if event.event == "baseline":
         return f"{_named(event)}; {event.to_do} to fetch or remove"
-    if event.event in ("failed", "skipped", "trouble"):
+    if event.event in ("failed", "skipped", "kept", "trouble"):
         what = "trying again" if event.event == "trouble" else event.event
         return f"{what}: {problem_of(event.loc, event.problem or '')}"
     if event.event == "verified":

@@ -4,8 +4,8 @@ from contextlib import closing
 
 from aiohttp import web
 
-from rsnotify_bridge import missing
 from rsnotify_bridge.memory import BridgeStore
+from rsnotify_client import missing
 from tests.bridge.bridging import Bridging
 from tests.support.sources import Source
 

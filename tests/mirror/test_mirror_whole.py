@@ -433,6 +433,7 @@ async def test_all_sitemaps_that_a_robots_txt_names_are_one_source(source, copy)
         assert not await mirror.once()
     assert len(files(copy)) == 4
     source.documents["/c.xml"] = render_document(Document("urlset", None, (), ()))
+    del source.resources["/four.txt"]
     async with Mirror(source.url, copy, Options(max_delete=30)) as mirror:
         assert await mirror.once()
     assert {*files(copy)} == {"one.txt", "two.txt", "three.txt"}

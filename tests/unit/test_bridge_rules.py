@@ -7,7 +7,6 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Link, Position
 from rsnotify_bridge.feeds import activity_page, feed_page, moment, notification_page
 from rsnotify_bridge.markup import ATTRIBUTES, TAGS, read_markup, repaired
-from rsnotify_bridge.missing import standing_of, standing_of_error, standing_of_record
 from rsnotify_bridge.oaipmh import (
     ALL,
     DAY,
@@ -33,7 +32,6 @@ from rsnotify_bridge.rules import (
     change_between,
     changes_of,
     clock_off,
-    exact,
     held_back,
     is_from,
     is_news,
@@ -44,6 +42,8 @@ from rsnotify_bridge.rules import (
     set_back,
     with_via,
 )
+from rsnotify_client.documents import exact
+from rsnotify_client.missing import standing_of, standing_of_error, standing_of_record
 
 LIMITS = Intervals(60, 3600)
 MD5 = "md5:" + "0" * 32

@@ -52,13 +52,14 @@ from rsnotify.websub import dialler
 from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
-from rsnotify_bridge import markup, memory, missing, oaipmh, options, polite, rules, sources
+from rsnotify_bridge import markup, memory, oaipmh, options, polite, rules, sources
 from rsnotify_client import (
     between,
     discovery,
     documents,
     dumps,
     folder,
+    missing,
     outboxfile,
     publisher,
     queue,

@@ -17,7 +17,6 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Change
 from rsnotify_bridge.comparison import StateComparison
 from rsnotify_bridge.memory import BATCH, GONE, BridgeStore, batched
-from rsnotify_bridge.missing import LATER, MissingResource, in_turn, kept_back, standings
 from rsnotify_bridge.options import BridgeOptions
 from rsnotify_bridge.rules import (
     RELEASE,
@@ -36,6 +35,7 @@ from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter,
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import delay_seconds
+from rsnotify_client.missing import LATER, MissingResource, in_turn, kept_back, standings
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Unchanged
 

@@ -25,8 +25,8 @@ from rsnotify.resourcesync.change import (
     is_w3c_datetime,
 )
 from rsnotify_bridge.markup import PAGE_BYTES, Element, read_markup
-from rsnotify_bridge.missing import GONE_STATUSES, ResourceStanding, standing_of_record
 from rsnotify_client.answer import AGAIN, DIGITS
+from rsnotify_client.missing import GONE_STATUSES, ResourceStanding, standing_of_record
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused, retry_after
 

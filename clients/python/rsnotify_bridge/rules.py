@@ -22,6 +22,7 @@ from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed, too_many
+from rsnotify_client.documents import exact
 from rsnotify_client.notification import Received, position_of
 
 FEW = 10
@@ -121,19 +122,6 @@ def is_newest_first(received: Received) -> bool:
     return len(times) > TWO and is_descending and times[0] > times[-1]
 
 
-def is_one_moment(moments: Collection[str | None], began: float) -> bool:
-    """Whether pages that say these times are of one moment, before the reading of them began.
-
-    Pages that are made when they are asked for may say the same second, of which there is more.
-
-    >>> is_one_moment({"1970-01-01T00:00:05Z"}, 9.0), is_one_moment({"1970-01-01T00:00:09Z"}, 9.0)
-    (True, False)
-    """
-    (only, *others) = moments or {None}
-    at = position_of(exact(only))
-    return not others and at is not None and at + MICROSECONDS <= began * MICROSECONDS
-
-
 def has_slipped(change: Change, began: float) -> bool:
     """Whether it was there when a reading began that has missed it, for all that it says."""
     at = position_of(exact(change.lastmod))
@@ -206,11 +194,6 @@ def with_via(change: Change, entry: str) -> Change:
         return change
     found = vias[:1] or [Link(VIA, entry, exact(change.lastmod))]
     return replace(change, links=(*_own_links(change), *found))
-
-
-def exact(time: str | None) -> str | None:
-    """A time that says its second; a day is none."""
-    return time if time is not None and "T" in time else None
 
 
 def is_from(change: Change, homes: Collection[str]) -> bool:

@@ -28,12 +28,6 @@ from rsnotify_bridge.feeds import (
     notification_page,
 )
 from rsnotify_bridge.markup import PAGE_BYTES
-from rsnotify_bridge.missing import (
-    MissingResource,
-    ResourceStanding,
-    standing_of,
-    standing_of_error,
-)
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
 from rsnotify_bridge.rules import (
@@ -42,20 +36,24 @@ from rsnotify_bridge.rules import (
     changes_of,
     in_order,
     is_newest_first,
-    is_one_moment,
 )
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
-from rsnotify_client.documents import RemoteDocument, next_after
+from rsnotify_client.documents import RemoteDocument, is_one_moment, next_after
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
+from rsnotify_client.missing import (
+    MissingResource,
+    ResourceStanding,
+    standing,
+    standing_of_error,
+)
 from rsnotify_client.notification import Received, position_of
-from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status, retry_after
+from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
 
 SKIPPED_NAMED = 20
 MOVING = "its pages moved each of the {} times that they were read: something may be missing"
-FIRST_BYTE = {"Range": "bytes=0-0"}
 AGAIN_SECONDS = 86_400.0
 
 Parts = dict[str, tuple[int, Tag]]
@@ -150,14 +148,8 @@ class SourceAdapter:
         return as_ascii(loc)
 
     async def standing(self, missing: MissingResource) -> ResourceStanding:
-        """Whether it is gone; its first byte would do."""
-        url = missing.url
-        try:
-            async with self.web.ask(url, headers=FIRST_BYTE) as answer:
-                seconds = retry_after(answer.headers.get("retry-after"))
-                return standing_of(url, answer.url, answer.status, seconds)
-        except (Rejected, TryAgain) as error:
-            return standing_of_error(error)
+        """Whether it is gone."""
+        return await standing(self.web, missing.url)
 
     def live(self, cursor: str | None) -> Pieces:
         """As `changes`, without an end."""

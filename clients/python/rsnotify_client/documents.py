@@ -5,15 +5,17 @@ cannot be read has its address and what is wrong with it. All pages of a documen
 """
 
 import zlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream, Head
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
 from rsnotify_client.discovery import linked
+from rsnotify_client.notification import position_of
 from rsnotify_client.web import (
     XML_FIRST,
     Refused,
@@ -26,6 +28,24 @@ from rsnotify_client.web import (
 )
 
 MAX_PAGES = 10_000
+
+
+def exact(time: str | None) -> str | None:
+    """A time that says its second; a day is none."""
+    return time if time is not None and "T" in time else None
+
+
+def is_one_moment(moments: Collection[str | None], began: float) -> bool:
+    """Whether pages that say these times are of one moment, before the reading of them began.
+
+    Pages that are made when they are asked for may say the same second, of which there is more.
+
+    >>> is_one_moment({"1970-01-01T00:00:05Z"}, 9.0), is_one_moment({"1970-01-01T00:00:09Z"}, 9.0)
+    (True, False)
+    """
+    (only, *others) = moments or {None}
+    at = position_of(exact(only))
+    return not others and at is not None and at + MICROSECONDS <= began * MICROSECONDS
 
 
 class Malformed(Refused):

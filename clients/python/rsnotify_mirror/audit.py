@@ -11,7 +11,7 @@ import logging
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from time import time
 from typing import Any, Literal, NamedTuple
@@ -22,6 +22,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.between import MAX_DELETE
 from rsnotify_client.discovery import discover
 from rsnotify_client.dumps import RemotePackages
+from rsnotify_client.missing import kept_back, missing_standings
 from rsnotify_client.network import Network
 from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.web import Unchanged, Web, check_status
@@ -152,7 +153,7 @@ async def _compared(
     await _ask(found, now.web, disk, unknown)
     if sample is None:
         if is_read_whole:  # else what was not read may name the rest
-            await _find_extra(found, now.state, copy, disk)
+            await _find_extra(found, now, copy, disk)
         await _find_strangers(found, copy, disk)
     return found
 
@@ -229,16 +230,33 @@ def _digest(file: Any, digest: Callable[[], Any]) -> str:
     return hashlib.file_digest(file, digest).hexdigest()
 
 
-async def _find_extra(found: Audit, now: State, copy: State, disk: Disk) -> None:
+async def _find_extra(found: Audit, now: Now, copy: State, disk: Disk) -> None:
+    """Files of resources that the Source calls deleted, or leaves out and does not have.
+
+    What a list only leaves out is asked for: its pages may have moved while they were read.
+    """
+    detail, missing = "the Source does not have it", dict[str, str]()
     for row in copy.rows():
         await asyncio.sleep(0)
-        there = now.row(row.loc)
+        there = now.state.row(row.loc)
         if row.path is None or not (there is None or there.wanted.is_deleted):
             continue
         with _noting(found, f"the file of {row.loc}"):
-            if disk.status(row.path):
-                detail = "the Source does not have it"
+            if not disk.status(row.path):
+                continue
+            if there is None:
+                missing[row.loc] = row.path
+            else:
                 found.findings.append(Finding("extra", row.loc, row.path, detail))
+    unknown = []
+    async with aclosing(missing_standings(now.web, missing)) as asked:
+        async for loc, standing in asked:
+            if standing.is_gone:
+                found.findings.append(Finding("extra", loc, missing[loc], detail))
+            elif not standing.is_there:
+                unknown.append(standing.why)
+    if unknown:
+        found.skipped.append(kept_back(len(unknown), unknown[0]))
 
 
 async def _find_strangers(found: Audit, copy: State, disk: Disk) -> None:

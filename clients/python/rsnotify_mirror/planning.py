@@ -25,12 +25,13 @@ from rsnotify_client.address import joined
 from rsnotify_client.between import too_many
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo
 from rsnotify_client.discovery import Capabilities, discover
-from rsnotify_client.documents import RemoteDocument
+from rsnotify_client.documents import RemoteDocument, is_one_moment
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
+from rsnotify_client.missing import kept_back, missing_standings
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
-from rsnotify_client.web import Refused, Tag, Web
+from rsnotify_client.web import Refused, Tag, Unchanged, Web
 from rsnotify_mirror.paths import Map
 from rsnotify_mirror.plan import Options, Selection, as_words, newest, wanted_by
 from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
@@ -42,6 +43,8 @@ DISCOVERY_ATTEMPTS = 4
 LIST_ATTEMPTS = 3  # to read the Change Lists
 ATTEMPTS = 4  # to read one list
 DEPTH = 3  # of indexes under an index
+READINGS = 4  # of lists whose pages move
+MOVED = "{}: its pages moved each of the {} times that they were read: some may be missing"
 LISTS_REMEMBERED = 20
 PENDING = "pending"  # the deletions of a baseline, until the changes since are read
 
@@ -215,7 +218,7 @@ class Planner:
         at = await baseline.plan(self._lists)
         lists = self._lists if at is not None and baseline.is_of_resources else None
         if lists is None and self._is_whole:
-            baseline.plan_deletions()
+            await baseline.plan_deletions()
         self._report(baseline.summary())
         self.state.set_fact("cursor", None if at is None else str(at))
         self.state.set_fact("baseline", None if at is None else str(at))
@@ -224,7 +227,7 @@ class Planner:
             if not await self._join(lists, baseline, at):
                 self.state.set_fact("incomplete", "1")
             elif self._is_whole:
-                baseline.plan_deletions()  # only now: the changes since are recorded
+                await baseline.plan_deletions()  # only now: the changes since are recorded
         is_whole = baseline.is_complete and self._is_whole
         self._note_whole(None if is_whole else "1")
         return is_whole
@@ -363,6 +366,10 @@ class Baseline:
         self._fills = is_empty and packages.stores and offered.resourcedump is not None
         self._generation = state.generation + 1
         self._parts: set[str] = set()
+        self._began = 0.0  # the reading of the lists
+        self._pages = 0  # of which they are
+        self._tags: dict[str, Tag] = {}  # by which a list is known to be as it was read
+        self._moments: set[str | None] = set()  # of which the lists say that they are
 
     @property
     def is_of_resources(self) -> bool:
@@ -375,10 +382,7 @@ class Baseline:
         if self._fills and self._state.fact(FILLED) is None:
             self._state.set_fact(FILLED, "[]")
         if self._offered.resourcelist is not None:
-            at = await self._lists(self._offered.resourcelist)
-            for other in self._offered.other_sitemaps:
-                at = None  # several lists are not one moment: they are read again, not followed
-                await self._part(self._offered.url, other, 0)
+            at = await self._all_lists(self._offered.resourcelist)
             if self._fills and self._offered.resourcedump is not None:
                 self._state.commit()
                 await self._fill(self._offered.resourcedump)
@@ -395,8 +399,9 @@ class Baseline:
         self._state.commit()
         return at
 
-    def plan_deletions(self) -> None:
-        """Plan to delete what is no longer listed, unless that is too much to be believed.
+    async def plan_deletions(self) -> None:
+        """Plan to delete what is no longer listed and is gone, unless that is too much to be
+        believed.
 
         Call it when the changes since are recorded: what they create is in no list yet.
         """
@@ -408,10 +413,25 @@ class Baseline:
         refusal = too_many(len(held), known, self._max_delete, "resources of the copy")
         if refusal is not None:
             self.skip(f"{self._listing} leaves out, and so would delete, {refusal}")
-        kept = set(held) if refusal is not None else set()
+        kept = set(held) if refusal is not None else await self._not_gone(held)
         deleted = [SourceResource(loc, "deleted") for loc, _ in gone if loc not in kept]
         self._state.plan(deleted, self._generation, time())
         self._state.commit()
+
+    async def _not_gone(self, missing: Sequence[str]) -> set[str]:
+        """Those that no list names and that are not known to be gone: the pages of a list may have
+        moved while they were read. What is there is kept; what does not say is asked again."""
+        there, unknown = dict[str, str](), dict[str, str]()
+        async with aclosing(missing_standings(self._web, missing)) as found:
+            async for loc, standing in found:
+                if not standing.is_gone:
+                    (there if standing.is_there else unknown)[loc] = standing.why
+        if there:
+            first = next(iter(there.values()))
+            self._report(Event("kept", problem=kept_back(len(there), first)))
+        if unknown:
+            self.skip(kept_back(len(unknown), next(iter(unknown.values()))))
+        return {*there, *unknown}
 
     def gap_before(self, begins: Position, at: Position) -> str | None:
         """What is wrong if Change Lists begin after `at`: no list has what changed in between.
@@ -450,6 +470,37 @@ class Baseline:
 
     # Resource Lists -----------------------------------------------------------------------------
 
+    async def _all_lists(self, url: str) -> Position | None:
+        """Their moment. Lists whose pages may have moved are read until none has anything more:
+        what slipped to a page that was read before is on another one the next time."""
+        at = await self._read_lists(url)
+        for _ in range(READINGS - 1):
+            if not self._may_have_moved or not self.is_complete:
+                return at
+            known, listed = self._state.listed(self._generation), self.listed
+            await self._read_lists(url)
+            self.listed = max(listed, self.listed)
+            if self._state.listed(self._generation) == known:
+                return at
+        if self._may_have_moved:
+            self.skip(MOVED.format(url, READINGS))
+        return at
+
+    async def _read_lists(self, url: str) -> Position | None:
+        self._parts.clear()
+        self._moments.clear()
+        self._pages = self.listed = 0
+        self._began = time()
+        at = await self._lists(url)
+        for other in self._offered.other_sitemaps:
+            at = None  # several lists are not one moment: they are read again, not followed
+            await self._part(self._offered.url, other, 0)
+        return at
+
+    @property
+    def _may_have_moved(self) -> bool:
+        return self._pages > 1 and not is_one_moment(self._moments, self._began)
+
     async def _lists(self, url: str, depth: int = 0) -> Position | None:
         head: Head | None = None
         parts: list[Entry] = []
@@ -481,7 +532,8 @@ class Baseline:
 
     async def _read(self, url: str) -> AsyncIterator[tuple[Head, list[Entry]]]:
         """The entries of a list; a part that cannot be read is skipped and named."""
-        document, pages, attempt = RemoteDocument(self._web, url), 0, 0
+        document = RemoteDocument(self._web, url, self._tags.get(url, Tag()))
+        pages = attempt = 0
         while attempt < ATTEMPTS:
             try:
                 async for entries in document:
@@ -493,12 +545,19 @@ class Baseline:
                     self.skip(error.detail)
                 else:
                     await asyncio.sleep(max(error.retry_after_seconds, 0.25 * 2**attempt))
+            except Unchanged:  # since the reading before
+                self._pages += 1
+                return
             except Rejected as error:
                 self.skip(error.detail)
                 return
             else:
                 for skipped in document.skipped:
                     self.skip(f"{url}: {skipped}")
+                if document.head.root == "urlset":
+                    self._pages += document.pages
+                    self._moments |= document.moments
+                    self._tags[url] = document.tag
                 return
 
     async def _changes(self, lists: ChangeLists) -> Position | None:

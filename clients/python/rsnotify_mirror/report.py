@@ -25,6 +25,7 @@ EventKind = Literal[
     "failed",
     "trouble",  # the first failure at a host, which is tried again soon
     "skipped",
+    "kept",  # no list names it, but it is there
     "baseline",
     "live",
     "synced",
