@@ -107,7 +107,7 @@ async def test_a_missing_address_and_the_api_are_pages_in_the_same_frame(window,
     await no_violations(window)
     await window.click("footer a:text-is('The HTTP API')")
     await expect(window.locator("h1").first).to_contain_text("HTTP")
-    assert await window.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await window.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
     await no_violations(window)
     await window.click("nav a:text-is('Overview')")
     await expect(window.locator("h1:visible")).to_have_text("Sets")
