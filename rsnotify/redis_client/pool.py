@@ -52,11 +52,19 @@ class TakenConnection(asyncio.Protocol):
         )
         self.is_usable = not self._transport.is_closing()
         self._failure: Exception | None = None
+        self._unreadable: Exception | None = None
         self._transport.set_protocol(self)
 
     def _refused(self, text: str) -> Exception:
-        """What Redis refuses, as an error; after some refusals the connection is of no more use."""
-        error: Exception = self._error_of(text)
+        """What Redis refuses, as an error; after some refusals the connection is of no more use.
+
+        Nothing may be raised here: where hiredis makes a map, it would take the process along.
+        """
+        try:
+            error: Exception = self._error_of(text)
+        except Exception as failure:  # the parser of a refusal fails as it likes
+            self._unreadable = InvalidResponse(f"an answer of Redis cannot be read: {failure!r}")
+            return self._unreadable
         if isinstance(error, REFUSALS):
             self.is_usable = False
         return error
@@ -76,12 +84,17 @@ class TakenConnection(asyncio.Protocol):
             self._feed(data, found)
         except InvalidResponse as error:
             self._end(error)
-        except Exception as error:  # the parser of a refusal fails as it likes
+        except Exception as error:  # as of a map whose key is a list
             self._end(InvalidResponse(f"an answer of Redis cannot be read: {error!r}"))
 
     def _feed(self, data: bytes, found: list[Any]) -> None:
         self._reader.feed(data)
-        found.extend(iter(self._reader.gets, _INCOMPLETE))
+        for answer in iter(self._reader.gets, _INCOMPLETE):
+            if self._unreadable is not None:
+                raise self._unreadable
+            found.append(answer)
+        if self._unreadable is not None:  # within an answer whose rest has not come yet
+            raise self._unreadable
 
     def _parse_watchfully(self, data: bytes, found: list[Any]) -> bytes:
         """Up to the last of what looks like an absurd length; it is one, unless it is in a text."""
