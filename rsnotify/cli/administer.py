@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -14,9 +14,6 @@ from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.output import counted, print_done, print_fields, print_table
 from rsnotify.cli.target import HERE, Hub, SetName, asked, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 commands = Commands()
 
@@ -345,39 +342,34 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
     if json:
         typer.echo(msgspec.json.encode(status))
         return
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False)
     state = "ready" if status["ready"] else f"not ready: {status['reason']}"
-    console.print(f"rsnotify {status['version']} at {status['base_url']} is {state}")
-    console.print(f"{status['store']['text']}; {status['following']['text']}")
+    typer.echo(f"rsnotify {status['version']} at {status['base_url']} is {state}")
+    typer.echo(f"{status['store']['text']}; {status['following']['text']}")
     each = status["rates"].items()
     rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in each)
-    console.print(f"each second: {', '.join(rates)}")
-    console.print(_table(status["sets"]))
+    typer.echo(f"each second: {', '.join(rates)}")
+    columns = ("set", "changes", "newest", "resources", "readers", "behind")
+    print_table([_of_set(found) for found in status["sets"]], columns, json=False)
     if more := status["sets_total"] - len(status["sets"]):
-        console.print(f"{more} more sets are not shown: choose some with --search TEXT")
+        typer.echo(f"{more} more sets are not shown: choose some with --search TEXT")
     if "websub" in status:
-        console.print(f"WebSub: {_websub(status['websub'])}")
-        console.print(f"processes: {', '.join(map(_process, status['processes']))}")
+        typer.echo(f"WebSub: {_websub(status['websub'])}")
+        typer.echo(f"processes: {', '.join(map(_process, status['processes']))}")
 
 
-def _table(sets: list[dict[str, Any]]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD)
-    for heading in ("set", "changes", "newest", "resources", "readers", "behind"):
-        table.add_column(heading)
-    for each in sets:
-        channels = each["channels"]
-        readers = sum(sum(channel["readers"].values()) for channel in channels)
-        behind = sum(channel["behind"] for channel in channels)
-        longest = max(channel["behind_seconds"] for channel in channels)
-        cells = (each["changes"], each["newest"], each["resources"], readers)
-        late = f"{behind} ({longest:.0f} s)" if behind else "0"
-        table.add_row(each["name"], *("-" if cell is None else str(cell) for cell in cells), late)
-    return table
+def _of_set(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of a set."""
+    channels = found["channels"]
+    behind = sum(channel["behind"] for channel in channels)
+    longest = max(channel["behind_seconds"] for channel in channels)
+    return {
+        "set": found["name"],
+        "changes": found["changes"],
+        "newest": found["newest"],
+        "resources": found["resources"],
+        "readers": sum(sum(channel["readers"].values()) for channel in channels),
+        "behind": f"{behind} ({longest:.0f} s)" if behind else 0,
+    }
 
 
 def _websub(websub: Mapping[str, Any]) -> str:
