@@ -37,7 +37,7 @@ from rsnotify_bridge.memory import BridgeMemory, BridgeStore, Facts
 from rsnotify_bridge.options import BridgeOptions, check_options, read_bridges
 from rsnotify_bridge.polite import Hosts, Webs
 from rsnotify_bridge.service import Bridges, HubAddress
-from rsnotify_bridge.sources import SourceAdapter, find_source
+from rsnotify_bridge.sources import SourceAdapter, find_source, how_often
 from rsnotify_client.address import without_tokens
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import Label, exposition
@@ -339,9 +339,7 @@ def _shown(found: SourceAdapter, options: BridgeOptions) -> list[str]:
     every = options.compare or found.compare_seconds
     lines = [f"{found.kind}: {found.how()}", "followed live" if found.is_live else interval]
     if every is not None:
-        days, seconds = divmod(every, 86_400)
-        often = f"{every:g} s" if seconds else counted(int(days), "day")
-        lines.append(f"all of it is compared every {often}")
+        lines.append(f"all of it is compared {how_often(every)}")
     return lines + [without_tokens(each) for each in found.remarks]
 
 

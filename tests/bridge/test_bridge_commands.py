@@ -50,6 +50,7 @@ async def test_the_tutorial_gives_push_to_a_repository_that_has_only_oai_pmh(
     given = made.split()[-1]
     status, shown = await shell(show, tmp_path, real_hub.url, given)
     assert (status, "OAI-PMH: ListRecords of A repository" in shown) == (0, True)
+    assert "\nall of it is compared once a week\n" in shown
     assert len(repository.asked) == 1  # to identify itself: nothing else is asked for
     for number, expected in ((None, "12 resources"), (5, "12 resources, 1 published")):
         if number is not None:

@@ -54,10 +54,22 @@ from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
 
 SKIPPED_NAMED = 20
 MOVING = "its pages moved each of the {} times that they were read: something may be missing"
-AGAIN_SECONDS = 86_400.0
+DAY_SECONDS = 86_400.0
+AGAIN_SECONDS = DAY_SECONDS
 
 Parts = dict[str, tuple[int, Tag]]
 """Each part of a list: its number, which it keeps, and what it was known by."""
+
+
+def how_often(seconds: float) -> str:
+    """
+    >>> how_often(86_400), how_often(7 * 86_400), how_often(2 * 86_400), how_often(90)
+    ('once a day', 'once a week', 'every 2 days', 'every 90 s')
+    """
+    days, rest = divmod(seconds, DAY_SECONDS)
+    if rest or not days:
+        return f"every {seconds:g} s"
+    return {1: "once a day", 7: "once a week"}.get(int(days), f"every {days:.0f} days")
 
 
 class SourceGap(Exception):
@@ -464,7 +476,7 @@ def _last_of_each(entries: Entries) -> Entries:
 
 # --- OAI-PMH --------------------------------------------------------------------------------------
 
-LONG_SECONDS = 7 * 86_400.0  # for what its pages skipped while it changed
+LONG_SECONDS = 7 * DAY_SECONDS  # for what its pages skipped while it changed
 
 
 class OaiSource(SourceAdapter):
@@ -485,7 +497,7 @@ class OaiSource(SourceAdapter):
         if said.deleted != "persistent":
             self.remarks.append(
                 f"it keeps deleted records: {said.deleted}; deletions are found by harvesting all "
-                f"of it every {self.compare_seconds / 86_400:.0f} days"
+                f"of it {how_often(self.compare_seconds)}"
             )
 
     @classmethod
