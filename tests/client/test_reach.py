@@ -70,8 +70,8 @@ NEVER = [
 @pytest.mark.parametrize(("own", "other"), CASES)
 def test_only_a_source_that_is_not_public_may_name_what_is_not(own, other):
     reach = Reach("http://source.example/")
-    assert reach.settle("source.example", own) is None
-    assert (reach.refusal("other.example", other) is None) == CASES[own, other]
+    assert reach.connected("source.example", own) is None
+    assert (reach.why_not_connected("other.example", other) is None) == CASES[own, other]
 
 
 @pytest.mark.parametrize("address", NEVER)
@@ -79,7 +79,7 @@ def test_a_link_local_address_is_never_asked_whatever_its_name_and_its_form(addr
     for own in ("source.example", "127.0.0.1", address):
         reach = Reach(f"http://[{own}]/" if ":" in own else f"http://{own}/")
         for name in (own, "other.example"):
-            assert "never asked" in (reach.refusal(name, address) or "")
+            assert "never asked" in (reach.why_not_connected(name, address) or "")
 
 
 @pytest.mark.parametrize(
@@ -94,27 +94,33 @@ def test_a_link_local_address_is_never_asked_whatever_its_name_and_its_form(addr
     ],
 )
 def test_where_a_source_is_first_decides_what_it_may_name_later(first, later, is_asked):
-    homes: dict[str, str | None] = {}
-    assert Reach("http://a.example/", homes=homes).settle("a.example", first) is None
+    source_kinds: dict[str, str | None] = {}
+    assert (
+        Reach("http://a.example/", source_kinds=source_kinds).connected("a.example", first) is None
+    )
     for reach in (
-        Reach("http://a.example/", homes=homes),
-        Reach("http://A.EXAMPLE./", homes=homes),
+        Reach("http://a.example/", source_kinds=source_kinds),
+        Reach("http://A.EXAMPLE./", source_kinds=source_kinds),
     ):
-        assert (reach.refusal("a.example", later) is None) == is_asked
-        assert (reach.settle("a.example", later) is None) == is_asked
-        assert (reach.refusal("inside.example", "10.0.0.3") is None) == (first != PUBLIC)
+        assert (reach.why_not_connected("a.example", later) is None) == is_asked
+        assert (reach.connected("a.example", later) is None) == is_asked
+        assert (reach.why_not_connected("inside.example", "10.0.0.3") is None) == (first != PUBLIC)
 
 
 def test_of_two_first_connections_the_slower_one_is_judged_by_the_quicker_one():
     reach = Reach("http://a.example/")
-    assert reach.refusal("a.example", PUBLIC) is reach.refusal("a.example", "127.0.0.1") is None
-    assert reach.settle("a.example", PUBLIC) is None
-    assert "the Source was not" in (reach.settle("a.example", "127.0.0.1") or "")
+    assert (
+        reach.why_not_connected("a.example", PUBLIC)
+        is reach.why_not_connected("a.example", "127.0.0.1")
+        is None
+    )
+    assert reach.connected("a.example", PUBLIC) is None
+    assert "was elsewhere at first" in (reach.connected("a.example", "127.0.0.1") or "")
 
 
 def test_a_source_whose_address_is_an_ip_is_known_before_it_is_asked():
-    assert Reach("ws://127.0.0.1:80/x").refusal("a.example", "10.0.0.1") is None
-    assert Reach(f"http://{PUBLIC}/").refusal("a.example", "10.0.0.1") is not None
+    assert Reach("ws://127.0.0.1:80/x").why_not_connected("a.example", "10.0.0.1") is None
+    assert Reach(f"http://{PUBLIC}/").why_not_connected("a.example", "10.0.0.1") is not None
 
 
 @pytest.fixture
@@ -261,10 +267,10 @@ async def test_a_name_that_leads_elsewhere_the_second_time_is_not_followed(sourc
     """The client stands for a program: what it has seen once holds for its other clients, too."""
     port = source.url.rpartition(":")[2]
     source.resources["/a"] = b"secret"
-    network = Network(homes={"source.example": None})  # which was public
+    network = Network(source_kinds={"source.example": None})  # which was public
     names["source.example"] = "127.0.0.1"
     async with Web(url=f"http://source.example:{port}/", network=network) as session:
-        with pytest.raises(Refused, match="which is loopback, and the Source was not"):
+        with pytest.raises(Refused, match="which is loopback, and was elsewhere at first"):
             await session.page(f"http://source.example:{port}/a")
     assert source.asked["/a"] == 0
 

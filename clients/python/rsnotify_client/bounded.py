@@ -232,7 +232,7 @@ def reached(reach: Reach, name: str, port: int | None, seconds: float | None) ->
     """Resolve the host once, and connect only to addresses that are allowed."""
     problem = OSError("no address was found")
     for family, kind, number, _, address in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM):
-        if (why := reach.refusal(name, str(address[0]))) is not None:
+        if (why := reach.why_not_connected(name, str(address[0]))) is not None:
             problem = OutOfReach(why)
             continue
         made = socket.socket(family, kind, number)
@@ -240,7 +240,7 @@ def reached(reach: Reach, name: str, port: int | None, seconds: float | None) ->
             made.settimeout(seconds)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.connect(address)
-            if (why := reach.settle(name, str(address[0]))) is not None:
+            if (why := reach.connected(name, str(address[0]))) is not None:
                 raise OutOfReach(why)
         except OSError as error:
             made.close()

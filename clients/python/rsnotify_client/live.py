@@ -82,7 +82,7 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
     """None if what answers speaks no WebSocket there."""
     asked = url
     for _ in range(REDIRECTS + 1):
-        if web.reach is not None and (why := web.reach.refuses(url)) is not None:
+        if web.reach is not None and (why := web.reach.why_not_asked(url)) is not None:
             raise _out_of_reach(asked, url, why)
         scheme, host, port = origin_of(url)
         proxy = web.network.proxies.lead_to(scheme, host, port)

@@ -8,11 +8,13 @@ port that it names, and after no redirect to another origin. A login in an addre
 names is never sent.
 
 What a Source names is asked for only at public addresses, unless the Source itself is at one that
-is not public: then at private ones too, and at its own kind. The address that is connected to
-counts, not its name, and where the Source itself is, the first one does, as long as the program
-runs. A link-local address is never asked, nor a cloud's metadata service. A proxy in a lower-case
-variable counts before one in an upper-case one; this machine is never reached through a proxy, and
-no error shows a proxy's password.
+is not public: then at private ones too, and at addresses of its own kind. The address that is
+connected to counts, not its name. Where the Source itself is, is decided by the first address of
+its host that was connected to, as long as the program runs. A link-local address is never asked,
+nor a cloud's metadata service.
+
+A proxy in a lower-case variable counts before one in an upper-case one; this machine is never
+reached through a proxy, and no error shows a proxy's password.
 """
 
 import logging
@@ -220,10 +222,10 @@ class Network(msgspec.Struct, frozen=True):
     timeout_seconds: float | None = None
     rate: float | None = None
     source: str | None = None
-    """The Source on whose word something else is asked: what that one may name counts."""
-    homes: dict[str, str | None] = {}
-    """By the host of a Source: the kind of the address that was connected to first; None: public.
-    All that one program asks shares it."""
+    """The Source that has named what is asked: what may be reached is decided by where it is."""
+    source_kinds: dict[str, str | None] = {}
+    """The kind of address that each Source is at, by its host, such as "loopback"; None: public.
+    It is that of the first connection, and is shared by all that one program asks."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Self:
@@ -430,24 +432,28 @@ class OutOfReach(OSError):
 
 
 class Reach:
-    """What one Source may name."""
+    """Which addresses one Source may send its readers to."""
 
     def __init__(
-        self, url: str, *, same_site: bool = False, homes: dict[str, str | None] | None = None
+        self,
+        url: str,
+        *,
+        same_site: bool = False,
+        source_kinds: dict[str, str | None] | None = None,
     ) -> None:
         self._host = _host_of(url)
         self._same_site = same_site
-        self._homes = {} if homes is None else homes
+        self._source_kinds = {} if source_kinds is None else source_kinds
         if (known := literal_address(self._host)) is not None:
-            self._homes.setdefault(self._host, _kind_of(known))
+            self._source_kinds.setdefault(self._host, _kind_of(known))
 
-    def refuses(self, url: str) -> str | None:
-        """Why this address is not asked at all, by a proxy neither.
+    def why_not_asked(self, url: str) -> str | None:
+        """Why this address is not asked, not even through a proxy; None if it is.
 
-        >>> Reach("http://a.example/", same_site=True).refuses("http://b.a.example/x")
-        >>> Reach("http://a.example/", same_site=True).refuses("http://aa.example/x")
+        >>> Reach("http://a.example/", same_site=True).why_not_asked("http://b.a.example/x")
+        >>> Reach("http://a.example/", same_site=True).why_not_asked("http://aa.example/x")
         'it is not at a.example, and --same-site is given'
-        >>> Reach("http://a.example/").refuses("http://2852039166/")
+        >>> Reach("http://a.example/").why_not_asked("http://2852039166/")
         '2852039166 is link-local: never asked'
         """
         host = _host_of(url)
@@ -458,24 +464,28 @@ class Reach:
             return None
         return f"it is not at {self._host}, and --same-site is given"
 
-    def refusal(self, name: str, address: str) -> str | None:
-        """Why this address may not be connected to, which the name of a host has led to."""
+    def why_not_connected(self, name: str, address: str) -> str | None:
+        """Why the address that the name of a host has led to may not be connected to."""
         if (what := own_link(address)) is not None:
             return f"{name} is at {address}, which is {what}: never asked"
-        if self._is_own(name) and self._host not in self._homes:
+        if self._is_own(name) and self._host not in self._source_kinds:
             return None
-        kind, own = _kind_of(address), self._homes.get(self._host)
+        kind, own = _kind_of(address), self._source_kinds.get(self._host)
         is_private = kind is not None and refusal(behind_nat64(address), private=True) is None
         if kind is None or kind == own or (is_private and own is not None):
             return None
-        was = "was not" if self._is_own(name) else "is not"
-        return f"{name} is at {address}, which is {kind}, and the Source {was}: not asked"
-
-    def settle(self, name: str, address: str) -> str | None:
-        """Keep where the Source is, once it is connected to; another may have been quicker."""
         if self._is_own(name):
-            self._homes.setdefault(self._host, _kind_of(address))
-        return self.refusal(name, address)
+            return f"{name} is at {address}, which is {kind}, and was elsewhere at first: not asked"
+        return f"{name} is at {address}, which is {kind}, and the Source is not: not asked"
+
+    def connected(self, name: str, address: str) -> str | None:
+        """Note where the Source is, now that this address is connected to.
+
+        Of several that connect at the same time the first decides; why another may not be used.
+        """
+        if self._is_own(name):
+            self._source_kinds.setdefault(self._host, _kind_of(address))
+        return self.why_not_connected(name, address)
 
     def _is_own(self, name: str) -> bool:
         return name.rstrip(".").lower() == self._host

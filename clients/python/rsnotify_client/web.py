@@ -209,8 +209,8 @@ class Web:
         self._credentials = Credentials(self.network, token, url)
         self.reach = None
         if url is not None:
-            source, homes = self.network.source or url, self.network.homes
-            self.reach = Reach(source, same_site=same_site, homes=homes)
+            source, source_kinds = self.network.source or url, self.network.source_kinds
+            self.reach = Reach(source, same_site=same_site, source_kinds=source_kinds)
         """What a Source may lead to, channels included; None if no Source is read."""
         self._transport = Transport(
             self.network, reach=self.reach, read_seconds=SILENCE_SECONDS, per_server=per_server
@@ -282,7 +282,7 @@ class Web:
     def _asked(self, url: str, asked: str, headers: dict[str, str]) -> Answer:
         if not _can_be_fetched(asked):
             raise Refused(f"{asked} is no address that can be fetched: http and https can")
-        if self.reach is not None and (why := self.reach.refuses(asked)) is not None:
+        if self.reach is not None and (why := self.reach.why_not_asked(asked)) is not None:
             raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
         shown = self.headers(asked, url)
         return self._transport.ask("GET", without_login(asked), headers | shown)
