@@ -2,9 +2,10 @@
 
 `Access` judges requests. Anyone may read a public set. A private one does not exist for those who
 have no token for it. A token is compared in constant time or found by its hash; its rights are read
-from Redis again every two seconds. A token in an address is never the admin's, is never logged, and
-counts only where a request does no harm. A JWT says itself what it allows; its signature says who
-made it.
+from Redis again every two seconds. One that Redis does not have is not asked for again within a
+second, unless a token is made meanwhile: strangers may send the same one without end. A token in an
+address is never the admin's, is never logged, and counts only where a request does no harm. A JWT
+says itself what it allows; its signature says who made it.
 
 `TokenThrottle` makes an address that sends many wrong tokens wait. A token that was right from an
 address always passes there. Repeating the same wrong one costs nothing, as a forgotten client does
@@ -42,6 +43,7 @@ from rsnotify.registry.requests import COOKIE, SentToken, cookie_counts, is_jwt,
 from rsnotify.registry.tokens import Right, Token, Tokens, token_key
 
 TOKEN_SECONDS = 2.0
+UNKNOWN_SECONDS = 1.0  # for which Redis is not asked again about a token that it did not have
 NOTE_SECONDS = 60.0  # between two notes of when a token was used
 TOKENS_KNOWN = 10_000
 PUBLISHES_PER_SECOND = 10_000
@@ -119,7 +121,9 @@ class Access:
         """Other origins whose pages may send the cookie of their visitors."""
         self._throttle = TokenThrottle()
         self._publishes = RateLimit(publishes_per_second)
-        self._known: dict[str, tuple[float, Token | None]] = {}
+        self._known: dict[str, tuple[float, Token]] = {}
+        self._unknown: dict[str, float] = {}  # tokens that Redis does not have: until when
+        tokens.made.append(self._forget_unknown)
         self._noted: dict[str, float] = {}  # by id: until when its use need not be noted again
 
     # --- what a request must have -----------------------------------------------------------------
@@ -271,11 +275,14 @@ class Access:
 
     def _sent(self, connection: HTTPConnection) -> SentToken | None:
         """The token of a request; that of a cookie if it is a JWT and the page may use it."""
-        sent = sent_token(connection)
+        sent = sent_token(connection) or self._sent_in_cookie(connection)
         if sent is not None and len(sent.secret) > TOKEN_CHARACTERS:
             raise TokenRefused(f"the token has more than {TOKEN_CHARACTERS} characters")
-        if sent is not None or self._jwts is None or COOKIE not in connection.cookies:
-            return sent
+        return sent
+
+    def _sent_in_cookie(self, connection: HTTPConnection) -> SentToken | None:
+        if self._jwts is None or COOKIE not in connection.cookies:
+            return None
         headers = connection.headers
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         trusted = self.cookie_origins | {self.own_origin(connection)}
@@ -330,18 +337,28 @@ class Access:
 
     async def _find(self, secret: str) -> Token | None:
         """The rights of the token, as read from Redis a short time ago."""
-        if self._tokens.is_revoked(secret):
+        if self._tokens.is_revoked(secret) or len(secret) > SECRET_CHARACTERS:
             return None
         until, token = self._known.get(secret, (0.0, None))
-        if monotonic() < until or len(secret) > SECRET_CHARACTERS:
+        if monotonic() < until:
             return token
+        unknown = self._unknown  # as it is before Redis is asked: a token may be made meanwhile
+        if monotonic() < unknown.get(secret, 0.0):
+            return None
         token = await self._tokens.find(secret)
-        if len(self._known) >= TOKENS_KNOWN:
-            self._known.clear()
-        if token is not None:
+        for kept in (self._known, unknown):
+            if len(kept) >= TOKENS_KNOWN:
+                kept.clear()
+        if token is None:
+            unknown[secret] = monotonic() + UNKNOWN_SECONDS
+        else:
             self._known[secret] = (monotonic() + TOKEN_SECONDS, token)
             await self._note_use(token)
         return token
+
+    def _forget_unknown(self, _: str) -> None:
+        """A token was made, by any process: Redis may have one now that it did not have."""
+        self._unknown = {}
 
     async def _note_use(self, token: Token) -> None:
         """Note once a minute that the token is used; it does not matter if that fails."""

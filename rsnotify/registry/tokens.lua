@@ -5,6 +5,7 @@
 -- ARGV  1 the act   2 the bell   3 .. what the act needs
 --
 -- Every process hears of those that are revoked, and remembers them for a minute: Redis may lose it.
+-- It hears of those that are made, too: it may have just found that there is no such token.
 --
 -- Answers how many tokens were made, ended or revoked.
 
@@ -14,7 +15,8 @@ local acts, time, DAY = {}, redis.call('TIME')[1], 86400
 -- token, record
 function acts.create(token, record)
   local made = redis.call('HSETNX', tokens, token, record)
-  if made == 1 and redis.call('ZREM', revoked, token) == 1 then
+  if made == 1 then
+    redis.call('ZREM', revoked, token)
     redis.call('PUBLISH', ARGV[2], 'made ' .. token)
   end
   return made
@@ -44,7 +46,9 @@ end
 -- token, record
 function acts.put_back(token, record)
   if redis.call('ZSCORE', revoked, token) then return 0 end
-  return redis.call('HSETNX', tokens, token, record)
+  local made = redis.call('HSETNX', tokens, token, record)
+  if made == 1 then redis.call('PUBLISH', ARGV[2], 'made ' .. token) end
+  return made
 end
 
 return acts[ARGV[1]](unpack(ARGV, 3))

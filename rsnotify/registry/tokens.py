@@ -70,10 +70,10 @@ class Tokens:
         self._made: Recent[bytes] = Recent()  # by this process
         self._ended: Recent[bytes] = Recent()
         self._revoked: Recent[None] = Recent()  # by any process, as far as the bell has said
-        self.made_again: list[Callable[[str], None]] = []  # called with the key of such a token
+        self.made: list[Callable[[str], None]] = []  # called with the key of each that is made
 
     def hear(self, act: str, key: str) -> None:
-        """A process has revoked a token, or made one again that was revoked."""
+        """A process has revoked a token, or made one."""
         if act == "revoked":
             self._note_revoked(key)
         else:
@@ -81,7 +81,7 @@ class Tokens:
 
     def _note_made(self, key: str) -> None:
         self._revoked.forget(key)
-        for note in self.made_again:
+        for note in self.made:
             note(key)
 
     def _note_revoked(self, key: str) -> None:

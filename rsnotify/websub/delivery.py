@@ -40,7 +40,7 @@ class Rights:
         self._journals = journals
         self._tokens = tokens
         self._revoked: set[str] = set()
-        tokens.made_again.append(self._believe)
+        tokens.made.append(self._believe)
 
     async def ask(self, tokens: Collection[str]) -> None:
         """Ask Redis which of these have been revoked: the tokens of all subscriptions. What was

@@ -1,5 +1,6 @@
 """Tokens as they are known in memory: for how long, how many, how long a text."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,11 +8,13 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from rsnotify.errors import Rejected, TokenRefused
+from rsnotify.journal.coordination import Bell
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.redis_client import Client
 from rsnotify.registry import access
-from rsnotify.registry.access import SECRET_CHARACTERS, TOKEN_SECONDS, Access
+from rsnotify.registry.access import SECRET_CHARACTERS, TOKEN_SECONDS, UNKNOWN_SECONDS, Access
 from rsnotify.registry.tokens import Right, Token, Tokens
+from tests.support.running import PATIENT_SECONDS, until
 
 ADMIN = "the-admin-token"
 
@@ -84,11 +87,67 @@ async def test_a_revoked_token_is_refused_two_seconds_later_at_the_latest(rights
         await rights.require(sent("secret"), "publish", "a")
 
 
-async def test_a_token_that_is_unknown_is_asked_about_each_time(rights, tokens):
+async def test_redis_is_asked_once_a_second_about_a_token_that_it_does_not_have(
+    rights, tokens, clock
+):
+    for now, asked in [(0.0, 1), (UNKNOWN_SECONDS - 0.1, 1), (UNKNOWN_SECONDS, 2)]:
+        clock.now = now
+        for _ in range(5):
+            with pytest.raises(TokenRefused):
+                await rights.require(sent("secret"), "publish", "a")
+        assert tokens.asked == asked
+
+
+async def test_a_token_that_was_unknown_counts_as_soon_as_it_is_made(rights, tokens):
     with pytest.raises(TokenRefused):
         await rights.require(sent("secret"), "publish", "a")
     await tokens.make("secret")
     await rights.require(sent("secret"), "publish", "a")
+
+
+async def test_a_token_that_is_made_while_redis_is_asked_counts_at_once(rights, tokens):
+    """What Redis has answered before is not kept after the token was made."""
+    found = tokens.find
+
+    async def find(secret: str) -> Token | None:
+        before = await found(secret)
+        if before is None:
+            await tokens.make(secret)
+        return before
+
+    tokens.find = find
+    with pytest.raises(TokenRefused):
+        await rights.require(sent("secret"), "publish", "a")
+    await rights.require(sent("secret"), "publish", "a")
+
+
+async def test_a_token_that_another_process_makes_counts_once_the_bell_rings(
+    rights, tokens, client
+):
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    bell, others = Bell(client), Tokens(client)
+    listening = asyncio.create_task(bell.listen(heard.put_nowait))
+    await until(lambda: as_fact(bell.connections))
+    with pytest.raises(TokenRefused):
+        await rights.require(sent("secret"), "publish", "a")
+    await others.create("secret", Token("secret", ("a",), "now"))
+    async with asyncio.timeout(PATIENT_SECONDS):
+        act, _, key = (await heard.get()).partition(" ")
+    tokens.hear(act, key)
+    await rights.require(sent("secret"), "publish", "a")
+    listening.cancel()
+
+
+async def as_fact(found: object) -> object:
+    return found
+
+
+async def test_strangers_tokens_that_are_remembered_are_bounded(rights, tokens, monkeypatch):
+    monkeypatch.setattr(access, "TOKENS_KNOWN", 2)
+    for secret in ("first", "second", "third", "first"):
+        with pytest.raises(TokenRefused):
+            await rights.require(sent(secret), "publish", "a")
+    assert tokens.asked == 4
 
 
 @pytest.mark.parametrize(("characters", "asked"), [(SECRET_CHARACTERS, 1), (257, 0)])

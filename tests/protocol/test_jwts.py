@@ -182,6 +182,17 @@ async def test_another_sites_page_publishes_nothing_with_its_visitors_cookie(
     assert found in (answered, 415 if answered == 201 else answered)
 
 
+@pytest.mark.parametrize(
+    ("characters", "said"),
+    [(4_096, "cannot be read"), (4_097, "4096"), (8_192, "4096"), (8_193, "more than 8192")],
+)
+async def test_a_token_in_a_cookie_is_no_longer_than_another(hub, characters, said):
+    long = ("eyJhbGciOiJIUzI1NiJ9.e30.").ljust(characters, "a")
+    sent = cookie(long, Origin=PAGE)
+    found, answer = await hub.ask("GET", "/secret/changelist.xml", headers=sent)
+    assert (found, said in answer["detail"]) == (401, True), answer
+
+
 async def test_a_cookie_is_no_place_for_other_tokens(hub):
     _, made = await hub.ask("POST", "/api/tokens", json={"sets": ["secret"], "rights": ["read"]})
     assert await status(hub, bearer(made["token"])) == 200

@@ -164,6 +164,10 @@ LIMITS: dict[str, float] = {
     ),
     "seconds that a request for a snapshot waits": administration.SNAPSHOT_SECONDS,
     "seconds until a revoked token is refused everywhere": access.TOKEN_SECONDS,
+    (
+        "seconds for which Redis is not asked again about a token that it did not have; "
+        "one that is made is accepted at once"
+    ): access.UNKNOWN_SECONDS,
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
     "a channel's latest notifications in memory, with their frames": cache.TAIL_BYTES,
     "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
