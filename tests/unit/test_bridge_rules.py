@@ -43,7 +43,7 @@ from rsnotify_bridge.rules import (
     with_via,
 )
 from rsnotify_client.documents import exact
-from rsnotify_client.missing import standing_of, standing_of_error, standing_of_record
+from rsnotify_client.missing import result_by_error, result_by_record, result_by_status
 
 LIMITS = Intervals(60, 3600)
 MD5 = "md5:" + "0" * 32
@@ -586,7 +586,7 @@ def test_times_of_feeds(text, expected):
 
 
 HERE, WWW, LOGIN = "http://a.example/1", "https://www.a.example/1", "http://a.example/login"
-STANDINGS = [
+PROBES = [
     (HERE, 404, True, False), (HERE, 410, True, False), (WWW, 404, True, False),
     (LOGIN, 410, True, False), ("http://b.example/1", 404, False, False),
     (HERE, 200, False, False), (HERE, 206, False, False), (HERE, 304, False, False),
@@ -599,12 +599,12 @@ STANDINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("found", "status", "is_gone", "is_silent"), STANDINGS)
-def test_only_what_answers_404_or_410_at_its_own_host_is_gone(found, status, is_gone, is_silent):
-    standing = standing_of(HERE, found, status, 7.0)
-    assert (standing.is_gone, standing.is_silent) == (is_gone, is_silent)
-    assert bool(standing.why) != is_gone
-    assert standing.wait_seconds == (7.0 if is_silent else 0.0)
+@pytest.mark.parametrize(("found", "status", "is_gone", "pauses_host"), PROBES)
+def test_only_what_answers_404_or_410_at_its_own_host_is_gone(found, status, is_gone, pauses_host):
+    result = result_by_status(HERE, found, status, 7.0)
+    assert (result.is_gone, result.pauses_host) == (is_gone, pauses_host)
+    assert bool(result.why) != is_gone
+    assert result.wait_seconds == (7.0 if pauses_host else 0.0)
 
 
 @pytest.mark.parametrize(
@@ -622,17 +622,17 @@ def test_only_what_answers_404_or_410_at_its_own_host_is_gone(found, status, is_
     ],
 )
 def test_a_record_is_gone_if_its_repository_says_so(status, code, is_deleted, is_gone):
-    standing = standing_of_record("oai:a:1", status, code, is_deleted=is_deleted)
-    assert (standing.is_gone, bool(standing.why)) == (is_gone, not is_gone)
+    result = result_by_record("oai:a:1", status, code, is_deleted=is_deleted)
+    assert (result.is_gone, bool(result.why)) == (is_gone, not is_gone)
 
 
 @pytest.mark.parametrize(
-    ("error", "is_silent"),
+    ("error", "pauses_host"),
     [(TryAgain("down", retry_after_seconds=5), True), (Rejected("no"), False)],
 )
-def test_what_is_not_answered_is_kept(error, is_silent):
-    standing = standing_of_error(error)
-    assert (standing.is_gone, standing.why, standing.is_silent) == (False, error.detail, is_silent)
+def test_what_is_not_answered_is_kept(error, pauses_host):
+    result = result_by_error(error)
+    assert (result.is_gone, result.why, result.pauses_host) == (False, error.detail, pauses_host)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter,
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import delay_seconds
-from rsnotify_client.missing import LATER, MissingResource, in_turn, kept_back, standings
+from rsnotify_client.missing import LATER, MissingResource, in_turn, kept_back, probe_all
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Unchanged
 
@@ -307,15 +307,15 @@ class Bridge:
             if (loc := self.state.loc_of(key)) is not None
         )
         gone: list[str] = []
-        async with aclosing(standings(found, adapter.standing)) as pieces:
-            async for each, standing in pieces:
-                if standing.is_gone:
+        async with aclosing(probe_all(found, adapter.probe)) as pieces:
+            async for each, result in pieces:
+                if result.is_gone:
                     gone.append(each.key)
                 else:
-                    self._pause = max(self._pause, standing.wait_seconds)
+                    self._pause = max(self._pause, result.wait_seconds)
                     kept.append(each.key)
-                    why = why or standing.why
-                if standing.why != LATER:
+                    why = why or result.why
+                if result.why != LATER:
                     facts.asked_for = each.key
                 if len(gone) >= TOLD_AT_ONCE:
                     self._delete(gone)

@@ -26,7 +26,7 @@ from rsnotify.resourcesync.change import (
 )
 from rsnotify_bridge.markup import PAGE_BYTES, Element, read_markup
 from rsnotify_client.answer import AGAIN, DIGITS
-from rsnotify_client.missing import GONE_STATUSES, ResourceStanding, standing_of_record
+from rsnotify_client.missing import GONE_STATUSES, ProbeResult, result_by_record
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused, retry_after
 
@@ -180,7 +180,7 @@ def page_of(url: str, data: bytes, wanted: Wanted) -> OaiPage:
     return OaiPage(records, token, date, code, words, nameless, markup.repairs, announced, size)
 
 
-def standing_in(identifier: str, url: str, status: int, data: bytes) -> ResourceStanding:
+def result_in(identifier: str, url: str, status: int, data: bytes) -> ProbeResult:
     """What an answer to `GetRecord` says of this record; `Rejected` if it is none of OAI-PMH."""
     root = read_markup(url, data).root
     if root.name != "OAI-PMH":
@@ -193,7 +193,7 @@ def standing_in(identifier: str, url: str, status: int, data: bytes) -> Resource
         for each in root.all()
     )
     code = None if error is None else error.get("code") or "an error"
-    return standing_of_record(identifier, status, code, is_deleted=is_deleted)
+    return result_by_record(identifier, status, code, is_deleted=is_deleted)
 
 
 def _count(text: str | None) -> int:
@@ -400,15 +400,15 @@ class Harvest:
             pages = f"{STALE_PAGES} pages without a new record, one after the other"
             raise Refused(f"{base} sent {pages}")
 
-    async def standing(self, identifier: str) -> ResourceStanding:
+    async def probe(self, identifier: str) -> ProbeResult:
         """Whether the repository has this record no longer, or has it as a deleted one."""
         url = self._request.record(identifier)
         async with self._web.ask(url, headers={"Accept": XML_FIRST}) as answer:
             if answer.status not in (200, *GONE_STATUSES):  # some answer so with an error of OAI
                 seconds = retry_after(answer.headers.get("retry-after"))
-                return standing_of_record(identifier, answer.status, None, wait_seconds=seconds)
+                return result_by_record(identifier, answer.status, None, wait_seconds=seconds)
             data = await answer.read(PAGE_BYTES)
-        read = partial(standing_in, identifier, url, answer.status)
+        read = partial(result_in, identifier, url, answer.status)
         return await self._web.threads.run(read, data)
 
     async def _fetched(self, url: str) -> bytes:

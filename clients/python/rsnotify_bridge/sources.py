@@ -45,9 +45,9 @@ from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.missing import (
     MissingResource,
-    ResourceStanding,
-    standing,
-    standing_of_error,
+    ProbeResult,
+    probe,
+    result_by_error,
 )
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
@@ -159,9 +159,9 @@ class SourceAdapter:
         """Where to ask for a resource that a whole state left out."""
         return as_ascii(loc)
 
-    async def standing(self, missing: MissingResource) -> ResourceStanding:
+    async def probe(self, missing: MissingResource) -> ProbeResult:
         """Whether it is gone."""
-        return await standing(self.web, missing.url)
+        return await probe(self.web, missing.url)
 
     def live(self, cursor: str | None) -> Pieces:
         """As `changes`, without an end."""
@@ -539,11 +539,11 @@ class OaiSource(SourceAdapter):
     def asked_at(self, key: str, _loc: str) -> str:
         return self._request.record(key)
 
-    async def standing(self, missing: MissingResource) -> ResourceStanding:
+    async def probe(self, missing: MissingResource) -> ProbeResult:
         try:
-            return await self._harvest.standing(missing.key)
+            return await self._harvest.probe(missing.key)
         except (Rejected, TryAgain) as error:
-            return standing_of_error(error)
+            return result_by_error(error)
 
     async def _harvested(self, cursor: str | None) -> Pieces:
         async with aclosing(self._harvest.pages(cursor)) as pages:

@@ -1,9 +1,9 @@
-"""What a list, a harvest or a feed that has everything leaves out: is it gone?
+"""Is a resource gone that is missing from a list, a harvest or a feed that should have everything?
 
-Rules that hold here: to be left out proves nothing, because the pages of a list may have moved
-while they were read. So each resource is asked for, and gone is what answers 404 or 410, or a
-record that its repository says it does not have. Whatever else is answered, it is kept. A host
-that does not answer, or asks to be left alone, is asked for nothing else in the same look.
+Rules that hold here: to be missing proves nothing, because the pages of a list may have moved while
+they were read. So each resource is asked for, and gone is what answers 404 or 410, or a record that
+its repository says it does not have. Whatever else is answered, it is kept. A host that does not
+answer, or asks to be left alone, is asked for nothing else in the same look.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -17,7 +17,7 @@ from rsnotify_client.address import host_of, without_tokens
 from rsnotify_client.web import Web, retry_after
 
 ASKED_SECONDS = 600.0
-"""So long a look asks; the rest is asked for in the next ones."""
+"""How long one look asks; the rest is asked for in the next ones."""
 GONE_STATUSES = frozenset({404, 410})
 THERE_STATUSES = frozenset({200, 206})
 FIRST_BYTE = {"Range": "bytes=0-0"}
@@ -26,83 +26,83 @@ LATER = "not asked for yet"
 
 
 class MissingResource(NamedTuple):
-    """A resource that was left out: the Source's own key for it, and where to ask for it."""
+    """A resource that is missing: the Source's own key for it, and where to ask for it."""
 
     key: str
     url: str
 
 
-class ResourceStanding(NamedTuple):
-    """What came of asking: whether it is gone, and if not, what speaks against it."""
+class ProbeResult(NamedTuple):
+    """What came of asking for a missing resource."""
 
     is_gone: bool
-    why: str = ""
-    is_silent: bool = False  # the host is to be left alone
-    wait_seconds: float = 0.0  # for as long as this, if it said so
+    why: str = ""  # it is kept
+    pauses_host: bool = False  # nothing else is asked for there in this look
+    wait_seconds: float = 0.0  # what the host asks for, if it does
     is_there: bool = False  # at its own address
 
 
-def standing_of(asked: str, found: str, status: int, wait_seconds: float = 0.0) -> ResourceStanding:
+def result_by_status(asked: str, found: str, status: int, wait_seconds: float = 0.0) -> ProbeResult:
     """By the status of the last answer, and the address that it came from.
 
-    >>> standing_of("http://a.example/1", "https://www.a.example/1", 410).is_gone
+    >>> result_by_status("http://a.example/1", "https://www.a.example/1", 410).is_gone
     True
-    >>> standing_of("http://a.example/1", "http://a.example/login", 200).why
+    >>> result_by_status("http://a.example/1", "http://a.example/login", 200).why
     'http://a.example/1 leads to http://a.example/login, which answers 200'
     """
     is_gone = status in GONE_STATUSES and _host(asked) == _host(found)
     moved = "" if found == asked else f"leads to {found}, which "
     said = f"{asked} {moved}answers {status}"
-    return ResourceStanding(
+    return ProbeResult(
         is_gone,
         "" if is_gone else without_tokens(said),
-        *_left(status, wait_seconds),
+        *_pausing(status, wait_seconds),
         is_there=found == asked and status in THERE_STATUSES,
     )
 
 
-async def standing(web: Web, url: str) -> ResourceStanding:
-    """Whether what is at this address is gone; its first byte would do."""
+async def probe(web: Web, url: str) -> ProbeResult:
+    """Ask for the first byte of what is at this address: is it gone?"""
     try:
         async with web.ask(url, headers=FIRST_BYTE) as answer:
             seconds = retry_after(answer.headers.get("retry-after"))
-            return standing_of(url, answer.url, answer.status, seconds)
+            return result_by_status(url, answer.url, answer.status, seconds)
     except (Rejected, TryAgain) as error:
-        return standing_of_error(error)
+        return result_by_error(error)
 
 
-def standing_of_error(error: Rejected | TryAgain) -> ResourceStanding:
-    """By why there was no answer: it does not come, it may not be asked for, or cannot be."""
+def result_by_error(error: Rejected | TryAgain) -> ProbeResult:
+    """By the error that came instead of an answer: none came, or it cannot or may not be asked."""
     wait_seconds = getattr(error, "retry_after_seconds", 0.0)
-    return ResourceStanding(False, error.detail, isinstance(error, TryAgain), wait_seconds)
+    return ProbeResult(False, error.detail, isinstance(error, TryAgain), wait_seconds)
 
 
-def _left(status: int, wait_seconds: float) -> tuple[bool, float]:
-    is_silent = status in LEAVE_ALONE
-    return is_silent, wait_seconds if is_silent else 0.0
+def _pausing(status: int, wait_seconds: float) -> tuple[bool, float]:
+    pauses_host = status in LEAVE_ALONE
+    return pauses_host, wait_seconds if pauses_host else 0.0
 
 
-def standing_of_record(
+def result_by_record(
     identifier: str,
     status: int,
     code: str | None,
     *,
     is_deleted: bool = False,
     wait_seconds: float = 0.0,
-) -> ResourceStanding:
+) -> ProbeResult:
     """By the answer to `GetRecord`: its status, the code of its error, and the record's own.
 
-    >>> standing_of_record("oai:a:1", 404, "idDoesNotExist").is_gone
+    >>> result_by_record("oai:a:1", 404, "idDoesNotExist").is_gone
     True
     """
     if is_deleted or code == "idDoesNotExist":
-        return ResourceStanding(True)
+        return ProbeResult(True)
     said = f"answers {status}" if status != 200 else f"is {code}" if code else "is there"
-    return ResourceStanding(False, f"the record {identifier} {said}", *_left(status, wait_seconds))
+    return ProbeResult(False, f"the record {identifier} {said}", *_pausing(status, wait_seconds))
 
 
 def _host(url: str) -> str:
-    """The host, however it is written; a site and its www are one."""
+    """The host, however it is written; with and without `www.` it is one."""
     try:
         return (urlsplit(url).hostname or "").removeprefix("www.")
     except ValueError:
@@ -110,7 +110,7 @@ def _host(url: str) -> str:
 
 
 def in_turn(keys: Iterable[str], last: str) -> list[str]:
-    """In their order, from the one after the last that was asked for: each gets its turn.
+    """In the order of their names, beginning after the last one that was asked for before.
 
     >>> in_turn(["c", "a", "b"], "a")
     ['b', 'c', 'a']
@@ -118,40 +118,40 @@ def in_turn(keys: Iterable[str], last: str) -> list[str]:
     return sorted(keys, key=lambda key: (key <= last, key))
 
 
-async def standings(
+async def probe_all(
     missing: Iterable[MissingResource],
-    ask: Callable[[MissingResource], Awaitable[ResourceStanding]],
-) -> AsyncGenerator[tuple[MissingResource, ResourceStanding], None]:
-    """Each as it stands; those for which nobody is asked any more in this look are kept."""
-    until, silent = monotonic() + ASKED_SECONDS, dict[str, str]()
+    ask: Callable[[MissingResource], Awaitable[ProbeResult]],
+) -> AsyncGenerator[tuple[MissingResource, ProbeResult], None]:
+    """Ask for one after the other; what is not asked for in this look any more is kept, too."""
+    until, paused = monotonic() + ASKED_SECONDS, dict[str, str]()
     for each in missing:
         host = host_of(each.url)
         if monotonic() > until:
-            yield each, ResourceStanding(False, LATER)
-        elif host in silent:
-            yield each, ResourceStanding(False, silent[host])
+            yield each, ProbeResult(False, LATER)
+        elif host in paused:
+            yield each, ProbeResult(False, paused[host])
         else:
-            standing = await ask(each)
-            if standing.is_silent:
-                silent[host] = standing.why
-            yield each, standing
+            result = await ask(each)
+            if result.pauses_host:
+                paused[host] = result.why
+            yield each, result
 
 
-async def missing_standings(
+async def probe_locs(
     web: Web, missing: Iterable[str]
-) -> AsyncGenerator[tuple[str, ResourceStanding], None]:
-    """The same for resources of which the address is all that there is."""
+) -> AsyncGenerator[tuple[str, ProbeResult], None]:
+    """Ask for resources that have no other key than their address."""
 
-    async def ask(each: MissingResource) -> ResourceStanding:
-        return await standing(web, each.url)
+    async def ask(each: MissingResource) -> ProbeResult:
+        return await probe(web, each.url)
 
     resources = [MissingResource(loc, loc) for loc in missing]
-    async with aclosing(standings(resources, ask)) as found:
+    async with aclosing(probe_all(resources, ask)) as found:
         async for each, asked in found:
             yield each.key, asked
 
 
 def kept_back(count: int, why: str) -> str:
-    """What is said of those that are missing and may be there."""
+    """The sentence about those that are missing and may be there."""
     many = "1 resource is" if count == 1 else f"{count} resources are"
     return f"{many} missing from what the Source lists, but not known to be gone: {why}"

@@ -22,7 +22,7 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify_client.between import MAX_DELETE
 from rsnotify_client.discovery import discover
 from rsnotify_client.dumps import RemotePackages
-from rsnotify_client.missing import kept_back, missing_standings
+from rsnotify_client.missing import kept_back, probe_locs
 from rsnotify_client.network import Network
 from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.web import Unchanged, Web, check_status
@@ -249,12 +249,12 @@ async def _find_extra(found: Audit, now: Now, copy: State, disk: Disk) -> None:
             else:
                 found.findings.append(Finding("extra", row.loc, row.path, detail))
     unknown = []
-    async with aclosing(missing_standings(now.web, missing)) as asked:
-        async for loc, standing in asked:
-            if standing.is_gone:
+    async with aclosing(probe_locs(now.web, missing)) as asked:
+        async for loc, result in asked:
+            if result.is_gone:
                 found.findings.append(Finding("extra", loc, missing[loc], detail))
-            elif not standing.is_there:
-                unknown.append(standing.why)
+            elif not result.is_there:
+                unknown.append(result.why)
     if unknown:
         found.skipped.append(kept_back(len(unknown), unknown[0]))
 

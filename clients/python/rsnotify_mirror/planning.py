@@ -28,7 +28,7 @@ from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.documents import RemoteDocument, is_one_moment
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
-from rsnotify_client.missing import kept_back, missing_standings
+from rsnotify_client.missing import kept_back, probe_locs
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Unchanged, Web
@@ -422,10 +422,10 @@ class Baseline:
         """Those that no list names and that are not known to be gone: the pages of a list may have
         moved while they were read. What is there is kept; what does not say is asked again."""
         there, unknown = dict[str, str](), dict[str, str]()
-        async with aclosing(missing_standings(self._web, missing)) as found:
-            async for loc, standing in found:
-                if not standing.is_gone:
-                    (there if standing.is_there else unknown)[loc] = standing.why
+        async with aclosing(probe_locs(self._web, missing)) as found:
+            async for loc, result in found:
+                if not result.is_gone:
+                    (there if result.is_there else unknown)[loc] = result.why
         if there:
             first = next(iter(there.values()))
             self._report(Event("kept", problem=kept_back(len(there), first)))
