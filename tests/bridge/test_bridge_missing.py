@@ -116,11 +116,29 @@ async def test_a_host_that_is_down_is_asked_once_and_what_was_not_asked_for_come
     del source.handlers["/r0"]
     monkeypatch.setattr(missing, "ASKED_SECONDS", -1)
     facts = await bridging.once(source.loc("map.xml"))
-    assert (missing.LATER in (facts.held or ""), bridging.told()) == (True, [])
+    assert ("not asked for yet" in (facts.held or ""), bridging.told()) == (True, [])
     monkeypatch.undo()
     facts = await bridging.once(source.loc("map.xml"))
     assert "1 resource is missing" in (facts.held or "")
     assert sorted(bridging.told()) == [("deleted", "r1"), ("deleted", "r2")]
+
+
+async def test_a_resource_that_is_never_answered_does_not_keep_those_behind_it_from_being_asked_for(
+    source, bridging
+):
+    """Those of another host, which are asked for meanwhile, do not take their turn either."""
+    other = source.loc("r9").replace("127.0.0.1", "localhost")
+    more = f"<url><loc>{other}</loc></url></urlset>".encode()
+    source.documents["/map.xml"] = sitemap(source, NAMES).replace(b"</urlset>", more)
+    await bridging.once(source.loc("map.xml"))
+    source.answer("/r0", status=503)
+    source.documents["/map.xml"] = sitemap(source, NAMES[3:])
+    await bridging.once(source.loc("map.xml"))
+    assert (source.asked["/r1"], source.asked["/r2"], source.asked["/r9"]) == (0, 0, 1)
+    facts = await bridging.once(source.loc("map.xml"))
+    assert "1 resource is missing" in (facts.held or "")
+    assert "r0 answers 503" in (facts.held or "")
+    assert sorted(bridging.told())[:2] == [("deleted", "r1"), ("deleted", "r2")]
 
 
 async def test_robots_that_are_asked_to_leave_a_resource_alone_do_not_ask_for_it(source, bridging):

@@ -35,7 +35,7 @@ from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter,
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import delay_seconds
-from rsnotify_client.missing import LATER, MissingResource, in_turn, kept_back, probe_all
+from rsnotify_client.missing import MissingResource, in_turn, kept_back, probe_all
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Unchanged
 
@@ -306,7 +306,7 @@ class Bridge:
             for key in asked_for
             if (loc := self.state.loc_of(key)) is not None
         )
-        gone: list[str] = []
+        gone, all_asked = list[str](), True
         async with aclosing(probe_all(found, adapter.probe)) as pieces:
             async for each, result in pieces:
                 if result.is_gone:
@@ -315,7 +315,8 @@ class Bridge:
                     self._pause = max(self._pause, result.wait_seconds)
                     kept.append(each.key)
                     why = why or result.why
-                if result.why != LATER:
+                all_asked &= result.was_asked
+                if all_asked:  # the first that was not is asked first in the next look
                     facts.asked_for = each.key
                 if len(gone) >= TOLD_AT_ONCE:
                     self._delete(gone)

@@ -22,7 +22,6 @@ GONE_STATUSES = frozenset({404, 410})
 THERE_STATUSES = frozenset({200, 206})
 FIRST_BYTE = {"Range": "bytes=0-0"}
 LEAVE_ALONE = frozenset({429, 502, 503, 504})
-LATER = "not asked for yet"
 
 
 class MissingResource(NamedTuple):
@@ -40,6 +39,7 @@ class ProbeResult(NamedTuple):
     pauses_host: bool = False  # nothing else is asked for there in this look
     wait_seconds: float = 0.0  # what the host asks for, if it does
     is_there: bool = False  # at its own address
+    was_asked: bool = True
 
 
 def result_by_status(asked: str, found: str, status: int, wait_seconds: float = 0.0) -> ProbeResult:
@@ -127,9 +127,9 @@ async def probe_all(
     for each in missing:
         host = host_of(each.url)
         if monotonic() > until:
-            yield each, ProbeResult(False, LATER)
+            yield each, ProbeResult(False, "not asked for yet", was_asked=False)
         elif host in paused:
-            yield each, ProbeResult(False, paused[host])
+            yield each, ProbeResult(False, paused[host], was_asked=False)
         else:
             result = await ask(each)
             if result.pauses_host:
