@@ -75,6 +75,23 @@ async def test_what_leads_to_a_login_page_is_kept(many, copy):
     assert (ran.is_whole, len(files(copy))) == (False, MANY)
 
 
+@pytest.mark.parametrize("broken", ["/0.txt", "/2.txt"])
+async def test_a_resource_that_is_never_answered_does_not_keep_the_others_of_its_host_for_ever(
+    many, copy, broken
+):
+    """A run asks its host for nothing else; chance decides what a run asks for first."""
+    missing = ["/0.txt", "/1.txt", "/2.txt"]
+    await once(many, copy)
+    unlist(many, *missing)
+    for path in missing:
+        many.answer(path, status=503 if path == broken else 404)
+    for _ in range(60):
+        await once(many, copy)
+        if len(files(copy)) == MANY - 2:
+            break
+    assert [path for path in missing if path[1:] in files(copy)] == [broken]
+
+
 async def test_where_too_many_are_missing_nobody_is_asked(many, copy):
     await once(many, copy)
     asked = many.asked.copy()
@@ -94,7 +111,7 @@ async def test_an_audit_takes_for_extra_only_what_is_gone(many, copy):
     await once(many, copy)
     unlist(many, "/0.txt", "/1.txt", "/2.txt")
     many.answer("/1.txt", status=404)
-    many.answer("/2.txt", status=503)
+    many.answer("/2.txt", status=500)
     url = many.url + CAPABILITIES
     found = await audit(url, copy)
     assert [each.loc for each in found.findings] == [many.loc("1.txt")]

@@ -6,6 +6,7 @@ its repository says it does not have. Whatever else is answered, it is kept. A h
 answer, or asks to be left alone, is asked for nothing else in the same look.
 """
 
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from time import monotonic
@@ -140,12 +141,17 @@ async def probe_all(
 async def probe_locs(
     web: Web, missing: Iterable[str]
 ) -> AsyncGenerator[tuple[str, ProbeResult], None]:
-    """Ask for resources that have no other key than their address."""
+    """Ask for resources that have no other key than their address.
+
+    Nobody remembers where the look before has ended, so they come in an order of chance: one that
+    is never answered does not always stop the same others from being asked for.
+    """
 
     async def ask(each: MissingResource) -> ProbeResult:
         return await probe(web, each.url)
 
     resources = [MissingResource(loc, loc) for loc in missing]
+    random.shuffle(resources)
     async with aclosing(probe_all(resources, ask)) as found:
         async for each, asked in found:
             yield each.key, asked
