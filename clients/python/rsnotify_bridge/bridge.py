@@ -41,11 +41,12 @@ from rsnotify_client.web import Unchanged
 
 log = logging.getLogger(__name__)
 
-TOLD_AT_ONCE = 100  # of those that were asked for, and are gone
+DELETED_AT_ONCE = 100  # of those that were asked for, and are gone
 HUB_SECONDS, BEAT_SECONDS = 60.0, 10.0
 REFUSED = frozenset({400, 409, 413, 422})
 
 Take = Callable[[Piece], object]
+"""Where a reading hands each piece of a state."""
 
 
 class Bridge:
@@ -69,7 +70,7 @@ class Bridge:
         self._may_delete = options.max_delete >= 100  # by the first load
         self._deleted = 0  # of this look, of so many
         self._known: int | None = None
-        self._pause = 0.0  # that somebody who was asked for what is missing wants
+        self._pause = 0.0  # the longest that a host wants which was asked for something missing
         self._said: dict[str, str | None] = {}  # of what is wrong
 
     # Rounds -----------------------------------------------------------------------------------
@@ -296,7 +297,7 @@ class Bridge:
         self.state.hold(gone, is_all=True)
 
     async def _kept(self, keys: Sequence[str]) -> tuple[list[str], str | None]:
-        """Delete what is missing and gone; the rest, and why it is kept, if there is any."""
+        """Ask for what is missing, and delete what is gone; the rest, and why it is kept."""
         facts, kept, why = self.state.facts, list[str](), None
         adapter = self._adapter
         assert adapter is not None  # noqa: S101 - something was missing from what it read
@@ -318,7 +319,7 @@ class Bridge:
                 all_asked &= result.was_asked
                 if all_asked:  # the first that was not is asked first in the next look
                     facts.asked_for = each.key
-                if len(gone) >= TOLD_AT_ONCE:
+                if len(gone) >= DELETED_AT_ONCE:
                     self._delete(gone)
                     gone.clear()
                     await self._publish()

@@ -79,7 +79,7 @@ class StateComparison:
                 self._stage([(key, 0 if row is None else row.part, body)])
 
     def unread(self, piece: Piece) -> list[Change]:
-        """Those of a piece that nothing that was read so far has had."""
+        """The changes of a piece whose resources were in no piece so far."""
         found: list[Change] = []
         for some in batched(piece.entries, LOOKED_UP):
             keys = [key for key, _ in some]

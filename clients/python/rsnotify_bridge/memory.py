@@ -99,7 +99,7 @@ class Facts(msgspec.Struct):
     error: str | None = None
     error_at: float | None = None
     held: str | None = None
-    asked_for: str = ""  # the key of what was missing and was asked for last
+    asked_for: str = ""  # the key of the missing resource up to which all were asked for
     held_changes: bool = False  # deletions that it said one by one; else what a list left out
     skipped: str | None = None
     short: str | None = None  # the whole state that was read last
@@ -247,7 +247,7 @@ class BridgeMemory:
         return found
 
     def unread(self, piece: Piece) -> list[Change]:
-        """Those of a piece of the first state that nothing that was read so far has had."""
+        """The changes of a piece of the first state whose resources were in no piece so far."""
         known = self.find([key for key, _ in piece.entries])
         return [change for key, change in piece.entries if key not in known]
 

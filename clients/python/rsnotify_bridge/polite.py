@@ -2,7 +2,8 @@
 
 Rules that hold here: who asks often, and without a person behind it, uses this; a host without
 robots.txt allows everything, one whose robots.txt cannot be had now nothing (RFC 9309, 2.3.1). A
-redirect is another request. Whose answer drips has its turn for minutes, not for hours.
+redirect is another request. An answer that drips is given up after some minutes, so that others
+have their turn.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 ROBOT = "rsnotify"
 ROBOTS_BYTES = 512 * 1024
-PAGE_SECONDS = 300.0  # that a body may have itself waited for
+PAGE_SECONDS = 300.0  # that a body may keep its reader waiting, altogether
 ROBOTS_SECONDS = 24 * 3_600.0
 LONGEST_DELAY_SECONDS = 30.0
 TOO_LONG = "%s asks for %d s between two requests: %d s are kept"

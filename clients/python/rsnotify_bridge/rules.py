@@ -28,7 +28,7 @@ from rsnotify_client.notification import Received, position_of
 FEW = 10
 """So many resources may go at once from the smallest set, if others are left."""
 CLOCK_SECONDS = 300.0
-TWO = 2  # changes have no order that could be told from chance
+BY_CHANCE = 2  # so few changes may be newest first by chance
 SLOWER, FASTER = 1.5, 0.5
 VIA = "via"
 RELEASE = "; if that is meant, let it through with --release"
@@ -70,7 +70,7 @@ def is_same(loc: str, other: str) -> bool:
 
 
 def set_back(before: str | None, now: str | None) -> str | None:
-    """What is wrong with a list that is older than the one that was read before; None if it is not.
+    """What is wrong with a list that is older than the one before it; None if it is not older.
 
     >>> set_back("2026-11-20T00:00:09Z", "2026-11-20T00:00:09.5Z"), set_back("2026-11-20", None)
     (None, None)
@@ -89,7 +89,7 @@ def set_back(before: str | None, now: str | None) -> str | None:
 
 
 def ahead_of_its_time(at: str | None, now: float) -> str | None:
-    """What is wrong with a list of a time that has not come yet at its Source; None if it has."""
+    """What is wrong with a list that is of a time yet to come by its Source's clock; else None."""
     when = position_of(exact(at))
     if when is None or when <= (now + CLOCK_SECONDS) * MICROSECONDS:
         return None
@@ -97,7 +97,7 @@ def ahead_of_its_time(at: str | None, now: float) -> str | None:
 
 
 def in_order(received: Received) -> Received:
-    """Its changes in the order of their times, if each says one; itself, if they are in order."""
+    """With its changes in the order of their times, if each has one."""
     times = [position_of(each.datetime) for each in received.changes]
     known = [each for each in times if each is not None]
     if len(known) < len(times) or known == sorted(known):
@@ -107,10 +107,10 @@ def in_order(received: Received) -> Received:
     return replace(received, payload=b"", changes=changes, positions=positions)
 
 
-def is_newest_first(received: Received) -> bool:
-    """Whether the order of changes says something wrong: of one resource, or of all of them.
+def is_out_of_order(received: Received) -> bool:
+    """Whether the changes of one resource, or all of them, are listed newest first.
 
-    Some Sources list first what there is, then what is gone, each in its order: that is none.
+    What one Source lists first, and another last, such as what is gone, is not out of order.
     """
     times = [position_of(each.datetime) or Position(0) for each in received.changes]
     last: dict[str, Position] = {}
@@ -119,11 +119,11 @@ def is_newest_first(received: Received) -> bool:
             return True
         last[change.loc] = at
     is_descending = all(one >= other for one, other in pairwise(times))
-    return len(times) > TWO and is_descending and times[0] > times[-1]
+    return len(times) > BY_CHANCE and is_descending and times[0] > times[-1]
 
 
 def has_slipped(change: Change, began: float) -> bool:
-    """Whether it was there when a reading began that has missed it, for all that it says."""
+    """Whether a reading has missed what was there when it began, as far as its `lastmod` says."""
     at = position_of(exact(change.lastmod))
     return change.change != "deleted" and (at is None or at < began * MICROSECONDS)
 

@@ -35,7 +35,7 @@ from rsnotify_bridge.rules import (
     ahead_of_its_time,
     changes_of,
     in_order,
-    is_newest_first,
+    is_out_of_order,
 )
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
@@ -98,18 +98,18 @@ class SourceAdapter:
     via = ""  # the Source's own address, for those that came from nowhere else
     has_changes = False
     is_live = False
-    overlays = False  # whether changes are read on top of a state that may be older than they are
+    overlays = False  # whether changes since a state are read right after it
     trouble: str | None = None  # of a channel, while it is not connected
-    is_partial = False  # whether a state is what is known of changes: the last word counts
+    is_partial = False  # whether a state is put together from changes: the last of each counts
     is_whole = True  # whether what a whole state leaves out is gone
-    may_have_moved = False  # whether pages of the last state may not be of one moment
+    may_have_moved = False  # whether pages of the last state may be of several moments
     readings = 4  # of a whole state, at most, until nothing has slipped from page to page
 
     def __init__(self, web: PoliteWeb) -> None:
         self.web = web
         self.skipped: list[str] = []
         self.skipped_count = 0
-        self.short: str | None = None  # what ended before it should, of the last reading
+        self.short: str | None = None  # why the last reading may not be all, or not be believed
         self.remarks: list[str] = []  # for --show
         self.cursor: str | None = None  # after a whole state: where changes go on
         self.parts: Parts = {}
@@ -133,14 +133,14 @@ class SourceAdapter:
         return None
 
     def forget_tags(self) -> None:
-        """Of parts that were read again: what a part had before it may be in no part now."""
+        """Of parts that were read again: entries may have moved between them, so read all next."""
         self.parts = {
             url: (number, tag if number in self.unchanged else Tag())
             for url, (number, tag) in self.parts.items()
         }
 
     def _begins(self) -> float:
-        """Now, by the Source's clock, in the whole seconds that it says."""
+        """Now by the Source's clock, which is known to the second only."""
         return int(time() + (self.web.ahead_seconds or 0.0))
 
     def how(self) -> str:
@@ -284,7 +284,7 @@ class ListedSource(SourceAdapter):
         try:
             async with aclosing(self._lists.after(self._timeline.cursor)) as pieces:
                 async for received in pieces:
-                    is_wrong = is_newest_first(received)
+                    is_wrong = is_out_of_order(received)
                     if is_wrong:
                         self.skip(f"{self.offered.changelist} is not in the order of its times")
                     ordered = in_order(received) if is_wrong else received
