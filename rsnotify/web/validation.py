@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.errors import Rejected, TooMany
+from rsnotify.errors import DETAIL_CHARACTERS, Rejected, TooMany, shown
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import misfit
@@ -46,22 +46,22 @@ class Validation:
 
     async def validate(self, request: Request) -> Response:
         """Check a ResourceSync document that is sent, or that the admin names."""
-        named = request.headers.get("content-type", "").startswith("application/json")
-        if named and not self._for_everybody:
+        is_named = request.headers.get("content-type", "").startswith("application/json")
+        if is_named and not self._for_everybody:
             await self._access.require_admin(request)
-        violations = await self._checked(request, named=named)
-        shown = violations[:SHOWN]
+        violations = await self._checked(request, is_named=is_named)
+        named = [_cut(each) for each in violations[:SHOWN]]
         return JsonResponse(
-            {"valid": not violations, "count": len(violations), "violations": shown}
+            {"valid": not violations, "count": len(violations), "violations": named}
         )
 
-    async def _checked(self, request: Request, *, named: bool) -> Sequence[Violation]:
+    async def _checked(self, request: Request, *, is_named: bool) -> Sequence[Violation]:
         if self._waiting >= WAITING:
             raise TooMany("other documents are being checked: try again in a moment")
         self._waiting += 1
         try:
             body = await _read(request)
-            document = await self._fetched(body) if named else body
+            document = await self._fetched(body) if is_named else body
             async with self._turn:
                 return await asyncio.to_thread(check, document)
         finally:
@@ -87,6 +87,12 @@ class Validation:
         if not answer.body:
             raise Rejected(f"{url} is empty, or has more than {DOCUMENT_BYTES} bytes")
         return answer.body
+
+
+def _cut(violation: Violation) -> Violation:
+    """It repeats names of the document, which may be long."""
+    path, message = shown(violation.path), shown(violation.message, DETAIL_CHARACTERS)
+    return msgspec.structs.replace(violation, path=path, message=message)
 
 
 def _url(body: bytes) -> str:
