@@ -19,6 +19,8 @@ from xml.etree import ElementTree
 
 TOOLS = (("ruff", "format", "--check"), ("ruff", "check"), ("mypy",))
 SLOWEST = 10
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Where this is set, as in many containers, each worker would compile what pytest itself loads."""
 INSTALL = "; `make test-packages` installs what is missing"
 
 
@@ -94,7 +96,8 @@ def run_tests(arguments: Sequence[str]) -> Counts:
         options = (f"--junitxml={report}", f"--durations={SLOWEST}")
         command = ["pytest", *options, *parallel(arguments), *arguments]
         print(f"$ {' '.join(command)}", flush=True)
-        done = subprocess.run([sys.executable, "-m", *command], check=False)
+        environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+        done = subprocess.run([sys.executable, "-m", *command], env=environment, check=False)
         counts = read_report(report)
     return counts if done.returncode == 0 or counts.failed else counts._replace(failed=1)
 
