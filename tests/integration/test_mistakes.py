@@ -1,5 +1,6 @@
 """What is typed wrong at the command line: no traceback, the right status, and the mend named."""
 
+import asyncio
 import re
 import shlex
 
@@ -9,6 +10,7 @@ from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
 
 USE, NO = 2, 1  # exit statuses: used wrong, or the hub or a document says no
+AT_ONCE = 4  # commands, most of which wait for an answer
 
 MISTAKES = [
     ("publsh", USE, "Did you mean 'publish'? See rsnotify --help"),
@@ -152,14 +154,19 @@ async def test_every_mistake_is_answered_with_its_mend(hub, tmp_path):
         "LOC": "http://example.com/a",
         "DIR": str(tmp_path),
     }
-    wrong = []
-    for mistake, status, mend in MISTAKES:
+    typing = asyncio.Semaphore(AT_ONCE)
+
+    async def wrong(mistake: str, status: int, mend: str) -> str | None:
         line = re.sub("HUB|TLS|LOC|DIR", lambda found: words[found[0]], mistake)
-        ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+        async with typing:
+            ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
         said = ended.out + ended.err
         if ended.status != status or mend not in said or "Traceback" in said:
-            wrong.append(f"{line}: {ended.status}, not {status} and {mend!r}: {said}")
-    assert not wrong, "\n".join(wrong)
+            return f"{line}: {ended.status}, not {status} and {mend!r}: {said}"
+        return None
+
+    found = await asyncio.gather(*(wrong(*mistake) for mistake in MISTAKES))
+    assert not any(found), "\n".join(filter(None, found))
 
 
 @pytest.mark.parametrize("name", ["datset1", "secret", "zzz"])
