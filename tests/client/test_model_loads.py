@@ -26,6 +26,7 @@ from rsnotify_client.loading import Loaded
 from rsnotify_client.outbox import style_of, with_marks
 from tests.client.hubs import HubProcess, python
 from tests.support import mariadb, postgresql
+from tests.support.amount import amount
 from tests.support.applications import (
     ADDRESS,
     Base,
@@ -46,7 +47,7 @@ from tests.support.applications import (
 from tests.support.running import TOKEN
 
 EXAMPLES = Path(__file__).parents[2] / "clients/python/examples"
-STEPS, ROUNDS = 1_000, 5  # so at least as many loads begin while others write
+STEPS, ROUNDS = amount(400, evidence=1_000), 5  # so at least as many loads begin while others write
 PAPERS = 40
 
 
@@ -192,7 +193,7 @@ ELSEWHERE = [("django", "sqlite"), ("sqlalchemy", "postgresql"), ("django", "mar
     indirect=True, ids=str,
 )  # fmt: skip
 def test_no_load_takes_back_what_the_application_publishes_meanwhile(real_hub, place):
-    """Each thousand changes while the state is read and loaded again and again."""
+    """Each changes while its state is read and loaded again and again."""
     orm, database = place
     allow_no_name_twice(database)
     application = Application(orm, database, seed=11)

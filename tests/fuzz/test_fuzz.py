@@ -24,10 +24,11 @@ from rsnotify_bridge import feeds, oaipmh
 from rsnotify_client.dumps import Package
 from tests.fuzz.mutations import mutations
 from tests.fuzz.targets import TARGETS
+from tests.support.amount import amount
 
 CORPUS = Path(__file__).with_name("corpus")
 CORPUS_BYTES = 300 * 1024
-MUTATIONS = 2_000
+MUTATIONS = amount(500, evidence=2_000)
 KEPT_BYTES = 32 * 1024 * 1024  # at most, for an input of some KiB
 
 
