@@ -80,7 +80,8 @@ class BridgeStatus(Facts, kw_only=True):
 
     def lines(self) -> Iterator[str]:
         yield f"{self.source} to {self.set}: {self.how or 'not looked at yet'}"
-        yield f"  {self.resources} resources, {self.published} published, {self.waiting} waiting"
+        known = counted(self.resources, "resource")
+        yield f"  {known}, {self.published} published, {self.waiting} waiting"
         if self.read_at is None:
             yield "  it was never read to its end"
         else:
@@ -280,7 +281,8 @@ class Running:
             await bridges.close()
         for each in bridges.bridges:
             published = each.state.facts.published
-            typer.echo(f"{each.name}: {each.state.known} resources, {published} published")
+            known = counted(each.state.known, "resource")
+            typer.echo(f"{each.name}: {known}, {published} published")
         return 0 if is_well else 1
 
     async def _work(self, bridges: Bridges, *, once: bool) -> bool:

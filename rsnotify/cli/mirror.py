@@ -25,7 +25,7 @@ from typer import Argument, Option
 from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.options import AS_USUAL, Commands, Json, MaxDelete, Metrics, Requests
-from rsnotify.cli.output import print_found
+from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
@@ -356,7 +356,7 @@ class StatusReporter:
         resources, to_do, failed = (
             sum(getattr(each, name) for each in found) for name in ("resources", "to_do", "failed")
         )
-        return f"{STATUS}{words}; {resources} resources, {to_do} to do, {failed} failed"
+        return f"{STATUS}{words}; {counted(resources, 'resource')}, {to_do} to do, {failed} failed"
 
     def _write(self, metrics: Path) -> None:
         """A file that cannot be written stops no mirror: its age says that it is old."""
@@ -390,7 +390,8 @@ def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
 def status_lines(status: CopyStatus) -> Iterator[str]:
     running = "a mirror runs" if status.running else "no mirror runs"
     yield f"{status.directory}: a copy of {status.source or 'nothing yet'}; {running}"
-    counts = f"{status.resources} resources, {status.to_do} to do, {status.failed} failed"
+    found = counted(status.resources, "resource")
+    counts = f"{found}, {status.to_do} to do, {status.failed} failed"
     yield f"{counts}; rsnotify audit looks into the files"
     if status.in_step_at is None:
         yield "it was never in step"

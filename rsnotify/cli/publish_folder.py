@@ -19,6 +19,7 @@ from urllib.parse import quote
 import msgspec
 import typer
 
+from rsnotify.cli.output import counted
 from rsnotify.cli.relay import rung_by_signals
 from rsnotify.cli.resources import LoadedFiles
 from rsnotify.cli.root import wrong_use
@@ -103,7 +104,8 @@ class Publishing:
         self.folder.has_loaded(self.url)
         self._found.clear()
         counts = {name: outcome[name] for name in ("created", "updated", "deleted")}
-        typer.echo(f"loaded {outcome['resources']} resources: {_counted(Counter(counts))}")
+        loaded = counted(outcome["resources"], "resource")
+        typer.echo(f"loaded {loaded}: {_counted(Counter(counts))}")
 
     def _write_resources(self, file: "IO[bytes]") -> None:
         for loc, fields in self.folder.resources():
@@ -122,10 +124,10 @@ class Publishing:
             relay.flush(FLUSH_SECONDS)
         except (TimeoutError, OutboxError) as error:
             raise TryAgain(f"{error}; the next run publishes them") from None
-        typer.echo(f"{look.files} files: {_counted(self._found)}")
+        typer.echo(f"{counted(look.files, 'file')}: {_counted(self._found)}")
         problems = _problems(look)
         if self.refused:
-            problems.append(f"the hub refused {len(self.refused)} changes; see above")
+            problems.append(f"the hub refused {counted(len(self.refused), 'change')}; see above")
         if problems:
             raise Rejected("; ".join(problems))
 

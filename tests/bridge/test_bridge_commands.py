@@ -91,7 +91,7 @@ async def test_a_bridge_that_fails_does_not_hold_up_the_others(
     line = "rsnotify bridge --config bridges.toml --once"
     for _ in range(2):  # each says what has failed, and once
         status, said = await shell(line, tmp_path, real_hub.url)
-        assert (status, f"to {set_name}: 1 resources" in said) == (1, True), said
+        assert (status, f"to {set_name}: 1 resource," in said) == (1, True), said
         assert said.count("nothing at this address") == 1, said
 
 

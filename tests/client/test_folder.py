@@ -286,6 +286,16 @@ def served(files: Path) -> dict[str, int | None]:
     }
 
 
+def test_a_folder_of_one_file_is_counted_as_one(real_hub, set_name, tmp_path):
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    assert publish(real_hub, set_name, folder).stdout.splitlines() == [
+        "loaded 1 resource: 1 created, 0 updated, 0 deleted",
+        "1 file: 0 created, 0 updated, 0 deleted",
+    ]
+
+
 def test_a_folder_is_loaded_once_and_then_its_changes_are_published(real_hub, set_name, files):
     first = publish(real_hub, set_name, files)
     assert (first.exit_code, first.stdout.splitlines()[0]) == (
