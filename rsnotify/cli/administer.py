@@ -131,12 +131,22 @@ def edit_set(
         name: None if value == "" else value for name, value in options.items() if value is not None
     }
     if not chosen:
-        raise typer.BadParameter(
-            "say what to edit: --private or --public, or one of the addresses that "
-            "`rsnotify sets edit --help` lists"
-        )
+        raise typer.BadParameter("say what to edit, such as --private or --resource-list URL")
     record = hub.ask("PATCH", path_of_set(name), chosen).object(*RECORD)
-    print_done(record, f"{name} is edited: {', '.join(chosen)}", json=json)
+    said = ", ".join(_edited(*each) for each in chosen.items())
+    print_done(record, f"{name} is edited: {said}", json=json)
+
+
+def _edited(option: str, value: bool | str | None) -> str:
+    """
+    >>> _edited("private", False), _edited("topic", None), _edited("topic", "http://a.example/")
+    ('public', 'no topic', 'topic http://a.example/')
+    """
+    if option == "private":
+        return "private" if value else "public"
+    if option == "sockets_first":
+        return "sockets first" if value else "topics first"
+    return f"{option} {value}" if value else f"no {option}"
 
 
 @sets.command("remove")

@@ -299,7 +299,7 @@ def _misplaced(oddities: Iterable[Oddity]) -> Violations:
 
 def _unreadable(rejected: Rejected) -> Violations:
     for message in [fault["message"] for fault in rejected.faults] or [rejected.detail]:
-        yield Violation("Core 7", "/", message, "Send a well-formed document.")
+        yield Violation("Core 7", "/", message, "Send a well-formed <urlset> or <sitemapindex>.")
 
 
 def check_document(document: Document, edition: Edition | None = None) -> list[Violation]:

@@ -294,14 +294,16 @@ async def test_sets_are_added_listed_edited_and_removed(hub):
     edited = await rsnotify(
         "sets", "edit", "dataset2", "--private", "--resource-list", LIST, hub=hub
     )
-    assert edited == (0, "", "dataset2 is edited: private, resourcelist\n")
+    assert edited == (0, "", f"dataset2 is edited: private, resourcelist {LIST}\n")
     listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
     assert [(each["name"], each["private"], each["resourcelist"]) for each in listed] == [
         ("dataset1", False, None),
         ("dataset2", True, LIST),
     ]
-    emptied = await rsnotify("sets", "edit", "dataset2", "--resource-list", "", hub=hub)
-    assert emptied == (0, "", "dataset2 is edited: resourcelist\n")
+    words = ("--resource-list", "", "--public", "--topics-first")
+    emptied = await rsnotify("sets", "edit", "dataset2", *words, hub=hub)
+    said = "dataset2 is edited: public, topics first, no resourcelist\n"
+    assert emptied == (0, "", said)
     listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
     assert [each["resourcelist"] for each in listed] == [None, None]
     removed = await rsnotify("sets", "remove", "dataset2", "--yes", hub=hub)
