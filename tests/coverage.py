@@ -16,6 +16,7 @@ from tests.run import parallel
 ROOT = Path(__file__).parents[1]
 PURE = (
     "clients/python/rsnotify_bridge/rules.py",
+    "clients/python/rsnotify_client/moments.py",
     "clients/python/rsnotify_bridge/feeds.py",
     "clients/python/rsnotify_bridge/markup.py",
     "rsnotify/gunzip.py",

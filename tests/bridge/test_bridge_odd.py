@@ -617,7 +617,7 @@ async def follow(odd: OddSource) -> Facts:
     return facts
 
 
-@lie("not in the order of its times")
+@lie("listed newest first")
 async def changes_with_the_newest_first(odd):
     """What was deleted and made again is there, and nothing is published twice."""
     offers(odd, ("changelist", "changes"))

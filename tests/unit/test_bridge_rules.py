@@ -24,11 +24,9 @@ from rsnotify_bridge.oaipmh import (
 )
 from rsnotify_bridge.polite import ahead_seconds
 from rsnotify_bridge.rules import (
-    CLOCK_SECONDS,
     FEW,
     Intervals,
     LocRule,
-    ahead_of_its_time,
     change_between,
     changes_of,
     clock_off,
@@ -39,11 +37,10 @@ from rsnotify_bridge.rules import (
     newest,
     next_interval,
     publishable,
-    set_back,
     with_via,
 )
-from rsnotify_client.documents import exact
 from rsnotify_client.missing import result_by_error, result_by_record, result_by_status
+from rsnotify_client.moments import CLOCK_SECONDS, exact
 
 LIMITS = Intervals(60, 3600)
 MD5 = "md5:" + "0" * 32
@@ -633,28 +630,3 @@ def test_a_record_is_gone_if_its_repository_says_so(status, code, is_deleted, is
 def test_what_is_not_answered_is_kept(error, pauses_host):
     result = result_by_error(error)
     assert (result.is_gone, result.why, result.pauses_host) == (False, error.detail, pauses_host)
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "is_set_back"),
-    [
-        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:00Z", True),
-        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:01Z", False),
-        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:01.5Z", False),
-        ("2026-11-02T00:00:01Z", "2026-11-02", False),
-        ("2026-11-02T00:00:01Z", "2026-11-01", True),
-        ("2026-11-02", "2026-11-01T23:59:59Z", True),
-        ("2026-11-02", "2026-11-02T00:00:00Z", False),
-        (None, "2026-11-02", False),
-        ("2026-11-02", "soon", False),
-    ],
-)
-def test_a_list_of_an_older_moment_than_before_is_noticed(before, now, is_set_back):
-    assert (set_back(before, now) is not None) == is_set_back
-
-
-def test_a_list_of_a_moment_that_has_not_come_yet_is_noticed():
-    assert ahead_of_its_time("1970-01-01T00:05:10Z", 10.0) is None
-    assert ahead_of_its_time("1970-01-01T00:05:11Z", 10.0) is not None
-    assert ahead_of_its_time("2999-01-01", 10.0) is None
-    assert ahead_of_its_time(None, 10.0) is None

@@ -28,7 +28,6 @@ from rsnotify_bridge.rules import (
     key_of,
     next_interval,
     publishable,
-    set_back,
     with_via,
 )
 from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter, SourceGap
@@ -36,6 +35,7 @@ from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
 from rsnotify_client.answer import delay_seconds
 from rsnotify_client.missing import MissingResource, in_turn, kept_back, probe_all
+from rsnotify_client.moments import set_back
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import Unchanged
 
@@ -212,7 +212,8 @@ class Bridge:
                 facts.cursor = facts.cursor if gap is None else gap.cursor
                 return
             if facts.is_read and (why := set_back(facts.at, adapter.at)) is not None:
-                facts.short, facts.compared_at = why, time.time()
+                facts.short = f"{why}; it is not believed until it is newer{RELEASE}"
+                facts.compared_at = time.time()
                 return
             facts.via = adapter.via
             if adapter.overlays and adapter.has_changes:

@@ -13,7 +13,7 @@ from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import VALUES, Change, Position, is_w3c_datetime
 from rsnotify_bridge.markup import Element, read_markup
 from rsnotify_client.address import canonical, joined
-from rsnotify_client.documents import exact
+from rsnotify_client.moments import exact
 from rsnotify_client.notification import position_of, read_notification
 
 Entries = list[tuple[str, Change]]

@@ -10,25 +10,22 @@ import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib.metadata import entry_points
-from itertools import pairwise
 from typing import NamedTuple
 from urllib.parse import quote
 
 from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, Position, as_ascii
+from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed, too_many
-from rsnotify_client.documents import exact
-from rsnotify_client.notification import Received, position_of
+from rsnotify_client.moments import CLOCK_SECONDS, exact
+from rsnotify_client.notification import position_of
 
 FEW = 10
 """So many resources may go at once from the smallest set, if others are left."""
-CLOCK_SECONDS = 300.0
-BY_CHANCE = 2  # so few changes may be newest first by chance
 SLOWER, FASTER = 1.5, 0.5
 VIA = "via"
 RELEASE = "; if that is meant, let it through with --release"
@@ -67,59 +64,6 @@ def held_back(deleted: int, known: int, max_delete: float) -> str | None:
 def is_same(loc: str, other: str) -> bool:
     """Whether two addresses are one, however they are written."""
     return loc == other or canonical(loc) == canonical(other)
-
-
-def set_back(before: str | None, now: str | None) -> str | None:
-    """What is wrong with a list that is older than the one before it; None if it is not older.
-
-    >>> set_back("2026-11-20T00:00:09Z", "2026-11-20T00:00:09.5Z"), set_back("2026-11-20", None)
-    (None, None)
-    """
-    old, new = position_of(before), position_of(now)
-    if before is None or now is None or old is None or new is None or new >= old:
-        return None
-    if "T" not in before or "T" not in now:
-        old, new = position_of(before[:10]), position_of(now[:10])
-        if old is None or new is None or new >= old:
-            return None
-    return (
-        f"its list is of {now}, and one of {before} was read before: the Source was set back, or a "
-        f"cache has sent an old list; it is not believed until it is newer{RELEASE}"
-    )
-
-
-def ahead_of_its_time(at: str | None, now: float) -> str | None:
-    """What is wrong with a list that is of a time yet to come by its Source's clock; else None."""
-    when = position_of(exact(at))
-    if when is None or when <= (now + CLOCK_SECONDS) * MICROSECONDS:
-        return None
-    return f"its list says that it is of {at}, which has not come yet: changes are read from now on"
-
-
-def in_order(received: Received) -> Received:
-    """With its changes in the order of their times, if each has one."""
-    times = [position_of(each.datetime) for each in received.changes]
-    known = [each for each in times if each is not None]
-    if len(known) < len(times) or known == sorted(known):
-        return received
-    pairs = sorted(zip(known, received.changes, strict=True), key=lambda pair: pair[0])
-    changes, positions = tuple(each for _, each in pairs), tuple(at for at, _ in pairs)
-    return replace(received, payload=b"", changes=changes, positions=positions)
-
-
-def is_out_of_order(received: Received) -> bool:
-    """Whether the changes of one resource, or all of them, are listed newest first.
-
-    What one Source lists first, and another last, such as what is gone, is not out of order.
-    """
-    times = [position_of(each.datetime) or Position(0) for each in received.changes]
-    last: dict[str, Position] = {}
-    for change, at in zip(received.changes, times, strict=True):
-        if at < last.get(change.loc, at):
-            return True
-        last[change.loc] = at
-    is_descending = all(one >= other for one, other in pairwise(times))
-    return len(times) > BY_CHANCE and is_descending and times[0] > times[-1]
 
 
 def has_slipped(change: Change, began: float) -> bool:

@@ -30,17 +30,11 @@ from rsnotify_bridge.feeds import (
 from rsnotify_bridge.markup import PAGE_BYTES
 from rsnotify_bridge.oaipmh import DAY, PREFIX, Harvest, OaiIdentity, OaiRequest, identify
 from rsnotify_bridge.polite import PoliteWeb, Webs
-from rsnotify_bridge.rules import (
-    LocRule,
-    ahead_of_its_time,
-    changes_of,
-    in_order,
-    is_out_of_order,
-)
+from rsnotify_bridge.rules import LocRule, changes_of
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
-from rsnotify_client.documents import RemoteDocument, is_one_moment, next_after
+from rsnotify_client.documents import RemoteDocument, next_after
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.missing import (
@@ -49,6 +43,7 @@ from rsnotify_client.missing import (
     probe,
     result_by_error,
 )
+from rsnotify_client.moments import ahead_of_its_time, is_one_moment
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.web import Refused, Tag, Unchanged, Web, check_status
 
@@ -193,10 +188,7 @@ class ListedSource(SourceAdapter):
 
     @property
     def doubt(self) -> str | None:
-        if not self.offered.repeated:
-            return None
-        kinds = self.offered.repeated
-        return f"{self.offered.url} names several documents as its {kinds}: the first is read"
+        return self.offered.doubt
 
     def how(self) -> str:
         names = ("resourcelist", "changelist", "changedump")
@@ -284,11 +276,7 @@ class ListedSource(SourceAdapter):
         try:
             async with aclosing(self._lists.after(self._timeline.cursor)) as pieces:
                 async for received in pieces:
-                    is_wrong = is_out_of_order(received)
-                    if is_wrong:
-                        self.skip(f"{self.offered.changelist} is not in the order of its times")
-                    ordered = in_order(received) if is_wrong else received
-                    if (new := self._timeline.new_in(ordered)) is not None:
+                    if (new := self._timeline.new_in(received)) is not None:
                         yield _changed(new)
         except HistoryGone as error:
             raise SourceGap(str(error), str(error.begins)) from None

@@ -16,6 +16,7 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import Malformed, RemoteDocument
+from rsnotify_client.moments import ChangeOrder
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web, date_seconds
 
@@ -248,7 +249,7 @@ class ChangeLists:
         before: Position | None = None
         is_timeless = False
         try:
-            async with aclosing(aiter(document)) as pieces:
+            async with aclosing(_ordered(document)) as pieces:
                 async for entries in pieces:
                     begin = before or beginning_of(document.head, cursor)
                     if begin is None and is_untimed(entries):
@@ -272,6 +273,17 @@ class ChangeLists:
         if end is not None:
             yield Received(b"", before or end, max(end, before or end), ())
             self.read[url] = ReadTo(document.tag, max(end, cursor or end), document.skipped)
+
+
+async def _ordered(document: RemoteDocument) -> AsyncGenerator[list[Entry], None]:
+    """The changes of a list in the order of their times."""
+    order = ChangeOrder(document.skip)
+    async with aclosing(aiter(document)) as pieces:
+        async for entries in pieces:
+            if ordered := order.feed(entries):
+                yield ordered
+    if rest := order.close():
+        yield rest
 
 
 def log_skipped(what: str) -> None:

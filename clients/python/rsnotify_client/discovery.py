@@ -67,6 +67,16 @@ class Capabilities(msgspec.Struct, frozen=True):
     repeated: str | None = None  # capabilities of which there are several documents
     other_sitemaps: tuple[str, ...] = ()  # of a site whose robots.txt names several, for one state
 
+    @property
+    def doubt(self) -> str | None:
+        """What is wrong with a Capability List that does not say which document is meant."""
+        if self.repeated is None:
+            return None
+        return (
+            f"{self.url} names several documents as its {self.repeated}: the first is read; "
+            "name one, or an index of them"
+        )
+
 
 class DiscoveryStep(msgspec.Struct, frozen=True):
     """What a page turned out to be: a Capability List, or where to look next."""

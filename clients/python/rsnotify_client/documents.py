@@ -5,17 +5,16 @@ cannot be read has its address and what is wrong with it. All pages of a documen
 """
 
 import zlib
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from time import time
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream, Head
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined
 from rsnotify_client.discovery import linked
-from rsnotify_client.notification import position_of
 from rsnotify_client.web import (
     XML_FIRST,
     Refused,
@@ -23,29 +22,12 @@ from rsnotify_client.web import (
     Tag,
     Web,
     check_status,
+    date_seconds,
     origin_of,
     unpacked,
 )
 
 MAX_PAGES = 10_000
-
-
-def exact(time: str | None) -> str | None:
-    """A time that says its second; a day is none."""
-    return time if time is not None and "T" in time else None
-
-
-def is_one_moment(moments: Collection[str | None], began: float) -> bool:
-    """Whether pages that say these times are of one moment, before the reading of them began.
-
-    Pages that are made when they are asked for may say the same second, of which there is more.
-
-    >>> is_one_moment({"1970-01-01T00:00:05Z"}, 9.0), is_one_moment({"1970-01-01T00:00:09Z"}, 9.0)
-    (True, False)
-    """
-    (only, *others) = moments or {None}
-    at = position_of(exact(only))
-    return not others and at is not None and at + MICROSECONDS <= began * MICROSECONDS
 
 
 class Malformed(Refused):
@@ -66,6 +48,7 @@ class RemoteDocument:
         self.pages = 0  # that were read to their ends
         self.moments: set[str | None] = set()  # that its pages say they are of
         self.modified: str | None = None  # when the server says that the first page was written
+        self.now = time()  # or later, if it is later by the server's clock
         self._web = web
         self._known = known
         self._asked = [url]  # the addresses of the pages, in their order
@@ -100,6 +83,7 @@ class RemoteDocument:
                 check_status(url, answer)
                 if not self.pages:
                     self.modified = answer.headers.get("last-modified")
+                    self.now = max(time(), date_seconds(answer.headers.get("date")) or 0.0)
                 async with aclosing(self._entries(answer)) as pieces:
                     async for entries in pieces:
                         self._check_kind()

@@ -37,6 +37,7 @@ from rsnotify_client.changelists import (
 )
 from rsnotify_client.discovery import Capabilities
 from rsnotify_client.documents import Malformed
+from rsnotify_client.moments import ordered
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Refused, Tag, Web, check_status
@@ -418,7 +419,8 @@ class ChangeDumps(ChangeLists):
         skipped: list[str] = []
         try:
             async with self._packages.open(wanted) as package:
-                for entries in package.batches():  # not in other threads: see DocumentStream
+                batches = package.batches()  # not in other threads: see DocumentStream
+                for entries in ordered(batches, skipped.append):
                     begin = before or beginning_of(package.head, cursor)
                     for received in stretches(entries, begin, cursor, skipped.append):
                         yield received

@@ -25,10 +25,11 @@ from rsnotify_client.address import joined
 from rsnotify_client.between import too_many
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo
 from rsnotify_client.discovery import Capabilities, discover
-from rsnotify_client.documents import RemoteDocument, is_one_moment
+from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.missing import kept_back, probe_locs
+from rsnotify_client.moments import is_one_moment
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Unchanged, Web

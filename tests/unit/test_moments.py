@@ -1,0 +1,99 @@
+"""What the times of lists say, and the order of changes."""
+
+import pytest
+
+from rsnotify.resourcesync.xml_writer import Entry, Md
+from rsnotify_client import moments
+from rsnotify_client.moments import MAX_HELD, OUT_OF_ORDER, ahead_of_its_time, ordered, set_back
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_set_back"),
+    [
+        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:00Z", True),
+        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:01Z", False),
+        ("2026-11-02T00:00:01Z", "2026-11-02T00:00:01.5Z", False),
+        ("2026-11-02T00:00:01Z", "2026-11-02", False),
+        ("2026-11-02T00:00:01Z", "2026-11-01", True),
+        ("2026-11-02", "2026-11-01T23:59:59Z", True),
+        ("2026-11-02", "2026-11-02T00:00:00Z", False),
+        (None, "2026-11-02", False),
+        ("2026-11-02", "soon", False),
+    ],
+)
+def test_a_list_of_an_older_moment_than_before_is_noticed(before, now, is_set_back):
+    assert (set_back(before, now) is not None) == is_set_back
+
+
+def test_a_list_of_a_moment_that_has_not_come_yet_is_noticed():
+    assert ahead_of_its_time("1970-01-01T00:05:10Z", 10.0) is None
+    assert ahead_of_its_time("1970-01-01T00:05:11Z", 10.0) is not None
+    assert ahead_of_its_time("1970-01-01", 10.0) is None
+    assert ahead_of_its_time("1970-01-02", 10.0 * 3_600) is None  # where a day begins first
+    assert ahead_of_its_time("1970-01-02", 10.0 * 3_600 - 1) is not None
+    assert ahead_of_its_time(None, 10.0) is None
+
+
+def change(name: str, second: int | None) -> Entry:
+    at = None if second is None else f"1970-01-01T00:00:{second:02}Z"
+    return Entry(name, md=Md(change="updated", datetime=at))
+
+
+def handed_on(*batches: list[tuple[str, int | None]]) -> tuple[str, list[str]]:
+    """The names in the order in which they are handed on, and what is said of the list."""
+    said: list[str] = []
+    given = ([change(*each) for each in batch] for batch in batches)
+    return "".join(each.loc for batch in ordered(given, said.append) for each in batch), said
+
+
+NEWEST_FIRST = [("d", 4), ("c", 3), ("b", 2), ("a", 1)]
+
+
+def test_changes_that_are_listed_newest_first_are_turned_round_to_the_last_batch():
+    names, (said,) = handed_on(NEWEST_FIRST[:1], NEWEST_FIRST[1:3], NEWEST_FIRST[3:])
+    assert (names, "newest first" in said) == ("abcd", True)
+
+
+def test_changes_of_one_time_keep_their_order_where_a_list_is_turned_round():
+    assert handed_on([("d", 3), ("c", 2), ("b", 2), ("a", 1)])[0] == "abcd"
+    assert handed_on(NEWEST_FIRST[:3], [("z", None), ("a", 1)])[0] == "azbcd"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [],
+        [("a", 1)],
+        [("b", 2), ("a", 1)],
+        [("a", 1), ("b", 1), ("c", 1)],
+        [("a", 1), ("b", 2), ("c", 3)],
+        [("a", 7), ("b", 8), ("c", 5), ("d", 6)],  # what is gone is listed last
+        [("c", None), ("b", None), ("a", None)],
+    ],
+)
+def test_changes_whose_order_says_nothing_wrong_are_handed_on_as_they_stand(batch):
+    assert handed_on(batch) == ("".join(name for name, _ in batch), [])
+    assert handed_on(*([each] for each in batch)) == ("".join(name for name, _ in batch), [])
+
+
+def test_a_change_that_is_older_than_one_before_it_to_the_same_resource_is_left_out():
+    names, (said,) = handed_on([("a", 1), ("b", 5), ("c", 6)], [("d", 7), ("b", 4)])
+    assert (names, "'b'" in said) == ("abcd", True)
+
+
+def test_a_list_of_more_changes_than_are_held_is_given_up(monkeypatch):
+    monkeypatch.setattr(moments, "MAX_HELD", 3)
+    assert MAX_HELD > 50_000  # a list of the specification is always turned round
+    assert handed_on(NEWEST_FIRST[:3])[0] == "bcd"
+    names, said = handed_on(NEWEST_FIRST[:3], NEWEST_FIRST[3:], [("z", 0)])
+    assert (names, len(said)) == ("abcdz", 2)
+
+
+def test_what_is_remembered_of_a_list_is_bounded(monkeypatch):
+    monkeypatch.setattr(moments, "MAX_HELD", 3)
+    older, names = ("a", 1), [("a", 2), ("b", 3), ("c", 4)]
+    assert handed_on(names, [older]) == (
+        "abc",
+        [OUT_OF_ORDER.format("a", "1970-01-01T00:00:01.000000Z")],
+    )
+    assert handed_on(names, [("d", 5)], [older]) == ("abcda", [])
