@@ -11,7 +11,7 @@ FILES = Path("/proc/self/fd")  # its size is their number since Linux 6.2: to li
 
 
 class Machine:
-    """This one. A hub is handed it, as it is its clock: in a simulated world there are others."""
+    """The real one. The hub is given it, like its clock: a simulated world has others."""
 
     def host_name(self) -> str:
         return gethostname()

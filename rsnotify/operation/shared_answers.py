@@ -1,8 +1,8 @@
 """Answers that are the same for all strangers, and take a while where a hub has thousands of sets.
 
 They are made one after the other, so that strangers wait for each other and nobody else for them.
-Who asks what others ask, too, gets the same answer, if it was begun after all of them had asked:
-so nobody is answered with what was before the question.
+All who ask the same while one is made get the next one together: an answer is given only to those
+who had asked before it was begun, so that nobody gets what was true before the question.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ WAITING = 200  # strangers, for the answers of others
 
 
 class SharedAnswers:
-    """Makes them, for one address."""
+    """Makes the answers of one address."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()

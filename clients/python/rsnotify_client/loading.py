@@ -29,8 +29,8 @@ GZIP_HEADER = {"Content-Encoding": "gzip"}
 COUNTS = ("resources", "created", "updated", "deleted", "unchanged", "newer")
 OUTCOME = ("stage", "told", "at", *COUNTS)
 PIECE_BYTES = 64 * 1024
-PATIENCE_SECONDS = 60.0  # a load takes long already
-SEND_SECONDS = 120.0  # the hub takes no more while it stores what it has
+PATIENCE_SECONDS = 60.0
+SEND_SECONDS = 120.0  # without a byte taken: while it stores what it has, the hub takes no more
 LOAD_SECONDS = 3_600.0
 AGAIN_SECONDS = 1.0
 
@@ -41,7 +41,7 @@ Say = Callable[[str], object]
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """What a load has come to. `resources` is how many it brought, and `newer` how many differences
+    """What has come of a load. `resources` is how many it brought, and `newer` how many differences
     were left because those resources were published after the moment of the load."""
 
     set: str
@@ -106,10 +106,10 @@ def load(
     say: Say = lambda _: None,
     say_again: Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Send it until the hub has taken all of it, and wait until it is done; what it has come to.
+    """Send a load, again if need be, and wait until it is done; what has come of it.
 
-    `say` is called with what is being done, `say_again` with why it is sent again, which it is for
-    so many seconds.
+    It is sent again, for `patience_seconds`, until the hub has taken all of it. `say` is called
+    with what the hub is doing, `say_again` with why it is sent again.
     """
     headers = {**body.headers, "Idempotency-Key": key or secrets.token_hex(8)}
     path = f"{path_of_resources(set_name)}?{request.query()}"

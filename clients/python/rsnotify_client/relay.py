@@ -194,8 +194,9 @@ def _mysql(url: str) -> Callable[[], Any]:
 def _mysql_tls(query: str) -> "ssl.SSLContext | None":
     """What the options of a URL ask for; None if they ask for nothing.
 
-    Without its certificate's check a connection is open to whoever is in between, so it is checked
-    unless the URL says otherwise; the name in it, which servers seldom have there, if it says so.
+    The server's certificate is checked unless the URL says otherwise, because without that whoever
+    is in between can read all. The host's name in it is checked only if the URL says so: the
+    certificates that database servers make for themselves seldom have it.
     """
     said = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := said.keys() - OF_MYSQL_URL:
@@ -217,7 +218,7 @@ def _mysql_tls(query: str) -> "ssl.SSLContext | None":
     except (OSError, ValueError) as error:
         why = f"cannot read ssl_ca, ssl_cert or ssl_key of the database's URL: {error}"
         raise InvalidSettings(why) from None
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # servers make certificates that are not
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # those that servers make are not
     context.check_hostname = is_checked and _is_true(said, "ssl_verify_identity", default=False)
     context.verify_mode = ssl.CERT_REQUIRED if is_checked else ssl.CERT_NONE
     return context

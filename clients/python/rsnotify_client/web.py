@@ -58,7 +58,7 @@ class Unpacker:
             yield from self._inner.feed(piece)
 
     def close(self) -> Iterator[bytes]:
-        """All has come; what was too short to be known for plain comes now."""
+        """All has come: the rest, which was too short to say whether it is gzip."""
         if self._gunzip is not None:
             self._gunzip.close()
             yield from self._inner.close()
@@ -162,7 +162,7 @@ class Reply:
         self._answer.limit(is_endless=True)
 
     def ends_in(self, seconds: float) -> None:
-        """So long the body may have itself waited for altogether."""
+        """How long the body may keep its reader waiting, altogether."""
         self._answer.limit(waiting=seconds)
 
     async def next_piece(self) -> bytes:
@@ -261,7 +261,7 @@ class Web:
         raise too_often_redirected(url)
 
     def step(self, url: str, asked: str, headers: Mapping[str, str]) -> Answer:
-        """One answer on the way from `url`; one that leads on is closed, and says where."""
+        """One answer on the way from `url`. A redirect is closed, and `leads_to` says where to."""
         try:
             common = HEADERS | {"User-Agent": self.network.agent}
             answer = self._asked(url, asked, common | dict(headers))
