@@ -24,14 +24,14 @@ OUT_OF_ORDER = "{!r} was changed at {}, but a later change stands before that: k
 
 
 def exact(time: str | None) -> str | None:
-    """A time that says its second; a day is none."""
+    """The time, if it says more than a day; else None."""
     return time if time is not None and "T" in time else None
 
 
 def is_one_moment(moments: Collection[str | None], began: float) -> bool:
-    """Whether pages that say these times are of one moment, before the reading of them began.
+    """Whether pages that state these times are of one moment, over before their reading began.
 
-    Pages that are made when they are asked for may say the same second, of which there is more.
+    Pages made on demand may state the same second and still differ, as long as it is not over.
 
     >>> is_one_moment({"1970-01-01T00:00:05Z"}, 9.0), is_one_moment({"1970-01-01T00:00:09Z"}, 9.0)
     (True, False)
