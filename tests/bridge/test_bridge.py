@@ -183,6 +183,7 @@ async def test_a_channel_is_followed_as_it_changes(real_hub, bridging):
             await until(lambda: state.facts.published == 2)
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
+    assert state.facts.how.startswith("channel: ws://")
     assert bridging.told() == [("updated", "1"), ("created", "2")]
     via = bridging.hub.journal(bridging.set_name)[0].links[0]
     assert via.href == f"{real_hub.url}/upstream/capabilitylist.xml"

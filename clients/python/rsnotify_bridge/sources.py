@@ -301,7 +301,7 @@ class ChannelSource(ListedSource):
             self.remarks.append("it has no lists: what is missed while nobody listens is lost")
 
     def how(self) -> str:
-        channel = f"channel {self.offered.socket or self.offered.topic}"
+        channel = self.offered.socket or self.offered.topic
         return "; ".join(filter(None, (channel, super().how())))
 
     @property
