@@ -239,7 +239,8 @@ async def _find_extra(found: Audit, now: Now, copy: State, disk: Disk) -> None:
     for row in copy.rows():
         await asyncio.sleep(0)
         there = now.state.row(row.loc)
-        if row.path is None or not (there is None or there.wanted.is_deleted):
+        is_there = there is not None and not there.wanted.is_deleted
+        if row.path is None or (is_there and copy.has_name(row)):
             continue
         with _noting(found, f"the file of {row.loc}"):
             if not disk.status(row.path):

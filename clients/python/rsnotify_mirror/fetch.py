@@ -183,9 +183,9 @@ class Fetcher:
         problem: Exception = Refused(f"{row.loc} has no address")
         for number, url in enumerate(addresses(row.wanted)):
             try:
-                return await self._from(url, row, is_own=url == row.loc)
+                return await self._from(url, row, is_own=url == row.wanted.loc)
             except (TryAgain, Refused, Missing) as error:
-                if number == 0 or url == row.loc:
+                if number == 0 or url == row.wanted.loc:
                     problem = error
         raise problem
 
@@ -199,7 +199,7 @@ class Fetcher:
             raise
         if isinstance(begun, Fetched):
             self._progress(begun.length)
-            self._check_login(url, row.wanted, begun.content or b"")
+            self._check_login(url, row, begun.content or b"")
             return begun
         try:
             async with self._large:
@@ -208,12 +208,14 @@ class Fetcher:
             begun.close()
         if is_unverified(row.wanted) and fetched.length <= SMALL_BYTES:
             with self._disk.open_part(row.loc, keep=True) as file:
-                self._check_login(url, row.wanted, file.read())
+                self._check_login(url, row, file.read())
         return fetched
 
-    def _check_login(self, url: str, wanted: SourceResource, content: bytes) -> None:
-        if is_unverified(wanted) and (why := self._login_pages.problem(url, content)) is not None:
-            self._drop_part(wanted.loc)
+    def _check_login(self, url: str, row: StateRow, content: bytes) -> None:
+        if not is_unverified(row.wanted):
+            return
+        if (why := self._login_pages.problem(url, content)) is not None:
+            self._drop_part(row.loc)
             raise Mismatch(f"{url} {why}")
 
     def _begin(self, url: str, headers: Mapping[str, str], row: StateRow) -> Fetched | Answer:

@@ -16,6 +16,7 @@ import msgspec
 
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.tables import PATCH
+from rsnotify_client.address import canonical
 from rsnotify_client.between import MAX_DELETE
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.network import Network
@@ -56,6 +57,7 @@ class Selection(msgspec.Struct, frozen=True):
     exclude: tuple[str, ...] = ()
 
     def takes(self, loc: str) -> bool:
+        """A glob may match the address as it is written, or in the canonical way."""
         is_selected = not self.select or _matches(loc, self.select)
         return is_selected and not (self.exclude and _matches(loc, self.exclude))
 
@@ -75,7 +77,8 @@ def as_words(option: str, values: Iterable[str]) -> list[str]:
 
 
 def _matches(loc: str, globs: Iterable[str]) -> bool:
-    return any(fnmatchcase(loc, glob) for glob in globs)
+    written = {loc, canonical(loc)}
+    return any(fnmatchcase(each, glob) for glob in globs for each in written)
 
 
 def wanted_by(
@@ -97,8 +100,9 @@ def wanted_by(
 
 
 def newest(wanted: Iterable[SourceResource]) -> list[SourceResource]:
-    """The last change to each resource: the earlier ones do not count."""
-    return list({each.loc: each for each in wanted}.values())
+    """The last change to each resource, in whatever way it is written: the earlier ones do not
+    count."""
+    return list({canonical(each.loc): each for each in wanted}.values())
 
 
 def is_current(wanted: SourceResource, have: Have | None) -> bool:

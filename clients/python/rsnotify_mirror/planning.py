@@ -21,7 +21,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
-from rsnotify_client.address import joined
+from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.between import too_many
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo
 from rsnotify_client.discovery import Capabilities, discover
@@ -371,6 +371,8 @@ class Baseline:
         self._pages = 0  # of which they are
         self._tags: dict[str, Tag] = {}  # by which a list is known to be as it was read
         self._moments: set[str | None] = set()  # of which the lists say that they are
+        self._twins: dict[str, tuple[str, str]] = {}  # what they write in two ways, by its name
+        self._has_odd = False  # whether they write anything in another than the canonical way
 
     @property
     def is_of_resources(self) -> bool:
@@ -395,6 +397,7 @@ class Baseline:
             raise Refused(
                 f"{self._offered.url} offers nothing to copy: no Resource List, Dump or Change List"
             )
+        self._say_twins()
         self.selected = self._state.listed(self._generation)
         self._state.release(time())
         self._state.commit()
@@ -463,11 +466,32 @@ class Baseline:
         return self._offered.resourcelist or self._offered.resourcedump or self._offered.changelist
 
     def _plan(self, entries: Sequence[Entry], *, is_held_back: bool = False) -> None:
-        wanted = newest(wanted_by(change_of(entry)) for entry in entries if entry.loc)
+        listed = [wanted_by(change_of(entry)) for entry in entries if entry.loc]
+        wanted = newest(listed)
         selected = [each for each in wanted if self._selection.takes(each.loc)]
+        self._note_twins([each.loc for each in listed])
         due = time() + HELD_BACK_SECONDS * is_held_back
         self._state.plan(selected, self._generation, due)
         self.listed += len(wanted)
+
+    def _note_twins(self, locs: Sequence[str]) -> None:
+        """What is written in two equivalent ways; one of them is not the canonical one."""
+        names = {loc: canonical(loc) for loc in locs}
+        self._has_odd |= any(loc != name for loc, name in names.items())
+        if not self._has_odd:
+            return
+        written = {name: loc for loc, name in reversed(names.items())}  # how they are written first
+        before = self._state.written_in(list(written.values()), self._generation)
+        written |= {names[loc]: other for loc, other in before.items()}
+        for loc, name in names.items():
+            if loc != written[name]:
+                self._twins.setdefault(name, (written[name], loc))
+
+    def _say_twins(self) -> None:
+        for one, other in self._twins.values():
+            what = f"{len(self._twins)} in two equivalent ways, as {one} and {other}"
+            log.warning("%s: %s: each is one resource", self._listing, without_tokens(what))
+            return
 
     # Resource Lists -----------------------------------------------------------------------------
 

@@ -2,8 +2,10 @@
 
 Rules that hold here: the cursor moves in the same transaction in which the changes up to it are
 recorded as work, so a mirror that is killed forgets nothing; how far the work has come is
-recorded after it is done, so it is at worst done twice. What stands in the file can be read while
-another process writes it; an error of the disk is reported with the file's name and what to do.
+recorded after it is done, so it is at worst done twice. A resource has the name by which the Source
+called it first, and is found by every equivalent way of writing that. What stands in the file can
+be read while another process writes it; an error of the disk is reported with the file's name and
+what to do.
 """
 
 import os
@@ -17,6 +19,7 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify_client.address import canonical
 from rsnotify_client.locks import lock_directory
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.paths import OURS, Places
@@ -31,15 +34,41 @@ CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWI
 CREATE TABLE IF NOT EXISTS resource (
   loc TEXT PRIMARY KEY, path TEXT, wanted BLOB, have BLOB, part BLOB,
   generation INTEGER NOT NULL, version INTEGER NOT NULL,
-  due REAL, attempts INTEGER NOT NULL DEFAULT 0, problem TEXT
+  due REAL, attempts INTEGER NOT NULL DEFAULT 0, problem TEXT,
+  canonical TEXT -- the canonical way to write `loc`, if that is another one
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS due ON resource (due) WHERE due IS NOT NULL;
+CREATE INDEX IF NOT EXISTS canonical ON resource (canonical) WHERE canonical IS NOT NULL;
 CREATE TABLE IF NOT EXISTS place (
   key TEXT PRIMARY KEY, is_file INTEGER NOT NULL, path TEXT NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS gone (loc TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS gone (
+  loc TEXT PRIMARY KEY, position INTEGER NOT NULL, canonical TEXT
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS gone_canonical ON gone (canonical) WHERE canonical IS NOT NULL;
 """
 _TABLES_MADE = "SELECT count(*) FROM sqlite_master WHERE type = 'table'"
+_OF_NO_LIST = 1 << 62  # a generation that no baseline reaches, and so none finds missing
+# Copies were made without the column: the same resource may be there in two ways, with two files.
+_COLUMN = "SELECT count(*), sum(name = 'canonical') FROM pragma_table_info('resource')"
+_UPGRADE = f"""
+BEGIN IMMEDIATE;
+ALTER TABLE resource ADD COLUMN canonical TEXT;
+UPDATE resource SET canonical = canonical_of(loc) WHERE canonical_of(loc) <> loc;
+ALTER TABLE gone ADD COLUMN canonical TEXT;
+UPDATE gone SET canonical = canonical_of(loc) WHERE canonical_of(loc) <> loc;
+CREATE TEMP TABLE twin AS SELECT loc FROM (
+  SELECT loc, row_number() OVER (
+    PARTITION BY coalesce(canonical, loc) ORDER BY canonical IS NOT NULL, loc
+  ) AS number FROM resource
+) WHERE number > 1;
+UPDATE resource SET canonical = NULL, wanted = json_object('loc', loc, 'change', 'deleted'),
+  generation = {_OF_NO_LIST}, version = version + 1, due = 0, attempts = 0, problem = NULL
+  WHERE loc IN (SELECT loc FROM twin);
+UPDATE fact SET value = NULL WHERE name = 'cursor' AND EXISTS (SELECT 1 FROM twin);
+DROP TABLE twin;
+COMMIT;
+"""  # noqa: S608
 
 
 def mirror_around(path: Path) -> Path | None:
@@ -64,7 +93,13 @@ def _connected_to_read(path: Path) -> sqlite3.Connection:
         if path.with_name(f"{FILE}-wal").exists():
             raise
         return _copied(path)
-    return database
+    if not _is_older(database):
+        return database
+    copy = sqlite3.connect("", isolation_level=None)
+    with closing(database):
+        database.backup(copy)
+    _upgrade(copy)
+    return copy
 
 
 def _copied(path: Path) -> sqlite3.Connection:
@@ -73,7 +108,30 @@ def _copied(path: Path) -> sqlite3.Connection:
     copy = sqlite3.connect("", isolation_level=None)
     with closing(sqlite3.connect(there, uri=True)) as database:
         database.backup(copy)
+    _upgrade(copy)
     return copy
+
+
+def _is_older(database: sqlite3.Connection) -> bool:
+    """Whether a version has made it that took each way of writing a URI for a resource."""
+    columns, found = database.execute(_COLUMN).fetchone()
+    return bool(columns) and not found
+
+
+def _upgrade(database: sqlite3.Connection) -> None:
+    """Find resources by every way of writing them; of two that are the same, one is to go.
+
+    Which of the two the Source described last is unknown, so its lists are read from the beginning.
+    """
+    if not _is_older(database):
+        return
+    database.create_function("canonical_of", 1, canonical, deterministic=True)
+    try:
+        database.executescript(_UPGRADE)
+    except sqlite3.Error:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
 
 
 AT_ONCE = 500
@@ -99,6 +157,7 @@ class StateRow(msgspec.Struct):
 
 
 _ROW = "loc, path, wanted, have, part, version, attempts, problem"
+_IS = "(loc = ?1 OR canonical = ?1)"  # the resource that is written so in the canonical way
 HELD_BACK_SECONDS = 3_600.0
 """Planned so much later, what a package may hold is not fetched before it is unpacked."""
 _HELD_BACK = "due > ? AND problem IS NULL"
@@ -147,6 +206,7 @@ class State:
         self._database = _connected(path)
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=NORMAL")
+        _upgrade(self._database)
         self._database.executescript(_TABLES)
 
     def _open_to_read(self, path: Path) -> None:
@@ -270,34 +330,57 @@ class State:
         needed = 0
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
-            known = self._known([each.loc for each in part])
+            names = [canonical(each.loc) for each in part]
+            known = self._known(names)
             self.replanned += bool(known)
-            rows = [self._planned(each, known.get(each.loc), generation, now) for each in part]
-            needed += len(rows) - [due for *_, due in rows].count(None)
+            rows = [
+                self._planned(each, name, *known.setdefault(name, (each.loc, None)), generation)
+                for each, name in zip(part, names, strict=True)
+            ]
+            needed += [is_settled for *_, is_settled in rows].count(False)
             self.database.executemany(
-                "INSERT INTO resource (loc, wanted, generation, due, version)"
-                " VALUES (?, ?, ?, ?, 1) ON CONFLICT (loc) DO UPDATE SET wanted = excluded.wanted,"
-                " generation = excluded.generation, due = excluded.due, attempts = 0,"
-                " problem = NULL, version = version + 1",
-                rows,
+                "INSERT INTO resource (loc, canonical, wanted, generation, due, version)"
+                " VALUES (?, ?, ?, ?, CASE WHEN NOT ? THEN ? END, 1)"
+                " ON CONFLICT (loc) DO UPDATE SET canonical = excluded.canonical,"
+                " wanted = excluded.wanted, generation = excluded.generation, due = excluded.due,"
+                " attempts = 0, problem = NULL, version = version + 1",
+                ((*row, now) for row in rows),
             )
         return needed
 
     def _planned(
-        self, wanted: SourceResource, have: Have | None, generation: int, now: float
-    ) -> tuple[str, str, int, float | None]:
+        self, wanted: SourceResource, name: str, loc: str, have: Have | None, generation: int
+    ) -> tuple[str, str | None, str, int, bool]:
         is_done = have is not None and not have.hook_failed
         is_settled = is_done and is_current(wanted, have) and not wanted.is_deleted
-        return wanted.loc, _encode(wanted), generation, None if is_settled else now
+        return loc, None if name == loc else name, _encode(wanted), generation, is_settled
 
-    def _known(self, locs: Sequence[str]) -> dict[str, Have | None]:
-        """What the copy has of these resources; the ones that are new to it are left out."""
-        marks = ",".join("?" * len(locs))
-        found = self.database.execute(
-            f"SELECT loc, have FROM resource WHERE loc IN ({marks})",  # noqa: S608
-            locs,
+    def _known(self, names: Sequence[str]) -> dict[str, tuple[str, Have | None]]:
+        """How these resources were called first, and what the copy has of them; by their canonical
+        names. The ones that are new to it are left out."""
+        return {
+            name: (loc, have and _have.decode(have))
+            for name, loc, have in self._named("loc, have", names)
+        }
+
+    def _named(self, columns: str, names: Sequence[str]) -> sqlite3.Cursor:
+        """These columns of the resources with these canonical names, behind the name."""
+        marks = ",".join(f"?{number + 1}" for number in range(len(names)))
+        return self.database.execute(
+            f"SELECT loc, {columns} FROM resource WHERE loc IN ({marks})"  # noqa: S608
+            f" UNION ALL SELECT canonical, {columns} FROM resource WHERE canonical IN ({marks})",
+            names,
         )
-        return {loc: have and _have.decode(have) for loc, have in found}
+
+    def written_in(self, locs: Sequence[str], generation: int) -> dict[str, str]:
+        """How the baseline has written these resources, which it has named before."""
+        names, written = {canonical(loc): loc for loc in locs}, dict[str, str]()
+        for start in range(0, len(names), AT_ONCE):
+            part = list(names)[start : start + AT_ONCE]
+            for name, number, wanted in self._named("generation, wanted", part):
+                if number == generation:
+                    written[names[name]] = _wanted.decode(wanted).loc
+        return written
 
     def unlisted(self, generation: int) -> list[tuple[str, bool]]:
         """The resources that the baseline did not name, and for each whether the copy has it."""
@@ -356,14 +439,28 @@ class State:
         return found
 
     def row(self, loc: str) -> StateRow | None:
-        found = self._ask(f"SELECT {_ROW} FROM resource WHERE loc = ?", loc)  # noqa: S608
+        """The row of a resource, in whatever way that is written."""
+        query = f"SELECT {_ROW} FROM resource WHERE {_IS}"  # noqa: S608
+        found = self._ask(query, canonical(loc))
         return found and _row(found)
+
+    def again(self, row: StateRow) -> StateRow | None:
+        """The row as it is now."""
+        found = self._ask(f"SELECT {_ROW} FROM resource WHERE loc = ?", row.loc)  # noqa: S608
+        return found and _row(found)
+
+    def has_name(self, row: StateRow) -> bool:
+        """Whether the resource is found in this row, not in one of the same that is to stay."""
+        if (name := canonical(row.loc)) == row.loc:
+            return True
+        found = self.row(name)
+        return found is not None and found.loc == row.loc
 
     def rows_of(self, locs: Sequence[str]) -> dict[str, StateRow]:
         """The rows of these resources, some hundreds at most, as far as they are known."""
-        marks = ",".join("?" * len(locs))
-        query = f"SELECT {_ROW} FROM resource WHERE loc IN ({marks})"  # noqa: S608
-        return {row.loc: row for row in map(_row, self.database.execute(query, locs))}
+        names = {loc: canonical(loc) for loc in locs}
+        found = {name: _row(row) for name, *row in self._named(_ROW, list(set(names.values())))}
+        return {loc: found[name] for loc, name in names.items() if name in found}
 
     def rows(self) -> Iterator[StateRow]:
         cursor = self.database.execute(f"SELECT {_ROW} FROM resource ORDER BY loc")  # noqa: S608
@@ -376,12 +473,14 @@ class State:
 
     def is_done(self, loc: str) -> bool:
         """Whether the copy knows it, and nothing remains to be done for it."""
-        return self._ask("SELECT 1 FROM resource WHERE loc = ? AND due IS NULL", loc) is not None
+        query = f"SELECT 1 FROM resource WHERE {_IS} AND due IS NULL"  # noqa: S608
+        return self._ask(query, canonical(loc)) is not None
 
     def is_under_way(self, loc: str) -> bool:
         """Whether it is to be fetched or removed, and has not failed at that."""
-        query = "SELECT 1 FROM resource WHERE loc = ? AND due IS NOT NULL AND problem IS NULL"
-        return self._ask(query, loc) is not None
+        which = f"{_IS} AND due IS NOT NULL AND problem IS NULL"
+        query = f"SELECT 1 FROM resource WHERE {which}"  # noqa: S608
+        return self._ask(query, canonical(loc)) is not None
 
     def has_place(self, path: str) -> bool:
         """Whether a resource is stored, or about to be, in the file of this name."""
@@ -416,7 +515,9 @@ class State:
         )
         self._change("DELETE FROM resource WHERE loc = ? AND version = ?", row.loc, row.version)
         if row.wanted.position is not None:
-            self._change("INSERT OR REPLACE INTO gone VALUES (?, ?)", row.loc, row.wanted.position)
+            name = canonical(row.loc)
+            gone = row.loc, row.wanted.position, None if name == row.loc else name
+            self._change("INSERT OR REPLACE INTO gone VALUES (?, ?, ?)", *gone)
 
     def failed(self, row: StateRow, problem: str, due: float) -> bool:
         """Record a failure; False if it was planned again meanwhile: then it is due at once."""
@@ -454,9 +555,9 @@ class State:
         self.begin()
         marked = _encode(Have(hook_failed=True))
         self.database.executemany(
-            "UPDATE resource SET have = CASE WHEN json_extract(have, '$.hook_failed') THEN ? END,"
-            " due = ?, attempts = 0, version = version + 1 WHERE loc = ?",
-            ((marked, now, loc) for loc in locs),
+            "UPDATE resource SET have = CASE WHEN json_extract(have, '$.hook_failed') THEN ?2 END,"  # noqa: S608
+            f" due = ?3, attempts = 0, version = version + 1 WHERE {_IS}",
+            ((canonical(loc), marked, now) for loc in locs),
         )
 
     def retry_failed(self, now: float) -> None:
@@ -485,8 +586,9 @@ class State:
 
     def gone_at(self, loc: str) -> int | None:
         """The moment at which a change has deleted it, of what the copy has no more."""
-        found = self._ask("SELECT position FROM gone WHERE loc = ?", loc)
-        return None if found is None else int(found[0])
+        query = f"SELECT max(position) FROM gone WHERE {_IS}"  # noqa: S608
+        found: tuple[int | None] = self._ask(query, canonical(loc))
+        return found[0]
 
     def forget_gone(self, before: float) -> None:
         """Forget what was deleted before this time: no list of changes needs it any more."""
@@ -511,7 +613,7 @@ class State:
 
 
 def _row(
-    found: tuple[str, str | None, str, str | None, str | None, int, int, str | None],
+    found: Sequence[Any],
 ) -> StateRow:
     loc, path, wanted, have, part, version, attempts, problem = found[:8]
     return StateRow(

@@ -419,7 +419,7 @@ class Unpacking(RemotePackages):
         held = Have(wanted.lastmod, wanted.length, wanted.hash, asked=asked)
         if row.wanted.is_deleted or is_current(row.wanted, row.have):
             return
-        planned = replace(row.wanted, position=None, is_live=False)
+        planned = replace(row.wanted, loc=wanted.loc, position=None, is_live=False)
         if planned != wanted and not is_current(row.wanted, held):
             return
         try:
@@ -437,13 +437,13 @@ class Unpacking(RemotePackages):
         check.update(content)
         more = next(pieces, b"")
         if more:
-            with self._disk.open_part(wanted.loc) as part:
+            with self._disk.open_part(row.loc) as part:
                 _write(part, content)
                 for piece in chain([more], pieces):
                     _write(part, piece)
                     check.update(piece)
         if check.problem() is not None:
-            self._disk.drop_part(wanted.loc)
+            self._disk.drop_part(row.loc)
             raise Refused(f"{packed.path} in the package is not what the manifest says")
         have = replace(held, lastmod=wanted.lastmod, length=check.length, hash=wanted.hash)
         return await self._store.put(row, Fetched(have, None if more else content, check.length))

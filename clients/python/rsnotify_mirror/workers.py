@@ -221,7 +221,7 @@ class Workers:
 
     def _as_planned(self, replanned: int, read: StateRow) -> StateRow | None:
         """The row as it is now; None if nothing is to be done any more."""
-        row = read if replanned == self._state.replanned else self._state.row(read.loc)
+        row = read if replanned == self._state.replanned else self._state.again(read)
         if row is None:
             self._known.discard(read.loc)
         return row
