@@ -75,6 +75,17 @@ async def test_what_leads_to_a_login_page_is_kept(many, copy):
     assert (ran.is_whole, len(files(copy))) == (False, MANY)
 
 
+async def test_an_audit_names_what_is_gone_in_the_order_of_the_addresses(many, copy):
+    """Whatever it has asked for first: two audits of the same copy are compared by their texts."""
+    await once(many, copy)
+    paths = [f"/{number}.txt" for number in range(10, 22)]
+    for path in paths:
+        many.resources.pop(path)
+    many.list_resources()
+    found = await audit(many.url + CAPABILITIES, copy)
+    assert [each.loc for each in found.findings] == [many.loc(path[1:]) for path in paths]
+
+
 @pytest.mark.parametrize("broken", ["/0.txt", "/2.txt"])
 async def test_a_resource_that_is_never_answered_does_not_keep_the_others_of_its_host_for_ever(
     many, copy, broken

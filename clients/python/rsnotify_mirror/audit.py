@@ -249,13 +249,14 @@ async def _find_extra(found: Audit, now: Now, copy: State, disk: Disk) -> None:
                 missing[row.loc] = row.path
             else:
                 found.findings.append(Finding("extra", row.loc, row.path, detail))
-    unknown = []
+    gone, unknown = list[str](), list[str]()
     async with aclosing(probe_locs(now.web, missing)) as asked:
         async for loc, result in asked:
             if result.is_gone:
-                found.findings.append(Finding("extra", loc, missing[loc], detail))
+                gone.append(loc)
             elif not result.is_there:
                 unknown.append(result.why)
+    found.findings += [Finding("extra", loc, missing[loc], detail) for loc in sorted(gone)]
     if unknown:
         found.skipped.append(kept_back(len(unknown), unknown[0]))
 
