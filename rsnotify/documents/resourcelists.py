@@ -6,7 +6,7 @@ fetches its parts.
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 
 from starlette.requests import Request
@@ -30,6 +30,7 @@ from rsnotify.documents.responses import (
     query_of,
 )
 from rsnotify.documents.snapshots import PART_RESOURCES, Snapshots
+from rsnotify.documents.stretches import ReadTurns
 from rsnotify.errors import Rejected
 from rsnotify.journal.gzip_parts import PackedEntries, count_entries, some_entries
 from rsnotify.registry.requests import DOCUMENT, RESOURCE_LIST, Query, whole_number
@@ -45,6 +46,7 @@ class ResourceListEndpoints:
         self._admission = admission
         self._snapshots = snapshots
         self._page_size = page_size
+        self._turns = ReadTurns()
         self._kept = KeptDocuments()
 
     async def newest(self, request: Request) -> Response:
@@ -126,7 +128,8 @@ class ResourceListEndpoints:
         self, requested: RequestedSet, snapshot: Snapshot, numbers: Iterable[int]
     ) -> ByteStream:
         for number in numbers:
-            for piece in (await self._part(requested, snapshot, number)).pieces():
+            packed = await self._part(requested, snapshot, number)
+            async for piece in self._turns.unpacked(packed.pieces()):
                 yield piece
 
     async def _part(
@@ -167,7 +170,7 @@ class ResourceListEndpoints:
         tag = f"{snapshot.name}-{number}-{offset}-{limit}"
 
         def entries() -> ByteStream:
-            return _in_thread(some_entries(packed, offset, limit))
+            return self._turns.unpacked(some_entries(packed, offset, limit))
 
         return await requested.list(head, tag, snapshot.completed, entries, is_fixed=is_fixed)
 
@@ -204,8 +207,3 @@ class ResourceListEndpoints:
         headers = {"link": f'<{index}>; rel="index"'}
         detail = f"this snapshot has been replaced, see {index}"
         return Rejected(detail, status=410, headers=headers)
-
-
-async def _in_thread(pieces: Iterator[bytes]) -> ByteStream:
-    while piece := await asyncio.to_thread(next, pieces, b""):
-        yield piece

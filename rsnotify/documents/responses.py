@@ -33,6 +33,7 @@ from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accep
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.resourcesync.xml_writer import Document, render_document
+from rsnotify.single_flight import let_others_go_on
 
 log = logging.getLogger(__name__)
 
@@ -187,6 +188,7 @@ class _PartsResponse(Response):
         )
         for part in self._parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
+            await let_others_go_on()  # a socket may take megabytes without a pause
         await send({"type": "http.response.body", "body": b""})
 
 

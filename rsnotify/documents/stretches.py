@@ -6,7 +6,7 @@ while the stretch is being read. Memory holds one piece at a time.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -25,7 +25,7 @@ from rsnotify.single_flight import AtOnce
 
 FIRST_CHANGES = 100  # so that the first byte comes soon
 READ_CHANGES = 500  # a millisecond of Redis, then one of the event loop: so long others wait
-READS_AT_ONCE = 8  # of all readers of lists: a turn of the event loop has no more of them
+READS_AT_ONCE = 8  # of all readers of such lists: a turn of the event loop has no more of them
 COLD_PULLS = 32  # that hold a packed window in memory, each up to 50 MB
 CLOSED_WAITING = 100  # requests that wait before those of peers that send no more are refused
 
@@ -54,6 +54,15 @@ class ReadTurns:
             yield
         finally:
             self._next()
+
+    async def unpacked(self, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+        """Each piece in a thread, when its turn comes."""
+        while True:
+            async with self.turn():
+                piece = await asyncio.to_thread(next, pieces, b"")
+            if not piece:
+                return
+            yield piece
 
     async def _wait(self, scope: Scope) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -105,7 +114,9 @@ class Stretches:
             except Trimmed:
                 async with self._cold.turn():  # held until its reader has taken the window
                     window, packed = await self._packed_after(set_name, cursor)
-                    async for piece in _unpacked(packed, window, cursor):
+                    is_whole = cursor <= window.from_
+                    pieces = packed.pieces() if is_whole else pieces_after(packed, cursor)
+                    async for piece in self._reads.unpacked(pieces):
                         yield piece
                 cursor = window.until
 
@@ -167,11 +178,3 @@ def _retrieve_error(reading: asyncio.Future[Any]) -> None:
     """So that asyncio does not log an error of a read whose reader has gone as forgotten."""
     if not reading.cancelled():
         reading.exception()
-
-
-async def _unpacked(
-    packed: PackedEntries, window: Window, cursor: Position
-) -> AsyncIterator[bytes]:
-    pieces = packed.pieces() if cursor <= window.from_ else pieces_after(packed, cursor)
-    while piece := await asyncio.to_thread(next, pieces, b""):
-        yield piece

@@ -19,6 +19,7 @@ NAMES = (
     "pull",
     "replicas",
     "sets",
+    "strangers",
     "trips",
     "websub",
     "writes",

@@ -2,10 +2,11 @@
 
 import asyncio
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from functools import partial
 from itertools import pairwise
+from threading import get_ident
 from time import time_ns
 from typing import Any
 
@@ -20,6 +21,7 @@ from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claim
+from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.submission import fragment_of
 from rsnotify.journal.window import (
@@ -113,6 +115,23 @@ async def test_the_source_description_is_rendered_once_for_each_change_of_the_se
 async def capabilities(pulling: Pulling, path: str = "capabilitylist.xml") -> dict[str, str]:
     document = await pulling.document(f"/{SET}/{path}")
     return {entry.md.capability: entry.loc for entry in document.entries}  # type: ignore
+
+
+async def test_no_resource_list_is_unpacked_by_the_event_loop(pulling, monkeypatch):
+    """Others would wait, 200 times as long if 200 ask for one."""
+    threads, pieces = set[int](), PackedEntries.pieces
+
+    def recorded(packed: PackedEntries) -> Iterator[bytes]:
+        threads.add(get_ident())
+        yield from pieces(packed)
+
+    monkeypatch.setattr(PackedEntries, "pieces", recorded)
+    await pulling.update("a", "b")
+    await pulling.upkeep.snapshot(SET)
+    for query in ("", "?format=json", "?limit=1"):
+        assert (await pulling.get(f"/{SET}/resourcelist.xml{query}")).status == 200
+    assert threads
+    assert get_ident() not in threads
 
 
 async def test_a_capability_list_names_what_is_there(pulling):

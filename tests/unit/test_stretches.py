@@ -5,6 +5,7 @@ import gc
 import socket
 import struct
 import sys
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -27,6 +28,7 @@ from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Row, render_rows
 from tests.support.packing import pack
+from tests.support.running import PATIENT_SECONDS, until
 
 WINDOW = Window(Position(0), Position(9), 1, 1, Position(9))
 OLD = (Position(0), Position(9))
@@ -199,6 +201,28 @@ async def test_who_waits_no_more_takes_no_turn(is_its_turn):
     cancelled.cancel()
     await asyncio.gather(reading, last)
     assert cancelled.cancelled() or is_its_turn
+
+
+async def test_pieces_are_unpacked_in_turn_and_never_by_the_event_loop():
+    turns, goes_on, threads = ReadTurns(2), threading.Event(), list[int]()
+
+    def pieces() -> Iterator[bytes]:
+        threads.append(threading.get_ident())
+        goes_on.wait(PATIENT_SECONDS)
+        yield b"a piece"
+        yield b"another"
+
+    async def unpack() -> bytes:
+        return b", ".join([piece async for piece in turns.unpacked(pieces())])
+
+    async def are_begun() -> bool:
+        return len(threads) == 2
+
+    unpacking = [asyncio.create_task(unpack()) for _ in range(3)]
+    await until(are_begun)
+    goes_on.set()
+    assert await asyncio.gather(*unpacking) == [b"a piece, another"] * 3
+    assert threading.get_ident() not in threads
 
 
 async def test_8_pieces_are_read_at_once_and_the_next_waits():
