@@ -16,11 +16,12 @@ from aiohttp import web
 from rsnotify_bridge.memory import Facts
 from tests.bridge.bridging import Bridging
 from tests.bridge.moving import OAI, stamp
-from tests.bridge.odd import NAMES, RS, SITEMAP, OddSource
+from tests.bridge.odd import BridgedSource
 from tests.client.hubs import HubProcess
+from tests.support.odd import NAMES, RS, SITEMAP, changes, offers
 from tests.support.sources import Source
 
-Case = Callable[[OddSource], Awaitable[Facts]]
+Case = Callable[[BridgedSource], Awaitable[Facts]]
 RIGHT: list[Case] = []
 LIES: dict[Case, str] = {}
 
@@ -43,11 +44,11 @@ def lie(said: str) -> Callable[[Case], Case]:
 @pytest.fixture
 async def odd(
     real_hub: HubProcess, tmp_path: Path, request: pytest.FixtureRequest
-) -> AsyncIterator[OddSource]:
+) -> AsyncIterator[BridgedSource]:
     name = f"odd-{request.node.callspec.id.replace('_', '-')}"[:60].rstrip("-")
     real_hub.add_set(name)
     async with Source() as source:
-        yield OddSource(source, Bridging(real_hub, name, tmp_path / "bridge.db"), name)
+        yield BridgedSource(source, Bridging(real_hub, name, tmp_path / "bridge.db"), name)
 
 
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.__name__)
@@ -291,7 +292,7 @@ async def a_list_that_is_set_back_if_that_is_meant(odd):
 # --- feeds, activities, records -------------------------------------------------------------------
 
 
-def feed(odd: OddSource, *names: str, more: str = "", complete: bool = True) -> str:
+def feed(odd: BridgedSource, *names: str, more: str = "", complete: bool = True) -> str:
     entries = "".join(
         f'<entry><id>urn:odd:{n}</id><link href="{odd.loc(n)}"/>'
         f"<updated>2026-11-01T00:00:{int(n[1:]):02}Z</updated></entry>"
@@ -324,7 +325,7 @@ async def a_tombstone_of_what_still_answers(odd):
     return await odd.look()
 
 
-def activities(odd: OddSource, *done: tuple[str, str, int]) -> str:
+def activities(odd: BridgedSource, *done: tuple[str, str, int]) -> str:
     items = [
         {
             "type": kind,
@@ -356,7 +357,7 @@ async def an_activity_whose_object_is_written_in_another_way(odd):
     return await odd.look()
 
 
-def repository(odd: OddSource, *, deleted: str = "no", days: bool = False) -> dict[str, str]:
+def repository(odd: BridgedSource, *, deleted: str = "no", days: bool = False) -> dict[str, str]:
     """Its records by their identifiers, each with what its header says besides."""
     records = dict.fromkeys(NAMES, "")
     odd.address = f"oai:{odd.loc('oai')}"
@@ -424,7 +425,7 @@ async def a_record_that_is_left_out_by_one_harvest(odd):
 def left_out(said: str, **answer: object) -> None:
     """A list that leaves out what answers so."""
 
-    async def case(odd: OddSource) -> Facts:
+    async def case(odd: BridgedSource) -> Facts:
         odd.write(odd.sitemap())
         await odd.look()
         odd.answer("r0", **answer)
@@ -583,34 +584,7 @@ async def a_harvest_of_half(odd):
 # --- Change Lists ---------------------------------------------------------------------------------
 
 
-def offers(odd: OddSource, *lists: tuple[str, str]) -> None:
-    """A Capability List, and a Resource List of all that there is."""
-    odd.address = odd.loc("capabilities")
-    entries = "".join(
-        f'<url><loc>{odd.loc(name)}</loc><rs:md capability="{capability}"/></url>'
-        for capability, name in (("resourcelist", "list"), *lists)
-    )
-    head = '<rs:md capability="capabilitylist"/>'
-    odd.write(f"<urlset {SITEMAP} {RS}>{head}{entries}</urlset>", "capabilities")
-    head = '<rs:md capability="resourcelist" at="2026-11-01T00:00:00Z"/>'
-    odd.write(odd.sitemap(head=head))
-
-
-def changes(odd: OddSource, *done: tuple[str, str, int], begin: int = 0, end: int = 0) -> str:
-    """Each change at its second; 0: it does not say."""
-    at = "2026-11-02T00:00:{:02}Z"
-    until = f' until="{at.format(end)}"' if end else ""
-    entries = "".join(
-        f'<url><loc>{odd.loc(name)}</loc><rs:md change="{change}"'
-        + (f' datetime="{at.format(second)}"/></url>' if second else "/></url>")
-        for change, name, second in done
-    )
-    begins = f' from="{at.format(begin)}"' if any(second for *_, second in done) else ""
-    head = f'<rs:md capability="changelist"{begins}{until}/>'
-    return f"<urlset {SITEMAP} {RS}>{head}{entries}</urlset>"
-
-
-async def follow(odd: OddSource) -> Facts:
+async def follow(odd: BridgedSource) -> Facts:
     """Without comparing all that there is."""
     facts = await odd.bridging.once(odd.address, **odd.options)
     odd.check_deletions()
