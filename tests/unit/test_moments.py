@@ -4,7 +4,16 @@ import pytest
 
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client import moments
-from rsnotify_client.moments import MAX_HELD, OUT_OF_ORDER, ahead_of_its_time, ordered, set_back
+from rsnotify_client.moments import (
+    CLOCK_SECONDS,
+    MAX_HELD,
+    OUT_OF_ORDER,
+    ahead_of_its_time,
+    latest,
+    ordered,
+    set_back,
+)
+from rsnotify_client.notification import timed_changes
 
 
 @pytest.mark.parametrize(
@@ -32,6 +41,14 @@ def test_a_list_of_a_moment_that_has_not_come_yet_is_noticed():
     assert ahead_of_its_time("1970-01-02", 10.0 * 3_600) is None  # where a day begins first
     assert ahead_of_its_time("1970-01-02", 10.0 * 3_600 - 1) is not None
     assert ahead_of_its_time(None, 10.0) is None
+
+
+def test_a_change_that_is_yet_to_come_is_of_the_time_of_the_one_before_it_and_named():
+    said: list[str] = []
+    entries = [change(name, second) for name, second in (("a", 1), ("b", 10), ("c", 11))]
+    found = timed_changes(entries, None, said.append, latest(10.0 - CLOCK_SECONDS))
+    assert [int(at) for at, _ in found] == [1_000_000, 10_000_000, 10_000_000]
+    assert ["'c' has changed at" in each for each in said] == [True]
 
 
 def change(name: str, second: int | None) -> Entry:

@@ -6,9 +6,11 @@ costs one 304.
 """
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from itertools import islice, pairwise
+from itertools import islice
+from math import inf
+from time import time
 from typing import NamedTuple
 
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
@@ -16,7 +18,7 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import Malformed, RemoteDocument
-from rsnotify_client.moments import ChangeOrder
+from rsnotify_client.moments import ChangeOrder, believed, is_ahead, latest
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web, date_seconds
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 1_000
 TIMED = ("changelist", "changedump-manifest")
+SAME_TIME = "{} and {} say that they are of the same time: give each its own, or name one of them"
 POLL_SECONDS = 60.0  # between two readings, if there is no channel
 
 
@@ -58,11 +61,29 @@ class ReadTo(NamedTuple):
 # Deciding ---------------------------------------------------------------------------------------
 
 
-def list_ref(url: str, entry: Entry) -> ListRef:
+def list_ref(url: str, entry: Entry, now: float = inf) -> ListRef:
     """The list that an entry of an index or an archive at this address names."""
     md = entry.md or Md()
-    times = (position_of(md.from_), position_of(md.until), position_of(entry.lastmod))
+    times = (believed(each, now) for each in (md.from_, md.until, entry.lastmod))
     return ListRef(joined(url, entry.loc), *times)
+
+
+def oldest_first(refs: Sequence[ListRef]) -> list[ListRef]:
+    """In the order of their beginnings, if each says its own."""
+    begins = [ref.from_ for ref in refs if ref.from_ is not None]
+    if len(begins) < len(refs):
+        return list(refs)
+    return sorted(refs, key=lambda ref: (ref.from_ or 0, ref.until or inf))
+
+
+def of_one_time(refs: Iterable[ListRef]) -> Iterator[tuple[ListRef, ListRef]]:
+    """Closed lists at several addresses that say the same beginning and end."""
+    known: dict[tuple[Position | None, Position], ListRef] = {}
+    for ref in refs:
+        if ref.until is not None:
+            first = known.setdefault((ref.from_, ref.until), ref)
+            if first.loc != ref.loc:
+                yield first, ref
 
 
 def beginning(refs: Sequence[ListRef]) -> Position | None:
@@ -102,16 +123,16 @@ def written_at(modified: str | None) -> Position | None:
     return Position(int(seconds) * MICROSECONDS + MICROSECONDS - 1) if seconds else None
 
 
-def closed_at(first: Head, last: Head) -> Position | None:
+def closed_at(first: Head, last: Head, now: float = inf) -> Position | None:
     """The position up to which a list has every change, by its first page and its last.
 
     Each page says where it ends itself, or all say where the list does; where a list is made while
     its pages are asked for, the first page says it earliest.
     """
-    until = position_of(first.md.until)
-    begins = position_of(last.md.from_)
+    until = believed(first.md.until, now)
+    begins = believed(last.md.from_, now)
     if until is None or (begins is not None and begins >= until):
-        return position_of(last.md.until)
+        return believed(last.md.until, now)
     return until
 
 
@@ -137,6 +158,7 @@ class ChangeLists:
         self._archive = archive
         self.read: dict[str, ReadTo] = {}
         """The lists that were read to their end, to be kept for the next run."""
+        self._said: dict[str, ListRef] = {}  # of their times, by the lists themselves
         self._index: tuple[Tag, list[ListRef]] | None = None
         self._stands_alone = False
 
@@ -159,9 +181,6 @@ class ChangeLists:
 
     async def _after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
         refs = await self._lists(cursor)
-        for one, other in pairwise(refs):
-            if one.until is not None and one[1:3] == other[1:3] and one.loc != other.loc:
-                self._skip(f"{one.loc} and {other.loc} say that they are of the same time")
         for number, ref in enumerate(refs, 1):
             try:
                 async with aclosing(self._changes(ref.loc, cursor)) as changes:
@@ -172,9 +191,12 @@ class ChangeLists:
                 self._skip(error.detail)
                 if number < len(refs) and ref.until is not None:
                     cursor = max(ref.until, cursor or ref.until)
+        for one, other in of_one_time(self._said.get(ref.loc, ref) for ref in refs):
+            self._skip(SAME_TIME.format(one.loc, other.loc))
         if len(self.read) > len(refs):  # those behind the cursor are not asked for again
             asked = {ref.loc for ref in refs}
             self.read = {url: read for url, read in self.read.items() if url in asked}
+            self._said = {url: said for url, said in self._said.items() if url in asked}
 
     async def end(self) -> Received | None:
         """The position of the newest change, after which a follower begins that begins now."""
@@ -192,8 +214,8 @@ class ChangeLists:
         begins = beginning(refs)
         if cursor is not None and begins is not None and cursor < begins and self._archive:
             archived = await self._listed(self._archive)
-            refs = [*(list_ref(*each) for each in archived), *refs]
-        return lists_after(refs, cursor)
+            refs = [*(list_ref(*each, time()) for each in archived), *refs]
+        return lists_after(oldest_first(refs), cursor)
 
     async def _named(self) -> list[ListRef]:
         """What the index names; or the only list that there is, or its index."""
@@ -211,18 +233,19 @@ class ChangeLists:
         except Unchanged:
             return refs
         if document.head.root == "urlset":
-            return await self._around(document.head)
-        refs = [list_ref(self._url, entry) for entry in found]
+            return await self._around(document)
+        refs = [list_ref(self._url, entry, document.now) for entry in found]
         self._index = document.tag, refs
         return refs
 
-    async def _around(self, head: Head) -> list[ListRef]:
+    async def _around(self, document: RemoteDocument) -> list[ListRef]:
         """A list stands alone, unless it names the index that it belongs to."""
+        head, now = document.head, document.now
         index = head.link("index")
         if index is None or joined(self._url, index) == self._url:
             self._stands_alone = True
-            until = None if head.link("next") else position_of(head.md.until)
-            return [ListRef(self._url, position_of(head.md.from_), until)]
+            until = None if head.link("next") else believed(head.md.until, now)
+            return [ListRef(self._url, believed(head.md.from_, now), until)]
         self._url = joined(self._url, index)
         return await self._named()
 
@@ -251,23 +274,30 @@ class ChangeLists:
         try:
             async with aclosing(_ordered(document)) as pieces:
                 async for entries in pieces:
-                    begin = before or beginning_of(document.head, cursor)
-                    if begin is None and is_untimed(entries):
-                        begin = written_at(document.modified)
-                        if begin is None and not any(each.lastmod for each in entries):
-                            is_timeless = True
-                    for received in stretches(entries, begin, cursor, document.skip):
+                    begin = before or beginning_of(document.head, cursor, document.now)
+                    if before is None and is_untimed(entries):
+                        has_times = any(each.lastmod for each in entries)
+                        if begin is None or not (has_times or cursor is None or begin >= cursor):
+                            written = written_at(document.modified)
+                            is_timeless = written is None and not has_times
+                            begin = written or begin
+                    for received in stretches(
+                        entries, begin, cursor, document.skip, latest(document.now)
+                    ):
                         yield received
                         before = received.until
         except Unchanged:
             return
         if is_timeless:
-            document.skip("it does not say when anything changed")
+            document.skip("it does not say when anything changed: give each change a datetime")
+        for wrong in ahead_in((document.head, document.last_head), document.now):
+            document.skip(wrong)
         for skipped in document.skipped:
             if read is None or skipped not in read.skipped:
                 self._skip(f"{document.url}: {skipped}")
-        closed = closed_at(document.head, document.last_head)
-        begun = beginning_of(document.head, cursor)
+        closed = closed_at(document.head, document.last_head, document.now)
+        begun = beginning_of(document.head, cursor, document.now)
+        self._said[url] = ListRef(url, begun, closed)
         self._stands_alone &= not (closed and document.head.link("index"))
         end = closed or before or begun
         if end is not None:
@@ -291,8 +321,15 @@ def log_skipped(what: str) -> None:
     log.warning("skipped: %s", without_tokens(what))
 
 
-def beginning_of(head: Head, cursor: Position | None) -> Position | None:
-    begin = position_of(head.md.from_) if head.md.capability in TIMED else None
+def ahead_in(heads: Iterable[Head], now: float) -> list[str]:
+    """What is wrong with lists that say a beginning or an end that is yet to come."""
+    said = {each: None for head in heads for each in (head.md.from_, head.md.until)}
+    wrong = [each for each in said if is_ahead(each, now)]
+    return [f"it says that it is of {each}, which has not come yet" for each in wrong]
+
+
+def beginning_of(head: Head, cursor: Position | None, now: float = inf) -> Position | None:
+    begin = believed(head.md.from_, now) if head.md.capability in TIMED else None
     if begin is not None and cursor is not None and begin > cursor:
         raise HistoryGone(cursor, begin)
     return begin
@@ -303,11 +340,12 @@ def stretches(
     begin: Position | None,
     cursor: Position | None,
     skip: Callable[[str], object],
+    latest: Position | None = None,
 ) -> Iterable[Received]:
     """The changes of entries from the cursor on, in pieces that join."""
     timed = (
         (_at_cursor(when, change, cursor), change)
-        for when, change in timed_changes(entries, begin, skip)
+        for when, change in timed_changes(entries, begin, skip, latest)
     )
     while piece := list(islice(timed, AT_ONCE)):
         until = piece[-1][0]

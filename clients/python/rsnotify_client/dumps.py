@@ -18,6 +18,7 @@ from io import SEEK_END
 from itertools import chain, islice
 from shutil import copyfileobj
 from tempfile import TemporaryFile
+from time import time
 from typing import BinaryIO, NamedTuple, cast
 
 from rsnotify.errors import Rejected
@@ -31,14 +32,15 @@ from rsnotify_client.changelists import (
     ChangeLists,
     ListRef,
     ReadTo,
+    ahead_in,
     beginning_of,
     list_ref,
     stretches,
 )
 from rsnotify_client.discovery import Capabilities
 from rsnotify_client.documents import Malformed
-from rsnotify_client.moments import ordered
-from rsnotify_client.notification import Received, position_of
+from rsnotify_client.moments import believed, latest, ordered
+from rsnotify_client.notification import Received
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Refused, Tag, Web, check_status
 
@@ -391,7 +393,7 @@ class ChangeDumps(ChangeLists):
         found = await self._listed(self._url)
         packages = [package_of(*each) for each in found]
         self._named_packages = {each[0].loc: each for each in packages}
-        return [list_ref(*each) for each in found]
+        return [list_ref(*each, time()) for each in found]
 
     def _address_of(self, url: str) -> str:
         return self._named_packages[url][1] or url
@@ -417,16 +419,18 @@ class ChangeDumps(ChangeLists):
             return
         before: Position | None = None
         skipped: list[str] = []
+        now = time()
         try:
             async with self._packages.open(wanted) as package:
                 batches = package.batches()  # not in other threads: see DocumentStream
                 for entries in ordered(batches, skipped.append):
-                    begin = before or beginning_of(package.head, cursor)
-                    for received in stretches(entries, begin, cursor, skipped.append):
+                    begin = before or beginning_of(package.head, cursor, now)
+                    for received in stretches(entries, begin, cursor, skipped.append, latest(now)):
                         yield received
                         before = received.until
                     await asyncio.sleep(0)
-                end = position_of(package.head.md.until)
+                end = believed(package.head.md.until, now)
+                skipped += ahead_in([package.head], now)
                 if end is not None and (before is None or end > before):
                     yield Received(b"", before or end, end, ())
                     before = end

@@ -71,6 +71,16 @@ def is_ahead(time: str | None, now: float) -> bool:
     return when is not None and when > (now + allowed) * MICROSECONDS
 
 
+def believed(time: str | None, now: float) -> Position | None:
+    """The position of a time that can be; None if it is yet to come."""
+    return None if is_ahead(time, now) else position_of(time)
+
+
+def latest(now: float) -> Position:
+    """The last position that a change can have by a clock that says `now`."""
+    return Position(int((now + CLOCK_SECONDS) * MICROSECONDS))
+
+
 def ahead_of_its_time(at: str | None, now: float) -> str | None:
     """What is wrong with a list that is of a time yet to come by its Source's clock; else None."""
     if not is_ahead(at, now):

@@ -95,9 +95,15 @@ def set_named(capability_list: str) -> str | None:
 
 
 def timed_changes(
-    entries: Iterable[Entry], begin: Position | None, skip: Callable[[str], object]
+    entries: Iterable[Entry],
+    begin: Position | None,
+    skip: Callable[[str], object],
+    latest: Position | None = None,
 ) -> Iterator[tuple[Position, Change]]:
-    """Each change with its time: its datetime, else its lastmod if that fits."""
+    """Each change with its time: its datetime, else its lastmod if that fits.
+
+    One that is later than the latest it can be is named, and is that of the change before.
+    """
     before = begin or Position(0)
     for entry in entries:
         change = change_of(entry)
@@ -108,7 +114,12 @@ def timed_changes(
         if when is None and change.datetime:
             skip(f"the datetime {change.datetime[:80]!r} of {change.loc[:200]!r}")
             change = msgspec.structs.replace(change, datetime=None)
-        before = max(before, when or position_of(change.lastmod) or before)
+        found = when or position_of(change.lastmod) or before
+        if latest is not None and found > latest:
+            said = change.datetime or change.lastmod
+            skip(f"{change.loc[:200]!r} has changed at {said}, which has not come yet")
+            found = before
+        before = max(before, found)
         yield before, change
 
 

@@ -123,8 +123,43 @@ def compared(wanted: SourceResource, have: Have | None) -> bool | None:
         return None
     if wanted.lastmod != have.lastmod:
         return False
-    ends = may_change_until(wanted.lastmod)
-    return True if ends is None or (have.asked is not None and have.asked >= ends) else None
+    is_same = is_over(wanted.lastmod, have) and not has_another_digest(wanted, have)
+    return True if is_same else None
+
+
+def is_over(lastmod: str | None, have: Have) -> bool:
+    """Whether a time had passed when the server was asked, so that nothing else can be of it."""
+    if lastmod is None or lastmod != have.lastmod:
+        return False
+    ends = may_change_until(lastmod)
+    return ends is None or (have.asked is not None and have.asked >= ends)
+
+
+def has_another_digest(wanted: SourceResource, have: Have) -> bool:
+    """Whether the two have digests of one kind that cannot be checked, and that differ.
+
+    >>> has_another_digest(SourceResource("", hash="odd:1"), Have(hash="odd:2"))
+    True
+    """
+    ours = _by_algorithm(have.hash)
+    return any(ours.get(name, value) != value for name, value in _by_algorithm(wanted.hash).items())
+
+
+def _by_algorithm(text: str | None) -> dict[str, str]:
+    pairs = (each.partition(":") for each in (text or "").split())
+    return {name.lower(): value for name, _, value in pairs}
+
+
+def contradiction(wanted: SourceResource, have: Have | None) -> str | None:
+    """What is wrong where a time says that nothing has changed, and a digest says the opposite."""
+    if have is None or wanted.is_deleted or compared(wanted, have) is not None:
+        return None
+    if not has_another_digest(wanted, have) or not is_over(wanted.lastmod, have):
+        return None
+    return (
+        f"{wanted.loc} has another digest ({(wanted.hash or '')[:80]}) and the time that it had: "
+        "it is asked for, but not verified; give it its time, and a digest such as sha-256"
+    )
 
 
 @lru_cache(maxsize=1_000)

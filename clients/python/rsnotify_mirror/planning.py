@@ -17,7 +17,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
@@ -29,7 +29,7 @@ from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.missing import kept_back, probe_locs
-from rsnotify_client.moments import is_one_moment
+from rsnotify_client.moments import ahead_of_its_time, is_one_moment
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Unchanged, Web
@@ -84,6 +84,8 @@ class Planner:
         self._offered = offered or await self._discovered()
         self._claim_directory(self._offered.url)
         self._select(self._options.selection)
+        if self._offered.doubt is not None:
+            self.state.set_fact("incomplete", "1")  # the baseline says why
         self._lists = lists_of(self._web, self._offered, skip=self._skip, packages=self._packages)
         if self._lists is not None:
             self._recall_lists(self._lists)
@@ -320,6 +322,8 @@ class Planner:
         """Record changes and cursor in one transaction; with a package, the cursor comes later."""
         is_packed = self._lists is not None and self._lists.is_in_package
         record(self.state, received, self._options.selection, is_held_back=is_packed)
+        if (doubt := self.state.doubt()) is not None:
+            self._skip(doubt)
         if is_packed:
             self._reached = received.until
         else:
@@ -367,7 +371,9 @@ class Baseline:
         self._fills = is_empty and packages.stores and offered.resourcedump is not None
         self._generation = state.generation + 1
         self._parts: set[str] = set()
-        self._began = 0.0  # the reading of the lists
+        self._began = time()  # the reading of the lists
+        self._now = self._began  # or later, if it is later by the clock of the Source
+        self._nameless = 0  # entries that say of no resource what it is
         self._pages = 0  # of which they are
         self._tags: dict[str, Tag] = {}  # by which a list is known to be as it was read
         self._moments: set[str | None] = set()  # of which the lists say that they are
@@ -382,6 +388,8 @@ class Baseline:
     async def plan(self, lists: ChangeLists | None) -> Position | None:
         """Record it as work; return its moment, None if the Source does not state one."""
         self._state.set_fact("generation", str(self._generation))
+        if self._offered.doubt is not None:
+            self.skip(self._offered.doubt)
         if self._fills and self._state.fact(FILLED) is None:
             self._state.set_fact(FILLED, "[]")
         if self._offered.resourcelist is not None:
@@ -398,6 +406,10 @@ class Baseline:
                 f"{self._offered.url} offers nothing to copy: no Resource List, Dump or Change List"
             )
         self._say_twins()
+        if self._nameless:
+            self.skip(f"{self._nameless} entries of {self._listing} have no <loc>")
+        if (doubt := self._state.doubt()) is not None:
+            self.skip(doubt)
         self.selected = self._state.listed(self._generation)
         self._state.release(time())
         self._state.commit()
@@ -466,6 +478,7 @@ class Baseline:
         return self._offered.resourcelist or self._offered.resourcedump or self._offered.changelist
 
     def _plan(self, entries: Sequence[Entry], *, is_held_back: bool = False) -> None:
+        self._nameless += sum(not entry.loc for entry in entries)
         listed = [wanted_by(change_of(entry)) for entry in entries if entry.loc]
         wanted = newest(listed)
         selected = [each for each in wanted if self._selection.takes(each.loc)]
@@ -514,7 +527,7 @@ class Baseline:
     async def _read_lists(self, url: str) -> Position | None:
         self._parts.clear()
         self._moments.clear()
-        self._pages = self.listed = 0
+        self._pages = self.listed = self._nameless = 0
         self._began = time()
         at = await self._lists(url)
         for other in self._offered.other_sitemaps:
@@ -543,6 +556,15 @@ class Baseline:
                 self.skip(f"{url}: an index under an index under an index is not read")
         if not depth:
             self.completed = position_of(head.md.completed)
+            return self._moment(url, head)
+        return None
+
+    def _moment(self, url: str, head: Head) -> Position | None:
+        """Of when a list is; if it says a time that is yet to come, when the reading began."""
+        for at in (head.md.at, head.md.from_):
+            if (why := ahead_of_its_time(at, self._now)) is not None:
+                self.skip(f"{url}: {why}")
+                return Position(int(self._began) * MICROSECONDS)
         return position_of(head.md.at) or position_of(head.md.from_)
 
     async def _part(self, index: str, loc: str, depth: int) -> None:
@@ -577,6 +599,7 @@ class Baseline:
                 self.skip(error.detail)
                 return
             else:
+                self._now = document.now
                 for skipped in document.skipped:
                     self.skip(f"{url}: {skipped}")
                 if document.head.root == "urlset":
@@ -603,7 +626,7 @@ class Baseline:
         """Plan what the manifests list; each package is unpacked with its manifest."""
         at: Position | None = None
         async for head, base, entries in self._packages_of(url):
-            at, self.completed = position_of(head.md.at), position_of(head.md.completed)
+            at, self.completed = self._moment(base, head), position_of(head.md.completed)
             for entry in entries:
                 await self._package(base, entry)
         return at

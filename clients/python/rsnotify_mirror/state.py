@@ -23,7 +23,7 @@ from rsnotify_client.address import canonical
 from rsnotify_client.locks import lock_directory
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.paths import OURS, Places
-from rsnotify_mirror.plan import Have, is_current
+from rsnotify_mirror.plan import Have, contradiction, is_current
 
 FILE = f"{OURS}.sqlite"
 BUSY_SECONDS = 10.0
@@ -177,6 +177,8 @@ class State:
     def __init__(self, directory: Path, *, is_writer: bool = True) -> None:
         self.directory = directory
         self.replanned = 0  # how often rows may have become out of date since they were read
+        self._contradiction: str | None = None  # the first that the Source has said
+        self._contradicted = 0  # resources
         self._places = Places(lambda: self._database)
         self._stored: list[tuple[str, int, str]] = []  # to be recorded together
         self._lock = -1
@@ -351,9 +353,18 @@ class State:
     def _planned(
         self, wanted: SourceResource, name: str, loc: str, have: Have | None, generation: int
     ) -> tuple[str, str | None, str, int, bool]:
+        if (why := contradiction(wanted, have)) is not None:
+            self._contradiction = self._contradiction or why
+            self._contradicted += 1
         is_done = have is not None and not have.hook_failed
         is_settled = is_done and is_current(wanted, have) and not wanted.is_deleted
         return loc, None if name == loc else name, _encode(wanted), generation, is_settled
+
+    def doubt(self) -> str | None:
+        """What the Source has said against itself in all that was planned since this was asked."""
+        why, count = self._contradiction, self._contradicted
+        self._contradiction, self._contradicted = None, 0
+        return f"{why} ({count} in all)" if count > 1 else why
 
     def _known(self, names: Sequence[str]) -> dict[str, tuple[str, Have | None]]:
         """How these resources were called first, and what the copy has of them; by their canonical

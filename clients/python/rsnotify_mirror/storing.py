@@ -30,7 +30,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
-from rsnotify_client.resource import Check, SourceResource
+from rsnotify_client.resource import Check, SourceResource, digests
 from rsnotify_client.web import Refused, Web, date_seconds
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
@@ -141,7 +141,8 @@ class Store:
             fetched = await self._patched(row) or await self._fetcher.fetch(row)
         except NotModified as same:
             have = row.have or Have()
-            kept = replace(have, lastmod=row.wanted.lastmod, asked=same.asked)
+            known = have.hash if digests(have.hash) else row.wanted.hash or have.hash
+            kept = replace(have, lastmod=row.wanted.lastmod, hash=known, asked=same.asked)
             return await self._kept_as_it_is(row, kept)
         except Missing as missing:
             if missing.status == 410:
