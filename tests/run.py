@@ -60,10 +60,15 @@ def workers() -> int:
 
 
 def parallel(arguments: Sequence[str]) -> Sequence[str]:
-    """What makes pytest share the tests among workers, unless the arguments say how."""
+    """What makes pytest share the tests among workers, unless the arguments say how.
+
+    Forks need less; on macOS, what Apple's libraries have begun does not outlive a fork.
+    """
     if any(each.startswith(("-n", "--numprocesses")) for each in arguments):
         return ("--dist", "worksteal")
-    return ("-n", str(workers()), "--dist", "worksteal")
+    if sys.platform == "darwin":
+        return ("-n", str(workers()), "--dist", "worksteal")
+    return ("-p", "tests.workers", "--forks", str(workers()))
 
 
 class Tool:

@@ -1,6 +1,7 @@
 """How `make test` shares its tests out; its closing lines count all, and say what was not run."""
 
 import os
+import sys
 
 import pytest
 
@@ -30,12 +31,15 @@ def test_where_nothing_was_skipped_it_ends_with_the_counts():
 @pytest.mark.parametrize(("cores", "workers"), [(None, 7), (1, 7), (2, 8), (26, 32), (64, 32)])
 def test_the_cores_decide_how_many_run_tests_at_once_up_to_a_bound(monkeypatch, cores, workers):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert parallel(["tests/unit"]) == ("-p", "tests.workers", "--forks", str(workers))
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert parallel(["tests/unit"]) == ("-n", str(workers), "--dist", "worksteal")
 
 
 @pytest.mark.parametrize("chosen", [["-n", "0"], ["-n2"], ["--numprocesses=4", "tests/unit"]])
 def test_who_says_how_many_run_tests_at_once_has_so_many(chosen):
-    assert "-n" not in parallel(chosen)
+    assert parallel(chosen) == ("--dist", "worksteal")
 
 
 def test_what_is_left_to_the_evidence_is_named():
