@@ -37,7 +37,7 @@ test: $(VENV)/test.stamp ## run the tests that judge each change; PYTEST_ARGS="-
 evidence: $(VENV)/test.stamp ## run what is long, random or exhaustive, some 20 minutes of it; FULL=yes: all of it, hours
 	@$(BIN)/python -m tests.evidence $(if $(FULL),--full)
 
-check: $(VENV)/test.stamp ## the fast half: format, lint, types and the unit tests, in 20 seconds
+check: $(VENV)/test.stamp ## before each commit: format, lint, types and the unit tests, in 20 seconds
 	@$(BIN)/python -m tests.run -n 2 tests/unit $(PYTEST_ARGS)
 
 test-packages: ## install what some tests need: Redis, Chromium, proxies, databases, Node, a C compiler

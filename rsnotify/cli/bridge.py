@@ -167,7 +167,7 @@ async def bridge(
     ] = False,
     status: Annotated[bool, Option("--status", help="Say how the bridges are, and end.")] = False,
     release: Annotated[
-        bool, Option("--release", help="Let the deletions through that are held back.")
+        bool, Option("--release", help="Let through what is held back: it is meant.")
     ] = False,
     config: Annotated[
         Path | None, Option(metavar="FILE", help="Several bridges, as bridges.toml has them.")
