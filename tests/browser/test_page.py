@@ -6,7 +6,7 @@ from typing import Self
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Dialog, Page, Route, expect
 
 from tests.browser.conftest import choose, opened, tab_to, use_token, view
 from tests.soak.page_open import Sample, check, publish_for, sample, use_while
@@ -737,6 +737,40 @@ async def test_the_admin_replaces_a_token_by_another(page, page_hub, set_name):
     changes = f"/api/sets/{set_name}/changes"
     status, _ = await page_hub.ask("POST", changes, headers=headers, json=change)
     assert status == 201
+
+
+@pytest.mark.parametrize("is_meant", [False, True])
+async def test_the_admin_replaces_a_token_that_has_leaked_at_once_if_it_is_meant(
+    page, page_hub, set_name, is_meant
+):
+    asked: list[str] = []
+
+    async def decide(dialog: Dialog) -> None:
+        asked.append(dialog.message)
+        await (dialog.accept() if is_meant else dialog.dismiss())
+
+    page.on("dialog", decide)
+    _, old = await page_hub.ask("POST", "/api/tokens", json={"sets": [set_name]})
+    headers = {"Authorization": f"Bearer {old['token']}"}
+    change = {"loc": "http://example.com/res1", "change": "updated"}
+    changes = f"/api/sets/{set_name}/changes"
+
+    async def answer() -> int:
+        return (await page_hub.ask("POST", changes, headers=headers, json=change))[0]
+
+    async def is_refused() -> bool:
+        return await answer() == 401
+
+    await use_token(page)
+    await view(page, "Admin")
+    await page.locator("#tokens tr", has_text=old["id"]).get_by_text("Replace now").click()
+    if is_meant:
+        await expect(page.locator("#made-token code")).to_contain_text("rsn_")
+        await until(is_refused)
+    else:
+        await expect(page.locator("#made-token code")).to_have_count(0)
+        assert await answer() == 201
+    assert [old["id"] in message for message in asked] == [True]
 
 
 async def test_a_new_token_is_shown_even_if_the_tables_cannot_be_read_again(page, set_name):

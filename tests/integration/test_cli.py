@@ -13,7 +13,7 @@ import pytest
 
 from rsnotify import __version__
 from tests.support.forks import Ended, run
-from tests.support.running import TOKEN, RunningHub, clean_environment
+from tests.support.running import TOKEN, RunningHub, clean_environment, until
 
 URLSET = (
     '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" '
@@ -340,6 +340,28 @@ async def test_a_token_is_made_shown_once_and_revoked(hub):
     assert (revoked.status, revoked.out) == (0, "")
     assert revoked.err.startswith(f"{listed['id']} is revoked")
     assert json.loads((await rsnotify("tokens", "list", "--json", hub=hub)).out) == []
+
+
+async def test_a_token_that_has_leaked_is_replaced_now(hub):
+    old = json.loads(
+        (await rsnotify("tokens", "create", "--set", "dataset1", "--json", hub=hub)).out
+    )
+    rotate = ("tokens", "rotate", old["id"])
+    contradicted = await rsnotify(*rotate, "--now", "--grace", "5", hub=hub)
+    assert (contradicted.status, "exclude each other" in contradicted.err) == (2, True)
+    new = json.loads((await rsnotify(*rotate, "--now", "--json", hub=hub)).out)
+    change = {"loc": "http://example.com/a", "change": "updated"}
+
+    async def status(secret: str) -> int:
+        headers = {"Authorization": f"Bearer {secret}"}
+        answer = await hub.ask("POST", "/api/sets/dataset1/changes", headers=headers, json=change)
+        return answer[0]
+
+    async def is_refused() -> bool:
+        return await status(old["token"]) == 401
+
+    await until(is_refused)
+    assert await status(new["token"]) == 201
 
 
 async def test_on_the_hubs_own_machine_the_data_directory_gives_the_token(tmp_path):

@@ -122,6 +122,23 @@ async def test_a_first_line_that_cannot_be_meant_is_refused(loading, heading):
     assert (status, "the first line" in problem["detail"]) == (400, True)
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("as_of=", "as_of is '': it must be a position that the hub gave"),
+        ("as_of=%20", "as_of is ' ': it must be a position that the hub gave"),
+        ("as_of=9999-12-31T23:59:59-23:59", "it must be a position that the hub gave"),
+        ("as_of=1970-01-01T00:00:00Z", "as_of 1970-01-01T00:00:00.000000Z"),
+        ("as_of=1970-01-01T00:00:00Z&overwrite=yes", "send one of them"),
+    ],
+)
+async def test_a_moment_in_the_address_that_cannot_be_meant_is_refused(loading, query, said):
+    status, problem = await loading.put(ndjson(TEN), query)
+    assert status in (400, 409)
+    assert said in problem["detail"]
+    assert await loading.known() == {}
+
+
 async def test_the_moment_stands_in_the_first_line_only(loading):
     heading = json.dumps({"as_of": await position(loading)}).encode() + b"\n"
     status, _ = await loading.put(ndjson(TEN) + heading)

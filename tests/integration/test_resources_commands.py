@@ -151,6 +151,10 @@ async def test_an_older_state_is_refused_until_its_moment_is_named_or_it_is_mean
     assert "http://example.com/draft (created)" in refused.err
     assert "--as-of" in refused.err
     assert "max-delete" not in refused.err
+    empty = await rsnotify(*words, "--as-of", "", hub=hub)  # a variable that was never set
+    assert empty.status != 0
+    assert "as_of is '': it must be a position that the hub gave" in empty.err
+    assert "Traceback" not in empty.err
     loaded = await rsnotify(*words, "--as-of", position, "--json", hub=hub)
     assert (json.loads(loaded.out)["newer"], json.loads(loaded.out)["as_of"]) == (1, position)
     refused = await rsnotify(*words, hub=hub)

@@ -418,6 +418,20 @@ async def test_a_patch_is_used_if_it_leads_to_what_the_source_says(source, copy,
     assert files(copy)["d"] == new
 
 
+async def test_an_xml_patch_of_the_type_that_the_specification_names_is_applied(source, copy):
+    old, new, patch = PATCHES["xml"]
+    source.add("d", old)
+    source.list_resources()
+    await once(source, copy)
+    source.resources["/patch"] = (patch % 2).encode()
+    length, type_ = len(source.resources["/patch"]), "application/patch-ops-error+xml"
+    link = Link(PATCH, source.loc("patch"), length=length, type=type_)
+    source.change("d", new, links=(link,))
+    source.asked.clear()
+    assert (await once(source, copy)).is_whole
+    assert (source.asked["/d"], files(copy)["d"]) == (0, new)
+
+
 async def test_an_index_of_compressed_lists_is_read(source, copy):
     whole = source.documents["/resourcelist.xml"]
     index = sitemap_index(source, "part.xml.gz")

@@ -182,6 +182,26 @@ def test_a_patch_is_taken_if_it_is_shorter_and_can_be_checked(length, known, is_
     assert cheaper_patch(wanted, None) is None
 
 
+@pytest.mark.parametrize(
+    ("type_", "is_taken"),
+    [
+        ("application/json-patch+json", True),
+        ("application/json-patch", True),
+        ("application/xml-patch+xml", True),
+        ("application/xml-patch", True),
+        ("application/patch-ops-error+xml", True),
+        ("Application/Patch-Ops-Error+XML; charset=utf-8", True),
+        ("application/patch-ops-error", False),
+        ("application/xml", False),
+        (None, False),
+    ],
+)
+def test_a_patch_of_the_types_that_the_specification_names_is_taken(type_, is_taken):
+    link = Link(PATCH, "http://a/p", length=9, type=type_)
+    wanted = SourceResource(LOC, length=10, hash=SHA, links=(link,))
+    assert (cheaper_patch(wanted, Have()) is link) == is_taken
+
+
 # The examples of RFC 6902, appendix A
 PATCHES = [
     ({"foo": "bar"}, [{"op": "add", "path": "/baz", "value": "qux"}], {"baz": "qux", "foo": "bar"}),

@@ -197,12 +197,12 @@ def read_options(query: bytes) -> LoadOptions:
 
 def moment_of(options: LoadOptions, brought: Position | None) -> Position | None:
     """The moment of the state, from the address or from the body; `Rejected` if they contradict."""
-    if options.as_of and brought and options.as_of != brought:
+    if None not in (options.as_of, brought) and options.as_of != brought:
         raise Rejected(
             f"as_of is {options.as_of} in the address and {brought} in the body: send one of them"
         )
-    as_of = options.as_of or brought
-    if as_of and options.overwrite:
+    as_of = brought if options.as_of is None else options.as_of
+    if as_of is not None and options.overwrite:
         raise Rejected(
             "as_of leaves what was published after it as it is, and overwrite takes it back: send "
             "one of them"
