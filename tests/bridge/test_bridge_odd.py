@@ -609,6 +609,33 @@ async def changes_with_the_newest_first(odd):
     return facts
 
 
+@lie("which has not come yet")
+async def a_change_of_tomorrow(odd):
+    """It hides none of today."""
+    offers(odd, ("changelist", "changes"))
+    now, tomorrow = (stamp(datetime.now(UTC) + timedelta(days=days)) for days in (0, 1))
+    done = ("updated", "r0", 5), ("updated", "r1", 6)
+    odd.write(changes(odd, done[0]), "changes")
+    await odd.look()
+    odd.write(changes(odd, *done).replace("2026-11-02T00:00:06Z", tomorrow), "changes")
+    await follow(odd)
+    odd.delete("r2")
+    text = changes(odd, *done, ("deleted", "r2", 7)).replace("2026-11-02T00:00:06Z", tomorrow)
+    odd.write(text.replace("2026-11-02T00:00:07Z", now), "changes")
+    facts = await follow(odd)
+    assert ("deleted", "r2") in odd.bridging.told()
+    return facts
+
+
+@lie("which has not come yet")
+async def changes_until_tomorrow(odd):
+    offers(odd, ("changelist", "changes"))
+    tomorrow = stamp(datetime.now(UTC) + timedelta(days=1))
+    text = changes(odd, ("updated", "r0", 5), end=9).replace("2026-11-02T00:00:09Z", tomorrow)
+    odd.write(text, "changes")
+    return await odd.look()
+
+
 @lie("does not say when anything changed")
 async def changes_without_any_time(odd):
     offers(odd, ("changelist", "changes"))

@@ -46,8 +46,9 @@ def test_a_list_of_a_moment_that_has_not_come_yet_is_noticed():
 def test_a_change_that_is_yet_to_come_is_of_the_time_of_the_one_before_it_and_named():
     said: list[str] = []
     entries = [change(name, second) for name, second in (("a", 1), ("b", 10), ("c", 11))]
-    found = timed_changes(entries, None, said.append, latest(10.0 - CLOCK_SECONDS))
+    found = [*timed_changes(entries, None, said.append, latest(10.0 - CLOCK_SECONDS))]
     assert [int(at) for at, _ in found] == [1_000_000, 10_000_000, 10_000_000]
+    assert [each.datetime is None for _, each in found] == [False, False, True]
     assert ["'c' has changed at" in each for each in said] == [True]
 
 

@@ -323,9 +323,9 @@ def log_skipped(what: str) -> None:
 
 def ahead_in(heads: Iterable[Head], now: float) -> list[str]:
     """What is wrong with lists that say a beginning or an end that is yet to come."""
-    said = {each: None for head in heads for each in (head.md.from_, head.md.until)}
-    wrong = [each for each in said if is_ahead(each, now)]
-    return [f"it says that it is of {each}, which has not come yet" for each in wrong]
+    times = dict.fromkeys(each for head in heads for each in (head.md.from_, head.md.until))
+    said = "it says that it is of {}, which has not come yet: correct it, or the clock"
+    return [said.format(each) for each in times if is_ahead(each, now)]
 
 
 def beginning_of(head: Head, cursor: Position | None, now: float = inf) -> Position | None:

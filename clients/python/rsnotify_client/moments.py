@@ -85,7 +85,10 @@ def ahead_of_its_time(at: str | None, now: float) -> str | None:
     """What is wrong with a list that is of a time yet to come by its Source's clock; else None."""
     if not is_ahead(at, now):
         return None
-    return f"its list says that it is of {at}, which has not come yet: changes are read from now on"
+    return (
+        f"its list says that it is of {at}, which has not come yet: correct it, or the "
+        "clock; changes are read from now on"
+    )
 
 
 class ChangeOrder:

@@ -117,7 +117,8 @@ def timed_changes(
         found = when or position_of(change.lastmod) or before
         if latest is not None and found > latest:
             said = change.datetime or change.lastmod
-            skip(f"{change.loc[:200]!r} has changed at {said}, which has not come yet")
+            skip(f"{change.loc[:200]!r} has changed at {said}, which has not come yet: correct it")
+            change = msgspec.structs.replace(change, datetime=None)
             found = before
         before = max(before, found)
         yield before, change

@@ -407,7 +407,7 @@ class Baseline:
             )
         self._say_twins()
         if self._nameless:
-            self.skip(f"{self._nameless} entries of {self._listing} have no <loc>")
+            self.skip(f"{self._listing} has entries without <loc>: {self._nameless}")
         if (doubt := self._state.doubt()) is not None:
             self.skip(doubt)
         self.selected = self._state.listed(self._generation)
@@ -544,7 +544,8 @@ class Baseline:
         parts: list[Entry] = []
         async for head, entries in self._read(url):
             if head.root == "sitemapindex":
-                parts += entries
+                parts += [each for each in entries if each.loc]
+                self._nameless += sum(not each.loc for each in entries)
             else:
                 self._plan(entries, is_held_back=self._fills)
         if head is None:
