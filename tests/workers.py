@@ -14,6 +14,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -154,7 +155,8 @@ class Sharing:
         if message is None:
             number = self._left.take(worker.number)
             worker.held += [] if number is None else [number]
-            worker.connection.send(number)
+            with suppress(BrokenPipeError):  # it has died since, which is heard next
+                worker.connection.send(number)
             return
         hook = self._config.hook
         reports = [

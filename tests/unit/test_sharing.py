@@ -99,6 +99,14 @@ def test_what_becomes_of_each_test_is_reported_once(tmp_path):
     assert made.count("up") == made.count("down")
 
 
+def test_a_worker_that_is_killed_costs_its_test_alone(tmp_path):
+    killed = ENDS.replace("os._exit(7)", "os.kill(os.getpid(), 9)")
+    status, said, found = ran(tmp_path, test_one=killed, test_two=killed, test_three=killed)
+    assert status == 1
+    assert len(found) == 9
+    assert [*found.values()].count(["failure"]) == 3, said
+
+
 def test_without_a_failure_it_ends_well_and_stops_at_the_first_if_it_is_to(tmp_path):
     good = (
         "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_good(n): print('said')\n"
