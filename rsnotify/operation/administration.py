@@ -141,7 +141,7 @@ class Administration:
         Whoever may publish to the set may have it written.
         """
         name = request.path_params["set"]
-        await self._access.require(request, "publish", name)
+        await self._access.require_publisher(request, name)
         await self._journals.learn_of(name)
         if name not in self._journals.sets:
             raise NoSuchSet(name)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.support.running import RunningHub, until
 
@@ -43,16 +44,27 @@ async def test_a_token_that_publishes_too_often_waits_and_no_other_does(tmp_path
         assert (await ask(hub, "POST", path, calm, json=CHANGE))[0] == 201
 
 
-async def test_a_load_counts_as_a_publish(tmp_path):
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent"),
+    [
+        ("PUT", "/api/sets/dataset1/resources", {"data": b"", "headers": NDJSON}),
+        ("POST", "/api/sets/dataset1/snapshot", {}),
+        ("POST", "/api/sets/dataset1/framework", {"json": CHANGE | {"capability": "changelist"}}),
+        ("POST", "/api/changes", {"json": CHANGE | {"sets": ["dataset1"]}}),
+    ],
+)
+async def test_whatever_publishes_counts_as_a_publish(tmp_path, method, path, sent):
     async with RunningHub(tmp_path / "data", publishes_per_second="1") as hub:
         token = (await new_token(hub))["token"]
-        path, told = "/api/sets/dataset1/resources", {"Content-Type": "application/x-ndjson"}
 
-        async def loaded() -> str | None:
-            status, _, headers = await ask(hub, "PUT", path, token, data=b"", headers=told)
+        async def asked() -> str | None:
+            status, _, headers = await ask(hub, method, path, token, **sent)
             return headers.get("Retry-After") if status == 429 else None
 
-        assert "1" in await asyncio.gather(*(loaded() for _ in range(AT_ONCE)))
+        assert "1" in await asyncio.gather(*(asked() for _ in range(AT_ONCE)))
 
 
 async def test_a_token_can_be_replaced_and_ends_what_was_opened_with_it(hub):
