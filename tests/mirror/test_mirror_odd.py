@@ -456,6 +456,18 @@ async def times_of_changes_in_another_zone(odd):
 
 
 @right
+async def changes_of_a_day_that_has_begun_only_where_the_source_is(odd):
+    lists(odd)
+    await odd.look()
+    odd.change("r0")
+    day = stamp(datetime.now(UTC) + timedelta(hours=13))[:10]
+    odd.write(one_change(odd, day, "r0"), "changes")
+    await odd.look()
+    odd.change("r0", "once more")
+    return await odd.look()
+
+
+@right
 async def an_index_that_names_the_newest_list_first(odd):
     offers(odd, ("changelist", "changes"), at=AT)
     for name, begin, end, changed in (("old", 0, 10, "r0"), ("new", 10, 0, "r1")):

@@ -1,5 +1,7 @@
 """What the times of lists say, and the order of changes."""
 
+from functools import partial
+
 import pytest
 
 from rsnotify.resourcesync.xml_writer import Entry, Md
@@ -9,7 +11,7 @@ from rsnotify_client.moments import (
     MAX_HELD,
     OUT_OF_ORDER,
     ahead_of_its_time,
-    latest,
+    is_ahead,
     ordered,
     set_back,
 )
@@ -46,10 +48,20 @@ def test_a_list_of_a_moment_that_has_not_come_yet_is_noticed():
 def test_a_change_that_is_yet_to_come_is_of_the_time_of_the_one_before_it_and_named():
     said: list[str] = []
     entries = [change(name, second) for name, second in (("a", 1), ("b", 10), ("c", 11))]
-    found = [*timed_changes(entries, None, said.append, latest(10.0 - CLOCK_SECONDS))]
+    found = [
+        *timed_changes(entries, None, said.append, partial(is_ahead, now=10.0 - CLOCK_SECONDS))
+    ]
     assert [int(at) for at, _ in found] == [1_000_000, 10_000_000, 10_000_000]
     assert [each.datetime is None for _, each in found] == [False, False, True]
     assert ["'c' has changed at" in each for each in said] == [True]
+
+
+def test_a_change_of_a_day_is_not_yet_to_come_where_that_day_has_begun():
+    entry = Entry("a", md=Md(change="updated", datetime="1970-01-02"))
+    for hour, is_said in ((9.99, True), (10.0, False)):
+        said: list[str] = []
+        list(timed_changes([entry], None, said.append, partial(is_ahead, now=hour * 3_600)))
+        assert bool(said) == is_said
 
 
 def change(name: str, second: int | None) -> Entry:

@@ -8,6 +8,7 @@ costs one 304.
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from functools import partial
 from itertools import islice
 from math import inf
 from time import time
@@ -18,7 +19,7 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import Malformed, RemoteDocument
-from rsnotify_client.moments import ChangeOrder, believed, is_ahead, latest
+from rsnotify_client.moments import ChangeOrder, believed, is_ahead
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web, date_seconds
 
@@ -281,9 +282,7 @@ class ChangeLists:
                             written = written_at(document.modified)
                             is_timeless = written is None and not has_times
                             begin = written or begin
-                    for received in stretches(
-                        entries, begin, cursor, document.skip, latest(document.now)
-                    ):
+                    for received in stretches(entries, begin, cursor, document.skip, document.now):
                         yield received
                         before = received.until
         except Unchanged:
@@ -340,12 +339,12 @@ def stretches(
     begin: Position | None,
     cursor: Position | None,
     skip: Callable[[str], object],
-    latest: Position | None = None,
+    now: float = inf,
 ) -> Iterable[Received]:
     """The changes of entries from the cursor on, in pieces that join."""
     timed = (
         (_at_cursor(when, change, cursor), change)
-        for when, change in timed_changes(entries, begin, skip, latest)
+        for when, change in timed_changes(entries, begin, skip, partial(is_ahead, now=now))
     )
     while piece := list(islice(timed, AT_ONCE)):
         until = piece[-1][0]

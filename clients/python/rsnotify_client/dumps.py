@@ -39,7 +39,7 @@ from rsnotify_client.changelists import (
 )
 from rsnotify_client.discovery import Capabilities
 from rsnotify_client.documents import Malformed
-from rsnotify_client.moments import believed, latest, ordered
+from rsnotify_client.moments import believed, ordered
 from rsnotify_client.notification import Received
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Refused, Tag, Web, check_status
@@ -425,7 +425,7 @@ class ChangeDumps(ChangeLists):
                 batches = package.batches()  # not in other threads: see DocumentStream
                 for entries in ordered(batches, skipped.append):
                     begin = before or beginning_of(package.head, cursor, now)
-                    for received in stretches(entries, begin, cursor, skipped.append, latest(now)):
+                    for received in stretches(entries, begin, cursor, skipped.append, now):
                         yield received
                         before = received.until
                     await asyncio.sleep(0)

@@ -76,11 +76,6 @@ def believed(time: str | None, now: float) -> Position | None:
     return None if is_ahead(time, now) else position_of(time)
 
 
-def latest(now: float) -> Position:
-    """The last position that a change can have by a clock that says `now`."""
-    return Position(int((now + CLOCK_SECONDS) * MICROSECONDS))
-
-
 def ahead_of_its_time(at: str | None, now: float) -> str | None:
     """What is wrong with a list that is of a time yet to come by its Source's clock; else None."""
     if not is_ahead(at, now):
