@@ -465,3 +465,42 @@ async def test_nothing_is_lost_where_a_list_has_microseconds_and_its_changes_who
     list_changes(updated, deleted)
     await once(source, copy)
     assert files(copy) == {path[1:]: content for path, content in source.resources.items()}
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["open", "closed"])
+@pytest.mark.parametrize("seconds", [-1, 0, 1])
+async def test_of_changes_in_whole_seconds_those_before_the_second_of_the_list_are_old(
+    source, copy, seconds, is_closed
+):
+    """The Resource List is of the middle of a second; a list may be closed in the change's own."""
+    second = source.at + 5 * MICROSECONDS
+    source.at = Position(second + 500_000)
+    source.list_resources()
+    start, when = (
+        str(Position(second + each * MICROSECONDS))[:19] + "Z" for each in (-60, seconds)
+    )
+    md, lists = {"from": start}, [Entry(source.loc("one.xml"), md=Md(from_=start))]
+    source.documents["/one.xml"] = rendered("changelist", [], **md)
+    index = Document("sitemapindex", Md(capability="changelist"), (), tuple(lists))
+    source.documents["/changelist.xml"] = render_document(index)
+    await once(source, copy)
+    content = source.resources["/a.txt"] = b"another"
+    told = {"hash": digest(content), "length": len(content)}
+    changes = [
+        Entry(source.loc("a.txt"), md=Md(change="updated", datetime=when, **told)),
+        Entry(source.loc("b.txt"), md=Md(change="deleted", datetime=when)),
+    ]
+    if is_closed:
+        md["until"] = when
+        source.documents["/two.xml"] = rendered("changelist", [], **{"from": when})
+        lists = [
+            Entry(source.loc("one.xml"), md=Md(from_=start, until=when)),
+            Entry(source.loc("two.xml"), md=Md(from_=when)),
+        ]
+    source.documents["/one.xml"] = rendered("changelist", changes, **md)
+    index = Document("sitemapindex", Md(capability="changelist"), (), tuple(lists))
+    source.documents["/changelist.xml"] = render_document(index)
+    for _ in range(2):
+        assert (await once(source, copy)).is_whole
+        is_new = seconds >= 0
+        assert (files(copy)["a.txt"] == content, "b.txt" in files(copy)) == (is_new, not is_new)

@@ -19,7 +19,7 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import Malformed, RemoteDocument
-from rsnotify_client.moments import ChangeOrder, believed, is_ahead
+from rsnotify_client.moments import ChangeOrder, Furthest, believed, is_ahead
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web, date_seconds
 
@@ -40,6 +40,14 @@ class HistoryGone(Exception):
             "copy the Resource List again and follow from its `at`"
         )
         self.begins = begins
+
+
+class SetBack(HistoryGone):
+    """The Change Lists do not have any more what was read of them before."""
+
+    def __init__(self, problem: str, cursor: Position) -> None:
+        super().__init__(cursor, cursor)
+        self.args = (problem,)
 
 
 class ListRef(NamedTuple):
@@ -160,6 +168,10 @@ class ChangeLists:
         self.read: dict[str, ReadTo] = {}
         """The lists that were read to their end, to be kept for the next run."""
         self._said: dict[str, ListRef] = {}  # of their times, by the lists themselves
+        self.gone_to: tuple[Position, Position] | None = None
+        """The newest change that the lists have had, and the newest end, for the next run; where
+        they are set, at first to 0, `SetBack` is raised."""
+        self._extent = Furthest()
         self._index: tuple[Tag, list[ListRef]] | None = None
         self._stands_alone = False
 
@@ -175,12 +187,13 @@ class ChangeLists:
                         cursor = max(received.until, cursor or received.until)
                         yield received
                 return
-            except HistoryGone:
-                if is_again:
+            except HistoryGone as error:
+                if is_again or isinstance(error, SetBack):
                     raise
                 self._index, self._stands_alone = None, False
 
     async def _after(self, cursor: Position | None) -> AsyncGenerator[Received, None]:
+        self._extent = Furthest()
         refs = await self._lists(cursor)
         for number, ref in enumerate(refs, 1):
             try:
@@ -190,6 +203,7 @@ class ChangeLists:
                         yield received
             except Malformed as error:
                 self._skip(error.detail)
+                self._extent.note_unknown()
                 if number < len(refs) and ref.until is not None:
                     cursor = max(ref.until, cursor or ref.until)
         for one, other in of_one_time(self._said.get(ref.loc, ref) for ref in refs):
@@ -198,6 +212,16 @@ class ChangeLists:
             asked = {ref.loc for ref in refs}
             self.read = {url: read for url, read in self.read.items() if url in asked}
             self._said = {url: said for url, said in self._said.items() if url in asked}
+        self._check_extent(cursor)
+
+    def _check_extent(self, cursor: Position | None) -> None:
+        if self.gone_to is None:
+            return
+        found, (change, end) = self._extent, self.gone_to
+        if (problem := found.shorter_than(change, end)) is not None:
+            self.read.clear()  # unchanged would be: as it was when it was set back
+            raise SetBack(f"{self._url}: {problem}", cursor or Position(0))
+        self.gone_to = max(change, found.change), max(end, found.end)
 
     async def end(self) -> Received | None:
         """The position of the newest change, after which a follower begins that begins now."""
@@ -216,7 +240,12 @@ class ChangeLists:
         if cursor is not None and begins is not None and cursor < begins and self._archive:
             archived = await self._listed(self._archive)
             refs = [*(list_ref(*each, time()) for each in archived), *refs]
-        return lists_after(oldest_first(refs), cursor)
+        found = lists_after(oldest_first(refs), cursor)
+        for ref in refs:
+            if ref not in found:
+                ended = ref.until or ref.modified
+                self._extent.note_other(ended and _second_end(ended))
+        return found
 
     async def _named(self) -> list[ListRef]:
         """What the index names; or the only list that there is, or its index."""
@@ -275,6 +304,8 @@ class ChangeLists:
         try:
             async with aclosing(_ordered(document)) as pieces:
                 async for entries in pieces:
+                    if self.gone_to is not None:
+                        self._extent.note_changes(entries, document.now)
                     begin = before or beginning_of(document.head, cursor, document.now)
                     if before is None and is_untimed(entries):
                         has_times = any(each.lastmod for each in entries)
@@ -286,6 +317,7 @@ class ChangeLists:
                         yield received
                         before = received.until
         except Unchanged:
+            self._extent.note_other(read and read.position)
             return
         if is_timeless:
             document.skip("it does not say when anything changed: give each change a datetime")
@@ -297,6 +329,9 @@ class ChangeLists:
         closed = closed_at(document.head, document.last_head, document.now)
         begun = beginning_of(document.head, cursor, document.now)
         self._said[url] = ListRef(url, begun, closed)
+        self._extent.note_other(begun)
+        self._extent.note_until(document.head.md.until, document.now)
+        self._extent.note_until(document.last_head.md.until, document.now)
         self._stands_alone &= not (closed and document.head.link("index"))
         end = closed or before or begun
         if end is not None:

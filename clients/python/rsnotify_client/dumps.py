@@ -401,6 +401,7 @@ class ChangeDumps(ChangeLists):
     async def _changes(self, url: str, cursor: Position | None) -> AsyncGenerator[Received, None]:
         package, contents = self._named_packages[url]
         found = super()._changes(url, cursor) if contents else self._packed(package, cursor)
+        self._extent.note_unknown()  # packages are not opened again to see it
         self.is_in_package = True
         try:
             async with aclosing(found) as pieces:

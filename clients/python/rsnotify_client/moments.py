@@ -4,6 +4,7 @@ Rules that hold here: nothing waits, and nothing is fetched. A time is judged by
 Source, as far as that is known. What a list says wrong is named, where it is and how to mend it.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 
@@ -19,8 +20,13 @@ BY_CHANCE = 2  # so few changes may be newest first by chance
 MAX_HELD = 200_000
 """So many changes of a list that begins with the newest are held until its end."""
 
+SET_BACK = "the Source was set back, or a cache has sent an old list"
 NEWEST_FIRST = "its changes are listed newest first: list them in the order of their times"
 OUT_OF_ORDER = "{!r} was changed at {}, but a later change stands before that: keep their order"
+
+
+_CLOCK = re.compile(r"T\d\d:\d\d(:\d\d(?:[.,](\d+))?)?")
+_UNKNOWN = Position(1 << 62)
 
 
 def exact(time: str | None) -> str | None:
@@ -44,20 +50,75 @@ def is_one_moment(moments: Collection[str | None], began: float) -> bool:
 def set_back(before: str | None, now: str | None) -> str | None:
     """What is wrong with a list that is older than the one before it; None if it is not older.
 
-    >>> set_back("2026-11-20T00:00:09Z", "2026-11-20T00:00:09.5Z"), set_back("2026-11-20", None)
+    A time may be any moment of its second, or of what else it counts in.
+
+    >>> set_back("2026-11-20T00:00:09.5Z", "2026-11-20T00:00:09Z"), set_back("2026-11-20", None)
     (None, None)
     """
     old, new = position_of(before), position_of(now)
-    if before is None or now is None or old is None or new is None or new >= old:
+    if before is None or now is None or old is None or new is None or ends_at(now, new) >= old:
         return None
-    if "T" not in before or "T" not in now:
-        old, new = position_of(before[:10]), position_of(now[:10])
-        if old is None or new is None or new >= old:
-            return None
-    return (
-        f"its list is of {now}, and one of {before} was read before: the Source was set back, or a "
-        "cache has sent an old list"
-    )
+    return f"its list is of {now}, and one of {before} was read before: {SET_BACK}"
+
+
+def ends_at(time: str, position: Position) -> Position:
+    """The last microsecond that a time can mean, which says only its day, minute or second.
+
+    >>> int(ends_at("1970-01-01T00:00:01.5Z", Position(1_500_000)))
+    1599999
+    """
+    clock = _CLOCK.search(time)
+    if clock is None:
+        unit = {4: 366, 7: 31}.get(len(time), 1) * 86_400 * MICROSECONDS
+    elif clock[1] is None:
+        unit = 60 * MICROSECONDS
+    else:
+        unit = MICROSECONDS // 10 ** min(6, len(clock[2] or ""))
+    return Position(position + unit - 1)
+
+
+class Furthest:
+    """How far the Change Lists of one reading go by their own times: to a change, to an end."""
+
+    def __init__(self) -> None:
+        self.change = self.end = Position(0)  # the newest that they say
+        self._last_change = self._last_end = Position(0)  # before which nothing is missing
+
+    def note_changes(self, entries: Iterable[Entry], now: float) -> None:
+        """Changes that are read. A time that is yet to come proves nothing; nor does a list that
+        does not say when it has changed, or only in part."""
+        for entry in entries:
+            time = entry.md.datetime if entry.md else None
+            at = position_of(time)
+            if time is None or at is None:
+                self.note_unknown()
+            elif at <= (now + CLOCK_SECONDS) * MICROSECONDS:
+                self.change = max(self.change, at)
+                self.note_other(ends_at(time, at))
+
+    def note_until(self, time: str | None, now: float) -> None:
+        """The end of a list that was read: what it does not have is not there."""
+        at = position_of(time)
+        if time is not None and at is not None and not is_ahead(time, now):
+            self.end = max(self.end, at)
+            self._last_end = max(self._last_end, ends_at(time, at))
+
+    def note_other(self, at: Position | None) -> None:
+        """Up to here lists go that are not read again; or it is where one begins."""
+        self._last_change = max(self._last_change, at or Position(0))
+        self._last_end = max(self._last_end, at or Position(0))
+
+    def note_unknown(self) -> None:
+        """A list that was not read, or says too little."""
+        self.note_other(_UNKNOWN)
+
+    def shorter_than(self, change: Position, end: Position) -> str | None:
+        """What is wrong with lists that have once gone to these; None if they still do."""
+        if self._last_change < change:
+            return f"its Change Lists have no change of {change}, which was read before: {SET_BACK}"
+        if self._last_end < end:
+            return f"its Change Lists end before {end}, where they ended before: {SET_BACK}"
+        return None
 
 
 def is_ahead(time: str | None, now: float) -> bool:

@@ -3,7 +3,8 @@
 Rules that hold here: work is recorded before it is done, and the cursor with it, in one
 transaction. A document that cannot be read does not stop the rest: it is named, the copy is not
 whole, and a new baseline looks for what it may have listed. An incomplete baseline deletes nothing;
-one that would delete too much deletes nothing either, and counts as incomplete.
+one that would delete too much deletes nothing either, and counts as incomplete. So does one of a
+Source that was set back: what its lists leave out is asked for by the next one.
 """
 
 import asyncio
@@ -23,13 +24,13 @@ from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.between import too_many
-from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo
+from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.documents import RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.missing import kept_back, probe_locs
-from rsnotify_client.moments import ahead_of_its_time, is_one_moment
+from rsnotify_client.moments import ahead_of_its_time, is_ahead, is_one_moment, set_back
 from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Unchanged, Web
@@ -47,6 +48,9 @@ DEPTH = 3  # of indexes under an index
 READINGS = 4  # of lists whose pages move
 MOVED = "{}: its pages moved each of the {} times that they were read: some may be missing"
 LISTS_REMEMBERED = 20
+READ_AGAIN = "all is read again, and nothing that is only missing is deleted in this run"
+LISTED = "listed_at"  # the moment of the last Resource List, as it says
+GONE_TO = "gone_to"  # see `ChangeLists.gone_to`
 PENDING = "pending"  # the deletions of a baseline, until the changes since are read
 
 
@@ -78,6 +82,8 @@ class Planner:
         self._follower: Follower | None = None
         self._trouble: str | None = NOT_READ
         self._known: Timeline | None = None  # what the lists have had since the first reading
+        self._extent: tuple[Position, Position] | None = None  # of the Change Lists, as recorded
+        self._was_set_back = False  # by its Change Lists, which the next baseline is to know
 
     async def prepare(self, offered: Capabilities | None = None) -> None:
         """Find the Source, unless it is found, and see that this directory is its mirror."""
@@ -98,7 +104,7 @@ class Planner:
             try:
                 return await self._catch_up(self._lists, self.state.cursor)
             except HistoryGone as error:
-                log.info("%s", error)
+                self._note_gone(error)
         return await self._baseline()
 
     async def follow(self) -> bool:
@@ -115,8 +121,7 @@ class Planner:
             except TimeoutError:
                 log.info("reading again what could not be read")
             except HistoryGone as error:
-                log.info("%s", error)
-                self.state.set_fact("cursor", None)
+                self._note_gone(error)
             except TryAgain as error:
                 self._trouble = error.detail
                 log.warning("%s; trying again", error.detail)
@@ -201,6 +206,8 @@ class Planner:
         )
         for url, etag, modified, position in known:
             lists.read[url] = ReadTo(Tag(etag, modified), Position(position))
+        gone_to = msgspec.json.decode(self.state.fact(GONE_TO) or "[0,0]", type=tuple[int, int])
+        lists.gone_to = self._extent = Position(gone_to[0]), Position(gone_to[1])
 
     def _remember_lists(self, lists: ChangeLists) -> None:
         newest = sorted(lists.read.items(), key=lambda item: item[1].position)[-LISTS_REMEMBERED:]
@@ -208,7 +215,29 @@ class Planner:
             (url, read.tag.etag, read.tag.modified, int(read.position)) for url, read in newest
         ]
         self.state.set_fact("lists", msgspec.json.encode(known).decode())
+        self._keep_extent()
         self.state.commit()
+
+    def _keep_extent(self) -> None:
+        found = None if self._lists is None else self._lists.gone_to
+        if found is not None and found != self._extent:
+            self._extent = found
+            self.state.set_fact(
+                GONE_TO, msgspec.json.encode([int(each) for each in found]).decode()
+            )
+
+    def _note_gone(self, error: HistoryGone) -> None:
+        """Changes are missing, so all is to be read again. A Source that was set back is named, and
+        its lists go only as far as they do now."""
+        self.state.set_fact("cursor", None)
+        if isinstance(error, SetBack) and self._lists is not None:
+            self._was_set_back = True
+            self._skip(f"{error}; {READ_AGAIN}")
+            self.state.doubt_times()
+            self._lists.gone_to = Position(0), Position(0)
+            self._keep_extent()
+        else:
+            log.info("%s", error)
 
     # --- from the beginning -----------------------------------------------------------------------
 
@@ -218,7 +247,10 @@ class Planner:
         baseline = Baseline(
             *(self._web, self._offered, self.state, self._options, self._packages, self._report)
         )
+        baseline.is_complete = not self._was_set_back
+        self._was_set_back = False
         at = await baseline.plan(self._lists)
+        self._keep_extent()
         lists = self._lists if at is not None and baseline.is_of_resources else None
         if lists is None and self._is_whole:
             await baseline.plan_deletions()
@@ -239,6 +271,11 @@ class Planner:
         """Read the Change Lists from the baseline on."""
         try:
             return await self._catch_up(lists, at)
+        except SetBack as error:
+            self._note_gone(error)
+            self._was_set_back = False
+            self.state.set_fact("cursor", str(at))
+            return await self._join(lists, baseline, at)
         except HistoryGone as error:
             if (gap := baseline.gap_before(error.begins, at)) is not None:
                 self._skip(gap)
@@ -322,6 +359,7 @@ class Planner:
         """Record changes and cursor in one transaction; with a package, the cursor comes later."""
         is_packed = self._lists is not None and self._lists.is_in_package
         record(self.state, received, self._options.selection, is_held_back=is_packed)
+        self._keep_extent()
         if (doubt := self.state.doubt()) is not None:
             self._skip(doubt)
         if is_packed:
@@ -543,6 +581,8 @@ class Baseline:
         head: Head | None = None
         parts: list[Entry] = []
         async for head, entries in self._read(url):
+            if not depth:
+                self._note_moment(url, head.md.at)
             if head.root == "sitemapindex":
                 parts += [each for each in entries if each.loc]
                 self._nameless += sum(not each.loc for each in entries)
@@ -568,6 +608,16 @@ class Baseline:
                 return Position(int(self._began) * MICROSECONDS)
         return position_of(head.md.at) or position_of(head.md.from_)
 
+    def _note_moment(self, url: str, at: str | None) -> None:
+        """Name a list that is older than the one before it."""
+        if at is None or is_ahead(at, self._now):
+            return
+        if (problem := set_back(self._state.fact(LISTED), at)) is not None:
+            self.skip(f"{url}: {problem}; {READ_AGAIN}")
+            self._state.doubt_times()
+        if at != self._state.fact(LISTED):
+            self._state.set_fact(LISTED, at)
+
     async def _part(self, index: str, loc: str, depth: int) -> None:
         try:
             url = _joined(index, loc)
@@ -585,7 +635,9 @@ class Baseline:
         while attempt < ATTEMPTS:
             try:
                 async for entries in document:
+                    self._now = document.now
                     yield document.head, entries
+                self._now = document.now
                 yield document.head, []
             except TryAgain as error:
                 attempt, pages = (0 if document.pages > pages else attempt) + 1, document.pages
@@ -600,7 +652,6 @@ class Baseline:
                 self.skip(error.detail)
                 return
             else:
-                self._now = document.now
                 for skipped in document.skipped:
                     self.skip(f"{url}: {skipped}")
                 if document.head.root == "urlset":
@@ -617,6 +668,10 @@ class Baseline:
                 is_packed = lists.is_in_package
                 record(self._state, received, self._selection, is_held_back=is_packed)
                 at = received.until
+        except SetBack as error:  # raised at the end: all of them are recorded
+            self.skip(f"{error}; {READ_AGAIN}")
+            self._state.doubt_times()
+            lists.gone_to = Position(0), Position(0)
         except (Rejected, TryAgain) as error:
             self.skip(error.detail)
         return at
@@ -627,6 +682,7 @@ class Baseline:
         """Plan what the manifests list; each package is unpacked with its manifest."""
         at: Position | None = None
         async for head, base, entries in self._packages_of(url):
+            self._note_moment(base, head.md.at)
             at, self.completed = self._moment(base, head), position_of(head.md.completed)
             for entry in entries:
                 await self._package(base, entry)

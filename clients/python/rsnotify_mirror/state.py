@@ -571,6 +571,11 @@ class State:
             ((canonical(loc), marked, now) for loc in locs),
         )
 
+    def doubt_times(self) -> None:
+        """The Source may have older files than the copy: let no server compare their times."""
+        self._change("UPDATE resource SET have = json_remove(have, '$.modified')")
+        self.replanned += 1
+
     def retry_failed(self, now: float) -> None:
         """Retry whatever failed; what a package may hold still waits for the package."""
         which = "due" if self.fact(FILLED) is None else "problem"
