@@ -441,6 +441,18 @@ left_out("r0 answers 403", status=403)
 left_out("r0 answers 500", status=500)
 
 
+@right
+async def a_change_that_says_when_of_what_a_list_says_nothing_of(odd):
+    offers(odd, ("changelist", "changes"), at="2026-11-02T00:00:00Z")
+    odd.write(changes(odd, ("updated", "r0", 5)), "changes")
+    await odd.look()
+    odd.write(changes(odd, ("updated", "r0", 5), ("updated", "r2", 7)), "changes")
+    await follow(odd)
+    facts = await odd.look()  # the same is not published twice
+    assert odd.bridging.told() == [("updated", "r2")]
+    return facts
+
+
 @lie("not known to be gone")
 async def a_redirect_to_the_front_page(odd):
     odd.source.resources["/"] = b"front"

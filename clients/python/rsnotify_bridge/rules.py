@@ -85,7 +85,11 @@ def is_news(old: Change, new: Change) -> bool:
     links = _own_links(old), _own_links(new)
     if all(links) and links[0] != links[1]:
         return True
-    return not (old.hash and new.hash) and _later(old.datetime, new.datetime) > 0
+    if old.hash and new.hash:
+        return False
+    if old.datetime is None and new.datetime is not None:  # a list, then its first change
+        return not (old.lastmod and new.lastmod)
+    return _later(old.datetime, new.datetime) > 0
 
 
 def _own_links(change: Change) -> list[Link]:
