@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rsnotify.errors import NoSuchSet
+from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.publishing.loads import load_endpoint as load_body
@@ -24,6 +24,7 @@ from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import LOC_END, ChannelName, Interval, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Document
+from tests.support.faults import Losing
 from tests.support.loading import PATH, Loading, ndjson, said
 from tests.support.pulling import CHANGES, FRAMEWORK, SET, loc, names
 from tests.support.running import TOKEN, until
@@ -265,7 +266,7 @@ async def test_what_others_publish_before_the_differences_are_published_wins(loa
     interval = await loading.hub.publish(CHANGES, Submission(late))
     assert interval.from_ == interval.until == (await loading.hub.reading.standing(CHANGES)).head
     assert await loading.journal.latest(CHANGES) == latest
-    assert 0 not in loading.hub.feed(CHANGES).memory.rows
+    assert loading.hub.feed(CHANGES).witness.given == interval.until
     assert "late" not in await loading.known()
 
 
@@ -690,3 +691,39 @@ async def test_a_body_cut_small_is_read_in_pieces_worth_reading():
 
     sizes = [len(piece) async for piece in load_body.in_pieces(parts())]
     assert sizes == [load_formats.PIECE_BYTES, load_formats.PIECE_BYTES, 1]
+
+
+# What Redis loses -------------------------------------------------------------------------------
+
+
+def part_of(*some: str) -> Part:
+    brought = [(loc(name).encode(), REST) for name in some]
+    return Part(brought, pack(brought))
+
+
+@pytest.mark.parametrize("lost", ["a part", "what is newer", "nothing"])
+async def test_a_load_of_which_redis_has_lost_something_deletes_nothing(loading, client, lost):
+    """What is missing of what was brought would be taken for deleted, what is newer for older."""
+    await loading.load(ndjson(TEN))
+    before = await loading.known()
+    load = await loading.loads.begin(SET, "token")
+    assert load is not None
+    await loading.loads.stage(load, part_of(*TEN[:5]))
+    async with Losing(client, f"rsnotify:{{{SET}}}*" if lost != "nothing" else "none"):
+        if lost == "a part":
+            await loading.loads.stage(load, part_of(*TEN[5:9]))
+        elif lost == "what is newer":
+            await loading.loads.note_newer(load, [loc("res9").encode()])
+    if lost == "nothing":
+        await loading.loads.stage(load, part_of(*TEN[5:]))
+        assert (await loading.loads.differences(load, 0, 10)).found.known
+        return
+    for act in (
+        loading.loads.stage(load, part_of("res9")),
+        loading.loads.differences(load, 0, 10),
+        loading.loads.decide(load),
+    ):
+        with pytest.raises(TryAgain, match="Redis lost data; send it again"):
+            await act
+    await loading.loads.discard(load)
+    assert await loading.known() == before

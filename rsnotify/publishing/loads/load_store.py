@@ -95,6 +95,7 @@ _LOADS = Script("publishing/loads/loads.lua")
 
 CLAIM_SECONDS = 20
 SETTLED_AT_ONCE = 1_000
+UNCOUNTED = {"differ", "since", "finish", "discard"}  # see loads.lua
 
 
 class Load(NamedTuple):
@@ -128,6 +129,7 @@ class Loads:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._claims = Claims(client)
+        self._answered: dict[str, int] = {}  # acts of each load, by its token
 
     # --- who does it ---------------------------------------------------------------------------
 
@@ -150,6 +152,7 @@ class Loads:
         if not fields:
             return None
         texts = {name.decode(): value.decode() for name, value in fields.items()}
+        self._answered.setdefault(texts["token"], int(texts.pop("acts", "0")))
         found = msgspec.json.decode(texts.pop("found", "{}"), type=LoadCounts)
         at, as_of = Position(int(texts.pop("at"))), texts.pop("as_of", "")
         moment = Position(int(as_of)) if as_of else None
@@ -224,7 +227,7 @@ class Loads:
 
     async def decide(self, load: Load) -> None:
         """Decide the load: its differences will be published, even if this process dies."""
-        await self._act(load, "decide", *_decided(load))
+        await self._act(load, "decide", *_decided(load), is_confirmed=True)
 
     async def replace(self, load: Load) -> None:
         """Replace the state by what was staged."""
@@ -233,7 +236,10 @@ class Loads:
                 await self._act(load, "complete", shard)
         is_replaced = False
         while not is_replaced:
-            is_replaced = await self._act(load, "replace", SETTLED_AT_ONCE, *_decided(load))
+            decided = _decided(load)
+            is_replaced = await self._act(
+                load, "replace", SETTLED_AT_ONCE, *decided, is_confirmed=True
+            )
             if not is_replaced:
                 await self._act(load, "settle", SETTLED_AT_ONCE)
 
@@ -242,13 +248,18 @@ class Loads:
     async def finish(self, load: Load, outcome: bytes) -> None:
         """The load is finished: keep its outcome, and nothing else."""
         remembered = (await self._outcome_of(load.set_name, load.key), KEY_SECONDS)
-        await self._act(load, "finish", outcome, *(remembered if load.key else ()))
-        await self._client.hdel(keys.LOADS, load.set_name)
+        remember = remembered if load.key else ()
+        await self._act(load, "finish", outcome, *remember, is_confirmed=True)
+        await self._forget(load)
 
     async def discard(self, load: Load) -> None:
         """Leave nothing of a load that was not decided."""
-        if await self._run(load.set_name, "discard", load.token):
-            await self._client.hdel(keys.LOADS, load.set_name)
+        if await self._run(load.set_name, "discard", load.token, 0):
+            await self._forget(load)
+
+    async def _forget(self, load: Load) -> None:
+        self._answered.pop(load.token, None)
+        await self.forget(load.set_name)
 
     async def forget(self, set_name: str) -> None:
         """There is no load of this set."""
@@ -285,13 +296,22 @@ class Loads:
 
     # --- scripts -------------------------------------------------------------------------------
 
-    async def _act(self, load: Load, act: str, *arguments: object) -> Any:
-        answer = await self._run(load.set_name, act, load.token, *arguments)
+    async def _act(
+        self, load: Load, act: str, *arguments: object, is_confirmed: bool = False
+    ) -> Any:
+        answered = self._answered.get(load.token, 0)
+        answer = await self._run(
+            load.set_name, act, load.token, answered, *arguments, is_confirmed=is_confirmed
+        )
         if answer is None:
             await self._raise_lost(load)
+        if act not in UNCOUNTED:
+            self._answered[load.token] = answered + 1
         return answer
 
-    async def _run(self, set_name: str, act: str, token: str, *arguments: object) -> Any:
+    async def _run(
+        self, set_name: str, act: str, *arguments: object, is_confirmed: bool = False
+    ) -> Any:
         channel = ChannelName(set_name, "change")
         names = [
             keys.record(channel),
@@ -306,7 +326,10 @@ class Loads:
             keys.load(set_name, "settled"),
             keys.load(set_name, "older"),
         ]
-        return await _LOADS.run(self._client, names, act, token, *arguments)
+        if not is_confirmed:
+            return await _LOADS.run(self._client, names, act, *arguments)
+        (answer,) = await self._client.durably([_LOADS.command(names, act, *arguments)])
+        return answer
 
     async def _raise_lost(self, load: Load) -> None:
         if not await self._client.exists(keys.record(ChannelName(load.set_name, "change"))):

@@ -9,7 +9,7 @@
 --         `replaced`, where the last one stands that published nothing)
 --       9 what others changed since the moment of the load before this one, up to `until` (set as 3)
 --      10 what of 3 was settled already   11 what this load would take back (set as 3)
--- ARGV  1 the act   2 token of the load, then what the act needs
+-- ARGV  1 the act   2 token of the load   3 how many acts of it have been answered, then what the act needs
 --
 -- Both kinds of hashes have loc -> position of the last change, then the rest of its fragment in the
 -- short form, from `\2` on. What was staged with the position of the load differs from the state; what
@@ -17,7 +17,8 @@
 --
 -- Resources are brought as MessagePack: shard, {loc, rest, loc …}, shard …
 --
--- An act of a load that is no longer under way answers nil and does nothing.
+-- An act of a load that is no longer under way answers nil and does nothing; nor does one of a load of which
+-- Redis has lost an act that was answered: what is missing of a state would be taken for deleted.
 
 local record, load, newer, staged, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local moment, since, settled, older = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
@@ -322,5 +323,12 @@ end
 
 local IS_FREE = {begin = true, count = true, standing = true} -- whatever load is under way
 if IS_FREE[ARGV[1]] then return acts[ARGV[1]](unpack(ARGV, 2)) end
-if redis.call('HGET', load, 'token') ~= ARGV[2] then return nil end
-return acts[ARGV[1]](unpack(ARGV, 3))
+local token, done = unpack(redis.call('HMGET', load, 'token', 'acts'))
+local answered = tonumber(ARGV[3])
+if token ~= ARGV[2] or tonumber(done or 0) < answered then return nil end
+-- Those that change nothing, or free room, need none.
+local IS_UNCOUNTED = {differ = true, since = true, finish = true, discard = true}
+if not IS_UNCOUNTED[ARGV[1]] then
+  redis.call('HSET', load, 'acts', math.max(tonumber(done or 0), answered + 1))
+end
+return acts[ARGV[1]](unpack(ARGV, 4))
