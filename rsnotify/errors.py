@@ -133,10 +133,6 @@ class TooFewReplicas(TryAgain):
         self.why = why
 
 
-class JournalIsBehind(TryAgain):
-    """The journal ends before a position that this process has seen: Redis has lost changes."""
-
-
 class RedisRefuses(TryAgain):
     """Redis refuses this hub, and will until its operator changes something."""
 

@@ -20,15 +20,16 @@ PURE = (
     "clients/python/rsnotify_bridge/feeds.py",
     "clients/python/rsnotify_bridge/markup.py",
     "rsnotify/gunzip.py",
+    "rsnotify/recent.py",
     "rsnotify/resourcesync/",
     "rsnotify/documents/documents.py",
     "rsnotify/resourcesync/forms.py",
     "rsnotify/journal/cache.py",
     "rsnotify/journal/gzip_parts.py",
-    "rsnotify/journal/healing.py",
     "rsnotify/journal/set_options.py",
     "rsnotify/journal/submission.py",
     "rsnotify/journal/window.py",
+    "rsnotify/journal/witness.py",
     "rsnotify/publishing/bodies.py",
     "rsnotify/publishing/loads/load.py",
     "rsnotify/publishing/loads/load_formats.py",
@@ -43,7 +44,6 @@ PURE = (
 WHOLE = ("-m", "evidence or not evidence")
 RUN_BY = (
     "tests/unit",
-    "tests/fault/test_healing_model.py",
     *(
         f"tests/integration/test_{name}.py"
         for name in ("loads", "pull", "pull_json", "resource_list_archive", "websub_process")

@@ -377,7 +377,7 @@ class Channels:
         before the set was made means that moment, unless another set had this name before."""
         feed = self._journals.feed(name)
         if after is None:
-            return feed.tail.head
+            return feed.give_head()
         if self._journals.known.is_former(name.set_name, after):
             raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
         after = max(after, Position.parse(feed.created))

@@ -237,6 +237,15 @@ class ChannelReaders:
         for reader in tuple(self._ahead):
             self._place(reader)
 
+    def fall_behind(self, head: Position) -> None:
+        """Whoever is at the head, which was here, becomes a reader that is behind."""
+        for group in self._at_head.values():
+            for reader in tuple(group):
+                reader.cursor = head
+                self._place(reader)
+        for reader in tuple(self._ahead):
+            self._place(reader)
+
     def turn_private(self) -> None:
         self._close_all(BecamePrivate(self._feed.channel.set_name))
 

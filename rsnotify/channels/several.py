@@ -40,6 +40,10 @@ class Member:
     def push(self, notification: Notification) -> None:
         self._several.push_to(self, notification)
 
+    def fall_behind(self, head: Position) -> None:  # noqa: ARG002
+        """It has a cursor of its own."""
+        self._several.line_up(self)
+
     def turn_private(self) -> None:
         private = BecamePrivate(self.feed.channel.set_name)
         self.close(private.close_code, private.detail)
@@ -100,7 +104,7 @@ class SeveralChannels:
         for member in self._members:
             member.feed.watch(member)
             if member.cursor < member.feed.tail.head:
-                self._line_up(member)
+                self.line_up(member)
 
     def members(self) -> Sequence[Member]:
         return self._members
@@ -132,7 +136,7 @@ class SeveralChannels:
         if is_next and self.is_writable and not self._in_line and self._serving is None:
             self._write_next(member, notification)
         else:
-            self._line_up(member)
+            self.line_up(member)
 
     def _write_next(self, member: Member, notification: Notification) -> None:
         """The hot path: write to the socket. If that fails, the connection is closed."""
@@ -155,7 +159,7 @@ class SeveralChannels:
             (member.feed.channel.set_name, member.cursor) for member in self._members
         )
 
-    def _line_up(self, member: Member) -> None:
+    def line_up(self, member: Member) -> None:
         self._in_line[member] = None
         self._serve_line()
 

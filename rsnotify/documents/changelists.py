@@ -5,9 +5,8 @@ every change that was acknowledged before the poll came.
 
 The open Change Lists are kept in memory, rendered, while they are polled. A list holds the entries
 of one window from its beginning and grows only at its end. It grows from the hub's tail, else from
-the journal. When the window closes, a new list begins; so it does when Redis may have lost changes
-that the list holds. When the cache releases a list, the next poll makes a new one, and answers that
-are being sent are not disturbed.
+the journal. When the window closes, a new list begins. When the cache releases a list, the next
+poll makes a new one, and answers that are being sent are not disturbed.
 """
 
 import asyncio
@@ -75,7 +74,6 @@ class Key(NamedTuple):
 
     created: Position
     window_from: Position
-    losses: int = 0
 
 
 class OpenList:
@@ -164,9 +162,9 @@ class OpenLists:
         self._cache = cache
         self._lists: dict[str, OpenList] = {}
 
-    def of(self, set_name: str, record: JournalRecord, losses: int = 0) -> OpenList:
-        """The list of the set; a new one if the window is another, or changes were lost since."""
-        key = Key(record.created, record.window_from, losses)
+    def of(self, set_name: str, record: JournalRecord) -> OpenList:
+        """The list of the set; a new one if the window is another."""
+        key = Key(record.created, record.window_from)
         found = self._lists.get(set_name)
         if found is None or found.key != key:
             if found is not None:
@@ -219,12 +217,12 @@ class ChangeListEndpoints:
         if after is not None and self._journals.known.is_former(requested.name, after):
             raise gone(requested)
         if _asks_for_page(asked) or (after is not None and self._pages.are_short):
-            bounds = bounds_of(await self._windows.span(requested.name))
+            bounds = bounds_of(await self._span(requested.name))
             path = open_list(requested.name)
             return await self._pages.respond(requested, bounds, path, asked)
         if after is not None:
             return await self._stretch(requested, after)
-        return await self._open(requested, await self._windows.record(requested.name))
+        return await self._open(requested, await self._record(requested.name))
 
     async def by_beginning(self, request: Request) -> Response:
         """One Change List.
@@ -242,9 +240,25 @@ class ChangeListEndpoints:
             return await self._closed(requested, found)
         return await self._open(requested, found)
 
+    async def _record(self, set_name: str) -> JournalRecord:
+        """The record, up to the newest change that may be given to anybody."""
+        before = self._journals.given(ChannelName(set_name, "change"))
+        return await self._given(set_name, await self._windows.record(set_name), before)
+
+    async def _span(self, set_name: str, after: Position | None = None) -> Span:
+        """Likewise, with closed windows."""
+        before = self._journals.given(ChannelName(set_name, "change"))
+        span = await self._windows.span(set_name, after=after)
+        return span._replace(record=await self._given(set_name, span.record, before))
+
+    async def _given(self, set_name: str, record: JournalRecord, before: Position) -> JournalRecord:
+        channel = ChannelName(set_name, "change")
+        head = await self._journals.give(channel, record.head, record.last, before)
+        return record._replace(head=head)
+
     async def _window(self, requested: RequestedSet, from_: Position) -> JournalRecord | Window:
         """The closed window that begins here, or the record if the open one does."""
-        record = await self._windows.record(requested.name)
+        record = await self._record(requested.name)
         if from_ == record.window_from:
             return record
         window = await self._windows.closed_after(requested.name, from_)
@@ -280,7 +294,7 @@ class ChangeListEndpoints:
     def _known(self, set_name: str, record: JournalRecord, until: Position) -> OpenList:
         """The list in memory, grown by all that the tail has."""
         feed = self._journals.feed(ChannelName(set_name, "change"))
-        kept = self._lists.of(set_name, record, feed.losses)
+        kept = self._lists.of(set_name, record)
         kept.grow_from_tail(feed.tail, until)
         self._journals.cache.use(feed)  # so that the tail is kept for the next poll
         self._lists.used(set_name, kept)
@@ -326,7 +340,7 @@ class ChangeListEndpoints:
         return partial(self._stretches.entries, requested.name, from_, until, scope)
 
     async def _stretch(self, requested: RequestedSet, cursor: Position) -> Response:
-        span = await self._windows.span(requested.name, after=cursor)
+        span = await self._span(requested.name, after=cursor)
         record, now = span.record, int(time() * MICROSECONDS)
         check_not_future(cursor, record.last, now)
         if cursor > record.last:

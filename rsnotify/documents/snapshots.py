@@ -175,6 +175,11 @@ class Snapshots:
         key = keys.snapshot_part(set_name, name, number)
         await self._client.write_in_pieces(key, packed.to_bytes(), seconds=WALK_SECONDS)
 
+    async def confirm(self, set_name: str) -> None:
+        """Where replicas confirm: wait until they have all that was read so far."""
+        if self._client.confirms:
+            await self._client.durably([("EXISTS", keys.never(set_name))])
+
     async def publish(
         self,
         set_name: str,
@@ -226,6 +231,7 @@ async def take_snapshot(
             parts, resources = parts + 1, resources + count
             await snapshots.write_part(set_name, name, parts, packed)
         completed = max(at, await windows.now())
+        await snapshots.confirm(set_name)  # it holds what no replica may have yet
         taken = Snapshot(name, at, completed, parts, resources, counted)
         is_newest = await snapshots.publish(set_name, created, claim, taken, keep_old=keep_old)
         return taken if is_newest else None

@@ -1,53 +1,30 @@
 -- Append submissions to one channel of one set, as one atomic step. journal.lua is put before this text.
 --
--- ARGV  7 writer, who makes one call after the other   8 number of the call, higher than of the one before
---       9 seconds to remember the call   10 seconds to remember a key
+-- ARGV  8 writer, who makes one call after the other   9 number of the call, higher than of the one before
+--       10 seconds to remember the call   11 seconds to remember a key
 --       .. for each submission: digest of its key, or nothing; fingerprint; number of changes; and the
 --            changes. The datetime of a change is the Source's own
 --
--- A key is remembered for the submission that came with it: "fingerprint from until" (of a long
--- fingerprint the beginning). The last row of the submission has a note of it, for those who read the row:
--- digest, six characters of the fingerprint, `.`, `until - from` in hexadecimal, and if there is more than
--- this row, `:` and the number of rows. Submissions without a key are remembered together, for a repetition
--- of the same call: "number; from until; from until …".
+-- If the journal has lost something, it gets a gap first. A key is remembered for the submission that came
+-- with it: "fingerprint from until" (of a long fingerprint the beginning). Submissions without a key are
+-- remembered together, for a repetition of the same call: "number; from until; from until …".
 -- A writer makes its next call when it does not wait for this one any more. So a call with a lower
 -- number than the one that is remembered stores nothing: a Redis that was stopped may read it late.
 --
--- Answer: {for each submission, before}. For each it is {from, until, 0}, or {from, until, 1} where it was
--- stored before, or {} where its key was used for something else. Where changes had datetimes of their
--- own, {from, until, 0, positions}; otherwise each position is one more than the one before. A change
--- that a load has found is left out, with position 0, if it is newer in the journal.
--- `before` has the entries where these begin, those that the caller has not seen; and if a request with a
--- key ends there, all of it up to 1,000 changes: so whoever knows its end knows the rest.
--- `behind` if the caller has seen a position that this journal has never had, so it has lost changes;
--- and while somebody repairs it.
+-- Answer: {for each submission, where the gap ends that was left, or 0}. For each it is {from, until, 0}, or
+-- {from, until, 1, mark of its last row} where it was stored before, or {} where its key was used for
+-- something else. Where changes had datetimes of their own, {from, until, 0, positions}; otherwise each
+-- position is one more than the one before. A change that a load has found is left out, with position 0, if
+-- it is newer in the journal.
 
-if last < tonumber(ARGV[6]) or redis.call('EXISTS', KEYS[6]) == 1 then
-  return redis.status_reply('behind')
-end
-
-local answers, at, appended, shards = {}, 11, false, {}
+local answers, at, appended, shards = {}, 12, false, {}
 
 -- A Source's own time counts unless it lies in the future, more than a second behind, or before the
--- moment in which Redis was started again.
+-- moment in which the caller found this Redis: a position before that may be one that was lost.
 local function next_position(own)
-  if own == 0 or own > now or own < last - 1000000 or own <= floor then own = now end
-  if own <= floor then own = floor + 1 end
+  if own == 0 or own > now or own < last - 1000000 or own <= found_at then own = now end
   if own <= last then own = last + 1 end
   return own
-end
-
-local before, seen = {}, tonumber(ARGV[6])
-local function note_beginning(position)
-  if seen == 0 or position <= seen then return end
-  local id, most = stream_id(position), 1000 -- changes
-  local entry = redis.call('XRANGE', stream, id, id)[1]
-  if not entry then return end
-  local length, count = string.match(entry[2][1], '%.(%x+):(%x+)$')
-  if not count or tonumber(count, 16) > most then before[#before + 1] = entry; return end
-  local from = stream_id(position - tonumber(length, 16))
-  local found = redis.call('XREVRANGE', stream, id, '(' .. from, 'COUNT', most) -- its end for certain
-  for i = #found, 1, -1 do before[#before + 1] = found[i] end
 end
 
 local function get(key)
@@ -61,7 +38,7 @@ local kinds, submission, call_key = {}, at, nil
 while submission <= #ARGV do
   local key, count, wrong = ARGV[submission], tonumber(ARGV[submission + 2])
   if key == '' then
-    call_key = remembered .. ARGV[7]
+    call_key = remembered .. ARGV[8]
   else
     known_keys[key], wrong = get(remembered .. key)
   end
@@ -77,8 +54,8 @@ if call_key then
   local found, wrong = get(call_key)
   if wrong then return wrong end
   local number = tonumber(found and string.match(found, '^%d+') or 0)
-  if number > tonumber(ARGV[8]) then return redis.error_reply('ERR a later call has been made') end
-  if number == tonumber(ARGV[8]) then
+  if number > tonumber(ARGV[9]) then return redis.error_reply('ERR a later call has been made') end
+  if number == tonumber(ARGV[9]) then
     for known in string.gmatch(found, ';([^;]+)') do known_of_call[#known_of_call + 1] = known end
   end
 end
@@ -92,31 +69,16 @@ end
 local function is_outdated(i)
   local of_load = load_of(i)
   if of_load == '' then return false end
-  return of_load ~= load or redis.call('SISMEMBER', KEYS[7], name_in_shard(i)) == 1
+  return of_load ~= load or redis.call('SISMEMBER', KEYS[6], name_in_shard(i)) == 1
 end
 
--- The last change that is stored: those behind it may be outdated.
-local function last_stored(first, after)
-  for i = after, first, -5 do if not is_outdated(i) then return i end end
-end
-
-local function note_of(key, fingerprint, length, count)
-  local several = count > 1 and string.format(':%x', count) or ''
-  return key .. string.sub(fingerprint, 1, 6) .. string.format('.%x', length) .. several
-end
-
-local function append(first, number, key, fingerprint)
-  if not appended then note_beginning(head) end -- the others begin where this caller's own end
-  local after = first + (number - 1) * 5
-  local from, positions = head, must_tell_positions(first, after) and {}
-  local noted, count = key ~= '' and last_stored(first, after), 0
-  for i = first, after, 5 do
+local function append(first_argument, number)
+  local after = first_argument + (number - 1) * 5
+  local from, positions = head, must_tell_positions(first_argument, after) and {}
+  for i = first_argument, after, 5 do
     local outdated = is_outdated(i)
     if not outdated then
-      local position = next_position(tonumber(ARGV[i]))
-      count = count + 1
-      local note = i == noted and note_of(key, fingerprint, position - from, count)
-      store(position, i, shards, note or nil)
+      store(next_position(tonumber(ARGV[i])), i, shards)
       head = last
     end
     if positions then positions[#positions + 1] = outdated and 0 or last end
@@ -126,9 +88,16 @@ end
 
 local function answer_again(known, fingerprint)
   local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
-  note_beginning(tonumber(from))
-  local is_same = string.sub(fingerprint, 1, #known_fingerprint) == known_fingerprint
-  return is_same and {tonumber(from), tonumber(until_), 1} or {}
+  if string.sub(fingerprint, 1, #known_fingerprint) ~= known_fingerprint then return {} end
+  local id = stream_id(tonumber(until_))
+  local row = redis.call('XRANGE', stream, id, id)[1]
+  return {tonumber(from), tonumber(until_), 1, row and string.sub(row[2][1], 1, 6) or ''}
+end
+
+local gap = 0
+if has_lost() then
+  leave_gap()
+  gap = last
 end
 
 local without_key = {}
@@ -139,10 +108,10 @@ while at <= #ARGV do
   if known then
     answers[#answers + 1] = answer_again(known, fingerprint)
   else
-    local from, positions = append(at + 3, count, key, fingerprint)
+    local from, positions = append(at + 3, count)
     known = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)
     if key ~= '' then
-      redis.call('SET', remembered .. key, known, 'EX', ARGV[10])
+      redis.call('SET', remembered .. key, known, 'EX', ARGV[11])
       known_keys[key] = known
     end
     answers[#answers + 1] = {from, head, 0, positions or nil}
@@ -153,7 +122,7 @@ while at <= #ARGV do
 end
 
 if call_key and #known_of_call == 0 then
-  redis.call('SET', call_key, ARGV[8] .. ';' .. table.concat(without_key, ';'), 'EX', ARGV[9])
+  redis.call('SET', call_key, ARGV[9] .. ';' .. table.concat(without_key, ';'), 'EX', ARGV[10])
 end
-if appended then finish(shards) end
-return {answers, before}
+if appended or gap > 0 then finish(shards) end
+return {answers, gap}

@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import count, islice
+from hashlib import blake2b
+from itertools import count, islice, repeat
 from time import monotonic
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -26,7 +27,6 @@ from zlib import crc32
 import msgspec
 
 from rsnotify.errors import (
-    JournalIsBehind,
     NoSuchSet,
     Rejected,
     TooFewReplicas,
@@ -34,8 +34,8 @@ from rsnotify.errors import (
     Unanswered,
 )
 from rsnotify.journal import keys
-from rsnotify.journal.healing import KeyedRow
 from rsnotify.journal.submission import ENTRIES_BYTES, Fragment, Submission
+from rsnotify.journal.witness import MARK_LENGTH, Evidence, Witness
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
@@ -59,15 +59,25 @@ def channel_keys(channel: ChannelName) -> tuple[str, ...]:
     """KEYS of journal.lua."""
     names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
     prefixes = (keys.state(channel.set_name), keys.remembered(channel))
-    return (*names, *prefixes, keys.hold(channel), keys.load(channel.set_name, "newer"))
+    return (*names, *prefixes, keys.load(channel.set_name, "newer"))
 
 
 def channel_arguments(
-    channel: ChannelName, window: tuple[int, int, int], seen: Position, caller: str = ""
+    channel: ChannelName,
+    window: tuple[int, int, int],
+    caller: str,
+    bell: str,
+    evidence: Evidence,
+    found_at: Position,
 ) -> tuple[object, ...]:
-    """ARGV of journal.lua."""
+    """ARGV of journal.lua; the caller with the mark of this call."""
     limits = window if channel.kind == "change" else NO_WINDOW
-    return (f"{'/'.join(channel)} {caller}", keys.BELL, *limits, int(seen))
+    return (stroke_of(channel, caller), bell, *limits, str(evidence), int(found_at))
+
+
+def stroke_of(channel: ChannelName, caller: str) -> str:
+    """What a stroke of the bell says of a journal; where that ends follows."""
+    return f"{'/'.join(channel)} {caller}"
 
 
 def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]:
@@ -78,12 +88,19 @@ def change_arguments(fragment: Fragment, of_changes: bool) -> tuple[object, ...]
 
 
 def rows_of(entries: Sequence[tuple[bytes, tuple[bytes, bytes]]]) -> list[Row]:
-    """The rows of stream entries; the field of an entry is the note of a key, or empty."""
+    """The rows of stream entries."""
     xmls = spell_out_each([fields[1] for _, fields in entries])
-    return [
-        KeyedRow(_position(stream_id), xml, note) if note else (_position(stream_id), xml)
-        for (stream_id, (note, _)), xml in zip(entries, xmls, strict=True)
-    ]
+    return [(_position(stream_id), xml) for (stream_id, _), xml in zip(entries, xmls, strict=True)]
+
+
+def marks_of(entries: Sequence[tuple[bytes, tuple[bytes, bytes]]]) -> dict[Position, str]:
+    """By position: the mark of the call that stored each entry."""
+    return {_position(stream_id): mark_of(field) for stream_id, (field, _) in entries}
+
+
+def mark_of(field: bytes) -> str:
+    """The mark in the field of an entry."""
+    return field[:MARK_LENGTH].decode()
 
 
 def remembered_key(channel: ChannelName, created: int, digest: str) -> str:
@@ -124,10 +141,8 @@ log = logging.getLogger(__name__)
 
 APPEND = Script("journal/journal.lua", "journal/append.lua")
 
-UNSEEN = Position(0)
 UNKNOWN = -2  # a version that no process has
 
-BEHIND = "the journal in Redis has lost changes, and is repaired first"
 SILENCE = "the journal does not answer; repeat with the same key"
 NOTHING = "the journal does not answer; nothing was stored"
 
@@ -142,8 +157,8 @@ class Appended(msgspec.Struct, frozen=True):
     is_repeated: bool  # it was stored before
     sets_version: int  # of the sets' records, read after the append; or UNKNOWN
     rows: Sequence[Row]  # what is in the journal now; none if only Redis knows where
+    mark: str = ""  # of the call that stored it; empty if that is not known
     is_alone: bool = False  # nothing else was appended in its round
-    before: Sequence[Row] = ()  # the newest change before its round, if it was not seen here
 
     @property
     def interval(self) -> Interval:
@@ -156,7 +171,7 @@ class PendingAppend(msgspec.Struct, eq=False):
     channel: ChannelName
     submission: Submission
     size: int  # of the submission
-    seen: Position  # the newest that this process has seen of the channel
+    witness: Witness  # of the channel, in this process
     began: float
     answer: asyncio.Future[Appended]
     is_taken: bool = False  # into a round: Redis may have it
@@ -166,19 +181,23 @@ class PendingAppend(msgspec.Struct, eq=False):
         if not self.answer.done() and (self.submission.key or not self.is_taken):
             self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
-    def resolve(
-        self, answer: Sequence[Any], before: Sequence[Row], version: int, *, is_alone: bool
-    ) -> None:
+    def resolve(self, answer: Sequence[Any], mark: str, version: int, *, is_alone: bool) -> None:
         """Take the answer of append.lua: it is stored, or its key was used for something else."""
-        if self.answer.done():
-            return
         if not answer:
-            self.answer.set_exception(used_otherwise(self.submission))
+            if not self.answer.done():
+                self.answer.set_exception(used_otherwise(self.submission))
             return
-        from_, until, repeated, *positions = answer
+        from_, until, repeated, *more = answer
         is_repeated, ends = bool(repeated), (Position(from_), Position(until))
-        rows = _rows(self.submission.fragments, until, *positions, is_repeated=is_repeated)
-        self.answer.set_result(Appended(*ends, is_repeated, version, rows, is_alone, before))
+        if is_repeated:
+            mark = mark_of(more.pop())  # none if it is trimmed by now
+        if until > from_ and mark:
+            self.witness.know(ends[1], mark)
+        else:
+            self.witness.give(ends[1])
+        if not self.answer.done():
+            rows = _rows(self.submission.fragments, until, *more, is_repeated=is_repeated)
+            self.answer.set_result(Appended(*ends, is_repeated, version, rows, mark, is_alone))
 
 
 class Round(NamedTuple):
@@ -188,17 +207,92 @@ class Round(NamedTuple):
     writer: str  # makes one round after the other
     number: int  # higher than that of the writer's last round
 
+    @property
+    def caller(self) -> str:
+        """As the bell names it."""
+        return f"{self.process}:{self.mark}"
 
-def command_of(
-    channel: ChannelName,
-    group: Sequence[PendingAppend],
-    window: tuple[int, int, int],
-    round_: Round,
-) -> tuple[Any, ...]:
-    seen = max([append.seen for append in group])
-    common = channel_arguments(channel, window, seen, round_.process)
-    of_call = (round_.writer, round_.number, CALL_SECONDS, KEY_SECONDS)
-    return (*_beginning(channel), *common, *of_call, *_arguments(channel, group))
+    @property
+    def mark(self) -> str:
+        """Of the rows that this call stores: another call has another one."""
+        text = f"{self.process} {self.number}".encode()
+        return blake2b(text, digest_size=MARK_LENGTH // 2).hexdigest()
+
+
+class Gaps:
+    """The gaps that this process has met in journals that had lost something."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest: dict[ChannelName, Position] = {}
+
+    def met(self, channel: ChannelName, gap: Position) -> None:
+        """Say it, once."""
+        if gap <= self.newest.get(channel, 0):
+            return
+        self.count += 1
+        self.newest[channel] = gap
+        log.error(
+            "Redis has lost changes of %s that were acknowledged or delivered: everybody who may "
+            "have had them is told that the history ends at %s. Let the Sources of this set load "
+            "their whole state",
+            channel,
+            gap,
+        )
+
+
+class Group:
+    """The appends of a round to one channel: one call of append.lua."""
+
+    def __init__(self, channel: ChannelName, appends: list[PendingAppend]) -> None:
+        self.channel = channel
+        self.appends = appends
+        self._witness = appends[-1].witness
+        self._evidence = self._witness.evidence
+
+    def command(
+        self, window: tuple[int, int, int], bell: str, found_at: Position, round_: Round
+    ) -> tuple[Any, ...]:
+        """The call, which looks for what is known of the journal now."""
+        channel, evidence = self.channel, self._witness.evidence
+        self._evidence = evidence
+        common = channel_arguments(channel, window, round_.caller, bell, evidence, found_at)
+        of_call = (round_.writer, round_.number, CALL_SECONDS, KEY_SECONDS)
+        return (*_beginning(channel), *common, *of_call, *_arguments(channel, self.appends))
+
+    def resolve(
+        self, reply: object, mark: str, version: int, gaps: Gaps, *, is_alone: bool
+    ) -> None:
+        """Answer each append."""
+        if not isinstance(reply, list):
+            if isinstance(reply, TooFewReplicas):
+                log.warning("publishing is answered 503: %s", reply.why.detail)
+            self.fail(reply if isinstance(reply, Exception) else NoSuchSet(self.channel.set_name))
+            return
+        answers, gap = reply
+        for append, answer in zip(self.appends, answers, strict=True):
+            append.resolve(answer, mark, version, is_alone=is_alone)
+        if gap:
+            gaps.met(self.channel, Position(gap))
+            self._witness.said(Position(gap))
+        self._witness.proved(self._evidence.changes)
+
+    def stroke(self, reply: object, round_: Round) -> str | None:
+        """What the bell says of it; None if nothing is there of which others need to know."""
+        if not isinstance(reply, list):
+            return None
+        answers, gap = reply
+        ends = [(gap, round_.mark)]
+        for _, until, is_repeated, *more in filter(None, answers):
+            ends.append((until, mark_of(more[0]) if is_repeated else round_.mark))
+        head, mark = max(ends)
+        stroke = stroke_of(self.channel, f"{round_.process}:{mark}")
+        return f"{stroke} {head}" if head else None
+
+    def fail(self, error: Exception) -> None:
+        for append in self.appends:
+            if not append.answer.done():
+                append.answer.set_exception(error)
 
 
 @lru_cache(maxsize=4096)
@@ -217,43 +311,6 @@ def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[obj
         for fragment in fragments:
             found += change_arguments(fragment, of_changes)
     return found
-
-
-def answer_round(
-    groups: Sequence[Sequence[PendingAppend]], replies: Sequence[object], version: object
-) -> None:
-    """Resolve each append of a round; there is a reply for each channel."""
-    is_alone = len(groups) == 1 and len(groups[0]) == 1
-    number = UNKNOWN if isinstance(version, Exception) else int(version or 0)  # type: ignore[call-overload]
-    for group, reply in zip(groups, replies, strict=True):
-        if isinstance(reply, list):
-            answers, entries = reply
-            before = tuple(rows_of(entries)) if entries else ()
-            for append, answer in zip(group, answers, strict=True):
-                append.resolve(answer, before, number, is_alone=is_alone)
-        else:
-            if isinstance(reply, TooFewReplicas):
-                log.warning("publishing is answered 503: %s", reply.why.detail)
-            fail_all(group, _failure(reply, group))
-
-
-def _failure(reply: object, group: Sequence[PendingAppend]) -> Exception:
-    if isinstance(reply, Exception):
-        return reply
-    if says_behind(reply):
-        return JournalIsBehind(BEHIND)
-    return NoSuchSet(group[0].channel.set_name)
-
-
-def says_behind(reply: object) -> bool:
-    """Whether nothing was done because the journal has lost changes, or is being repaired."""
-    return reply is not None and not isinstance(reply, list | Exception)
-
-
-def fail_all(group: Sequence[PendingAppend], error: Exception) -> None:
-    for append in group:
-        if not append.answer.done():
-            append.answer.set_exception(error)
 
 
 def _rows(
@@ -289,8 +346,6 @@ SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1,
 CHANGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 READ_VERSION = ("GET", keys.SETS_VERSION)
-
-_Taken = dict[ChannelName, list[PendingAppend]]
 
 UNCERTAIN = (
     "the journal does not answer, and may have stored the changes; "
@@ -347,19 +402,23 @@ class Appends:
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
         self.seconds = Histogram(SECONDS)
         self.round_changes = Histogram(CHANGES)
+        self.gaps = Gaps()
+        self.found_at = Position(0)  # when this process found the Redis that it has: see `losses`
         self.caller = secrets.token_hex(8)  # distinguishes our strokes of the bell from others'
         self._writers = (f"{self.caller}-{number}" for number in count(1))
         self._round_numbers = count(1)
 
     async def append(
-        self, channel: ChannelName, submission: Submission, *, seen: Position = UNSEEN
+        self, channel: ChannelName, submission: Submission, witness: Witness | None = None
     ) -> Appended:
-        """Append all of it or nothing; nothing if the journal ends before `seen`."""
+        """Append all of it or nothing. If the journal lacks what the witness knows, that is said in
+        the same step."""
+        witness = witness or Witness(Position(0))
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
         answer = asyncio.get_running_loop().create_future()
         size = sum([len(fragment.xml) for fragment in submission.fragments])
-        append = PendingAppend(channel, submission, size, seen, monotonic(), answer)
+        append = PendingAppend(channel, submission, size, witness, monotonic(), answer)
         self._patience.watch(append)
         lane = self._lane_of(channel)
         lane.waiting.append(append)
@@ -398,9 +457,9 @@ class Appends:
             self.writing -= 1
             lane.resting.append(writer)
 
-    def _take_round(self, waiting: deque[PendingAppend]) -> _Taken:
+    def _take_round(self, waiting: deque[PendingAppend]) -> list[Group]:
         """The next appends, in the order of their arrival."""
-        taken: _Taken = {}
+        taken: dict[ChannelName, list[PendingAppend]] = {}
         changes = size = 0
         while waiting:
             append = waiting[0]
@@ -416,21 +475,34 @@ class Appends:
             taken.setdefault(append.channel, []).append(append)
         if taken:
             self.round_changes.add(changes)
-        return taken
+        return [Group(*each) for each in taken.items()]
 
-    async def _write_round(self, taken: _Taken, writer: str) -> None:
-        groups = [*taken.values()]
+    async def _write_round(self, groups: Sequence[Group], writer: str) -> None:
+        is_alone = len(groups) == 1 and len(groups[0].appends) == 1
         try:
             round_ = Round(self.caller, writer, next(self._round_numbers))
-            commands = [command_of(*each, self._window, round_) for each in taken.items()]
+            bell = "" if self._client.confirms else keys.BELL
+            commands = [each.command(self._window, bell, self.found_at, round_) for each in groups]
             *replies, version = await self._run(commands)
-            answer_round(groups, replies, version)
+            if self._client.confirms:
+                await self._ring(map(Group.stroke, groups, replies, repeat(round_)))
+            number = UNKNOWN if isinstance(version, Exception) else int(version or 0)
+            for group, reply in zip(groups, replies, strict=True):
+                group.resolve(reply, round_.mark, number, self.gaps, is_alone=is_alone)
         except Exception as error:  # the caller gets it
             if not isinstance(error, TryAgain):
                 log.warning("the answer to an append cannot be read", exc_info=error)
                 error = TryAgain(UNCERTAIN)
             for group in groups:
-                fail_all(group, error)
+                group.fail(error)
+
+    async def _ring(self, strokes: Iterable[str | None]) -> None:
+        """Replicas have it: tell the other processes, before the Sources are answered; from then on
+        this process may end. If it fails, the others compare."""
+        commands = [("PUBLISH", keys.BELL, stroke) for stroke in strokes if stroke]
+        if commands:
+            with suppress(TryAgain):
+                await self._client.together(commands)
 
     async def _run(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies, and after them the version of the sets; the commands are repeated as long as
@@ -451,8 +523,5 @@ class Appends:
 
 
 def _is_uncertain(reply: object) -> bool:
-    """Whether this reply to a repetition leaves open what became of the first try: it does while
-    somebody repairs the journal."""
-    if isinstance(reply, Exception):
-        return isinstance(reply, TryAgain) and not isinstance(reply, TooFewReplicas)
-    return says_behind(reply)
+    """Whether this reply to a repetition leaves open what became of the first try."""
+    return isinstance(reply, TryAgain) and not isinstance(reply, TooFewReplicas)

@@ -6,15 +6,13 @@ of all channels, and knows which of them have changes to read.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from rsnotify.errors import TryAgain
-from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache, RecentNotifications, Tail
-from rsnotify.journal.healing import Memory, UsedKey
 from rsnotify.journal.journal import Standing
-from rsnotify.journal.submission import Submission
+from rsnotify.journal.witness import Evidence, KnownChange, Witness
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     KINDS,
@@ -22,13 +20,12 @@ from rsnotify.resourcesync.notification import (
     NOTIFICATION_CHANGES,
     ChannelName,
     Notification,
-    Row,
     join_notifications,
 )
 
 log = logging.getLogger(__name__)
 
-NEVER = Position(0)
+NOTHING_KNOWN = Evidence(Position(0), ())
 RECENT_NOTIFICATIONS = 32  # read from behind the tail, or joined
 
 
@@ -40,6 +37,9 @@ class Watcher(Protocol):
         """The number of readers to which a push writes at once."""
 
     def push(self, notification: Notification) -> None: ...
+
+    def fall_behind(self, head: Position) -> None:
+        """Called when changes were lost: who is at the head, which was here, has to read on."""
 
     def turn_private(self) -> None:
         """Called when the set becomes private: drop readers without a token."""
@@ -61,21 +61,19 @@ class Feed:
         "_watchers",
         "channel",
         "created",
-        "losses",
-        "memory",
+        "mark",
         "newest_known",
-        "removed",
         "tail",
+        "witness",
     )
 
-    def __init__(self, channel: ChannelName, created: str, head: Position) -> None:
+    def __init__(self, channel: ChannelName, created: str, head: Position, mark: str = "") -> None:
         self.channel = channel
         self.created = created
         self.newest_known = head  # position of the newest change, read or not
-        self.removed = NEVER  # when changes were last removed from the journal
-        self.losses = 0  # how often Redis may have lost changes of it
         self.tail = Tail(head)
-        self.memory = Memory(head)
+        self.mark = mark  # of the change at the head, if it is known
+        self.witness = Witness(head)
         self._watchers: set[Watcher] | None = None
         self._recent: RecentNotifications | None = None
 
@@ -124,30 +122,37 @@ class Feed:
             self._recent.release()
         self._recent = None
 
-    def push(self, notification: Notification) -> None:
+    def push(self, notification: Notification, mark: str = "") -> None:
+        """Give it to all; the mark is of its newest change."""
         self.tail.append(notification)
+        self.mark = mark
+        self.give_head()
         self.newest_known = max(self.newest_known, notification.until)
         self._notify_watchers(lambda watcher: watcher.push(notification))
 
-    def skip_to(self, head: Position) -> None:
-        """Move on without reading the changes before this position."""
+    def give_head(self) -> Position:
+        """The head, which somebody is given."""
+        head = self.tail.head
+        if self.mark:
+            self.witness.know(head, self.mark)
+        else:
+            self.witness.give(head)
+        return head
+
+    def skip_to(self, head: Position, mark: str = "") -> None:
+        """Move on without reading the changes before this one."""
         self.release()
         self.tail.skip_to(head)
-        self.memory.skip_to(head)
+        self.mark = mark
 
     def pass_gap(self, end: Position) -> None:
-        """Redis has lost the changes before `end`: drop all that was made of them, go on there."""
-        self.losses += 1
+        """Redis has lost changes before `end`: drop all that was made of them, and go on there.
+        Nobody is carried over: who was at the head reads what is left, and is told."""
+        before = self.tail.head
         self.release()
-        self.newest_known, self.tail = end, Tail(end)
-        self.memory.skip_to(end)
-
-    def note_removed(self, at: Position) -> None:
-        """Changes were removed from the journal then: drop all that was made of them."""
-        if at != self.removed:
-            self.removed = at
-            self.losses += 1
-            self.release()
+        self.newest_known, self.tail, self.mark = end, Tail(end), ""
+        self.witness.said(end)
+        self._notify_watchers(lambda watcher: watcher.fall_behind(before))
 
     def turn_private(self) -> None:
         self._notify_watchers(lambda watcher: watcher.turn_private())
@@ -205,7 +210,7 @@ class Feeds:
         self.woken = asyncio.Event()  # set when there is something to read
         self._feeds: dict[ChannelName, Feed] = {}
         self.get = self._feeds.get
-        self._rung: dict[ChannelName, Position] = {}
+        self._rung: dict[ChannelName, KnownChange] = {}  # where each ends
         self._noting: list[set[str]] = []
 
     def __len__(self) -> int:
@@ -232,7 +237,9 @@ class Feeds:
     def add_set(self, name: str, created: str) -> None:
         """The feeds of a set that was created now."""
         for kind in KINDS:
-            self._feed_of(ChannelName(name, kind), created, Position.parse(created))
+            self._feed_of(
+                ChannelName(name, kind), created, KnownChange(Position.parse(created), "")
+            )
 
     def remove_set(self, name: str) -> None:
         self._end([ChannelName(name, kind) for kind in KINDS])
@@ -262,16 +269,16 @@ class Feeds:
         if isinstance(standing, Exception):
             log_unreadable(channel, standing)
         else:
-            self._feed_of(channel, created, standing.head)
-            self.ring(channel, standing.head)
+            self._feed_of(channel, created, standing.newest)
+            self.ring(channel, standing.newest)
         return was_known
 
-    def _feed_of(self, channel: ChannelName, created: str, head: Position) -> Feed:
+    def _feed_of(self, channel: ChannelName, created: str, newest: KnownChange) -> Feed:
         """The channel's feed; a new one if the set was deleted and created again."""
         feed = self._feeds.get(channel)
         if feed is None or feed.created != created:
             self._end([channel])
-            feed = self._feeds[channel] = Feed(channel, created, head)
+            feed = self._feeds[channel] = Feed(channel, created, *newest)
             self._note_growth(channel)
         return feed
 
@@ -281,7 +288,6 @@ class Feeds:
             if feed is not None:
                 feed.end()
                 self._cache.forget(feed)
-                self._cache.forget(feed.memory)
 
     # --- which have grown ------------------------------------------------------------------------
 
@@ -296,40 +302,29 @@ class Feeds:
             for noted in self._noting:
                 noted.add(channel.set_name)
 
-    # --- what is remembered of them ---------------------------------------------------------------
-
-    def remember_read(self, feed: Feed, rows: Sequence[Row]) -> None:
-        feed.memory.read(rows, rows[-1][0])
-        self._cache.use(feed.memory)
+    def note_read(self, feed: Feed) -> None:
+        """Somebody is given what was read of it."""
         self._cache.use(feed)
         self._note_growth(feed.channel)
 
-    def remember_append(self, feed: Feed, submission: Submission, stored: Appended) -> None:
-        key = None
-        if submission.key:
-            interval, count = stored.interval, len(stored.rows)
-            key = UsedKey(submission.digest, submission.fingerprint, *interval, count)
-        rows = (*stored.before, *stored.rows)
-        # A request that a repair has stored again need not follow any change.
-        begin = None if stored.is_repeated else stored.from_
-        feed.memory.appended(rows, stored.until, key, begin=begin)
-        self._cache.use(feed.memory)
-
-    def remember_served(self, channel: ChannelName, rows: Sequence[Row]) -> None:
-        """Remember what was read for somebody who is behind, or polls. As a rule it was remembered
-        when it was followed, but not while nobody read the channel."""
+    def evidence(self, channel: ChannelName) -> Evidence:
+        """What is known of its journal."""
         feed = self._feeds.get(channel)
-        if feed is not None and rows and feed.memory.served(rows):
-            self._cache.use(feed.memory)
+        return NOTHING_KNOWN if feed is None else feed.witness.evidence
 
-    def seen(self, channel: ChannelName) -> Position:
-        """The newest position of the channel that this process has seen."""
+    def is_news(self, channel: ChannelName, standing: Standing) -> bool:
+        """Whether the journal ends later than the bell has said."""
         feed = self._feeds.get(channel)
-        return Position(0) if feed is None else max(feed.tail.head, feed.memory.newest)
+        return feed is None or standing.head > feed.newest_known
 
-    def best_remembered(self) -> list[Feed]:
-        """All feeds; those for which changes are remembered come first."""
-        return sorted(self._feeds.values(), key=lambda feed: not feed.memory.rows)
+    def without_news(
+        self, channel: ChannelName, standing: Standing | Exception | None
+    ) -> Standing | Exception | None:
+        """The standing, as far as the bell has said it; all of it for a feed that is made now."""
+        feed = self._feeds.get(channel)
+        if feed is None or not isinstance(standing, Standing):
+            return standing
+        return standing._replace(head=min(standing.head, feed.newest_known), mark="")
 
     # --- which have changes to read --------------------------------------------------------------
 
@@ -337,39 +332,40 @@ class Feeds:
     def have_rung(self) -> bool:
         return bool(self._rung)
 
-    def ring(self, channel: ChannelName, head: Position) -> None:
+    def ring(self, channel: ChannelName, newest: KnownChange) -> None:
         """The channel's journal ends here: if that is new, wake the task that follows."""
-        feed = self._feeds.get(channel)
+        feed, head = self._feeds.get(channel), newest.position
         if feed is not None and head > feed.tail.head:
             feed.newest_known = max(feed.newest_known, head)
             self._note_growth(channel)
             rung = self._rung.get(channel)
             if rung is None:  # otherwise the task that follows is awake already
                 self.woken.set()
-            if rung is None or head > rung:
-                self._rung[channel] = head
+            if rung is None or head > rung.position:
+                self._rung[channel] = newest
 
-    def ring_again(self, channel: ChannelName, head: Position) -> None:
+    def ring_again(self, channel: ChannelName, newest: KnownChange) -> None:
         """Not all that the bell announced was read."""
-        self._rung.setdefault(channel, head)
+        self._rung.setdefault(channel, newest)
 
     def forget_rung(self) -> list[ChannelName]:
         """The channels that rang; a check will find their changes."""
         rung, self._rung = self._rung, {}
         return list(rung)
 
-    def take_rung(self) -> dict[ChannelName, tuple[Feed, Position]]:
-        """The feeds to read, and up to where. Feeds without readers skip to there at once."""
+    def take_rung(self) -> dict[ChannelName, tuple[Feed, KnownChange]]:
+        """The feeds to read, and up to where. Feeds without readers skip to there at once: what is
+        known of their journals stays to be looked for."""
         rung, self._rung = self._rung, {}
-        found: dict[ChannelName, tuple[Feed, Position]] = {}
-        for channel, head in rung.items():
+        found: dict[ChannelName, tuple[Feed, KnownChange]] = {}
+        for channel, newest in rung.items():
             feed = self._feeds.get(channel)
-            if feed is None or head <= feed.tail.head:
+            if feed is None or newest.position <= feed.tail.head:
                 continue
-            if self.is_read(feed):
-                found[channel] = feed, head
+            if self.is_read(feed) or feed.witness.is_crowded:
+                found[channel] = feed, newest
             else:
-                feed.skip_to(head)
+                feed.skip_to(*newest)
         return found
 
 

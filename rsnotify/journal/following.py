@@ -17,15 +17,15 @@ from math import ceil
 from operator import attrgetter
 from time import monotonic
 
-from rsnotify.errors import TryAgain
+from rsnotify.errors import TooFewReplicas, TryAgain
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.coordination import TOKEN_ACTS, Bell
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
-from rsnotify.journal.healing import plan_recall
-from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.repairing import Repairing
+from rsnotify.journal.journal import Continuation, Journal, Standing
+from rsnotify.journal.losses import Losses
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.sets import KnownSets, Sets, Version
+from rsnotify.journal.witness import KnownChange, proved_by
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     KINDS,
@@ -97,6 +97,7 @@ TICK_SECONDS = 1.0
 CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
 AT_ONCE = 2_000  # journals to ask about in one round trip
 
+PROBE_SECONDS = 10.0  # after replicas did not confirm: the bell says it when they do
 STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 
@@ -107,7 +108,7 @@ class Checking:
         self,
         journal: Journal,
         stored_sets: Sets,
-        repairing: Repairing,
+        losses: Losses,
         sets: KnownSets,
         feeds: Feeds,
         bell: Bell,
@@ -115,16 +116,16 @@ class Checking:
         self.lock = asyncio.Lock()
         self._journal = journal
         self._stored_sets = stored_sets
-        self._repairing = repairing
+        self._losses = losses
         self._sets = sets
         self._feeds = feeds
         self._bell = bell
         self._schedule = CompareSchedule(feeds, bell)
         self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
-        self._next = self._next_of_sets = float("-inf")
+        self._next = self._next_of_sets = self._next_probe = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
         self._sets_rang = False
-        repairing.recover += (self._put_sets_back, self._hear_anew)
+        losses.after_another_server += (self._close_sets_again, self._hear_anew)
 
     @property
     def is_current(self) -> bool:
@@ -203,29 +204,22 @@ class Checking:
                 self._feeds.add_set(name, record.created)
                 self.look_at(ChannelName(name, kind) for kind in KINDS)  # see `update`
 
-    async def _put_sets_back(self) -> None:
-        """Put back the sets that Redis has lost, and remove again those that were removed."""
+    async def _close_sets_again(self) -> None:
+        """Redis has gone back, perhaps: what was private stays so. What is lost besides is said."""
         known, number = self._sets.records, self._sets.number
-        stored = await self._stored_sets.stored()
-        records = {name: record for name, (_, record) in stored.items()}
-        removed = self._sets.removed.at(monotonic())
-        plan = plan_recall(known, removed, records, lambda record: (record.created, record.edited))
-        for name in plan.remove:
-            await self._stored_sets.remove(name)
-        for name in plan.put_back:
-            await self._put_set_back(known[name], *stored.get(name, (b"", None)))
-        kept = [record for name, record in records.items() if name not in plan.remove]
-        await self._stored_sets.begin_lost_journals(kept)
+        stored = await self._stored_sets.all()
+        for name, record in stored.items():
+            before = known.get(name)
+            if before is None and self._sets.removed.has(name, monotonic()):
+                log.error("Redis has lost that the set %r was removed: it is there again", name)
+            elif before is not None and before.age > record.age:
+                log.error("Redis has lost the last change of the set %r, or the set itself", name)
+                if before.private and not record.private:
+                    await self._stored_sets.edit(name, {"private": True})
+        for name in known.keys() - stored.keys():
+            log.error("Redis has lost the set %r", name)
+        await self._stored_sets.begin_lost_journals(stored.values())
         await self._stored_sets.pass_version(number)
-
-    async def _put_set_back(
-        self, record: SetRecord, before: bytes, other: SetRecord | None
-    ) -> None:
-        if other is not None and other.created != record.created:
-            await self._stored_sets.remove(record.name)  # it was, before the set was made again
-            before = b""
-        if await self._stored_sets.put_back(record, before):
-            log.error("Redis had lost the set %r, or its last change: it is put back", record.name)
 
     async def update(self, channels: Iterable[ChannelName] = ()) -> None:
         """Read which sets there are, and where these journals stand; under the lock.
@@ -244,28 +238,27 @@ class Checking:
     async def _update(self, due: dict[ChannelName, None]) -> None:
         began, self._sets_rang = monotonic(), False
         self._next = began + TICK_SECONDS
-        await self._repairing.check_lineage()
+        await self._losses.check_lineage()
         version = await self._stored_sets.version()
-        records = known = self._sets.records
+        records = before = self._sets.records
         if version != self._sets.version:
-            self._sets.former = await self._stored_sets.former()
+            self._sets.note_former(await self._stored_sets.former())
             records = await self._stored_sets.all()
             due.update(dict.fromkeys(self._without_feed(records)))
-        await self._repairing.check_restart(records)
         asked = [each for each in due if each.set_name in records]
-        seen = [self._feeds.seen(channel) for channel in asked]
-        standings = await self._standings(asked)
+        known = [self._feeds.evidence(channel) for channel in asked]
+        standings = await self._confirmed(asked, await self._standings(asked))
         # From here on nothing is awaited, so sets and feeds change together.
         self._feeds.turn_private(self._sets.replace(records, version))
-        if records is not known:
+        if records is not before:
             self._feeds.keep_sets(records)
-        for channel, position, standing in zip(asked, seen, standings, strict=True):
+        for channel, evidence, standing in zip(asked, known, standings, strict=True):
             if not self._feeds.compare(channel, records[channel.set_name].created, standing):
                 self.look_at([channel])
             feed = self._feeds.get(channel)
             if feed is not None and isinstance(standing, Standing):
-                self._repairing.check(feed, position, standing)
-        await self._repairing.check_suspects()
+                self._losses.check(feed, evidence, standing)
+        await self._losses.look_at_suspects()
         self._ended = monotonic()
         self._next_of_sets = self._ended + (CHECK_SHARE - 1) * (self._ended - began)
 
@@ -276,6 +269,34 @@ class Checking:
         for start in range(0, len(channels), AT_ONCE):
             found += await self._journal.standings(channels[start : start + AT_ONCE])
         return found
+
+    async def _confirmed(
+        self, channels: Sequence[ChannelName], standings: Sequence[Standing | Exception | None]
+    ) -> Sequence[Standing | Exception | None]:
+        """Where replicas confirm: up to what they have, if that is news. A hub that starts while
+        they are away begins with what is there."""
+        if not self._journal.client.confirms:
+            return standings
+        news = [
+            channel
+            for channel, standing in zip(channels, standings, strict=True)
+            if isinstance(standing, Standing) and self._feeds.is_news(channel, standing)
+        ]
+        found: dict[ChannelName, Standing | Exception | None] = {}
+        if news and monotonic() >= self._next_probe:
+            found = dict(zip(news, await self._journal.confirmed(news), strict=True))
+            if any(isinstance(each, TooFewReplicas) for each in found.values()):
+                self._next_probe = monotonic() + PROBE_SECONDS
+        confirmed = {
+            name: each for name, each in found.items() if not isinstance(each, TooFewReplicas)
+        }
+        without = {*news} - confirmed.keys()
+        return [
+            self._feeds.without_news(channel, standing)
+            if channel in without
+            else confirmed.get(channel, standing)
+            for channel, standing in zip(channels, standings, strict=True)
+        ]
 
     def _without_feed(self, records: Mapping[str, SetRecord]) -> Iterator[ChannelName]:
         """The channels that are not followed yet."""
@@ -298,7 +319,7 @@ class Following:
         journal: Journal,
         bell: Bell,
         checking: Checking,
-        repairing: Repairing,
+        losses: Losses,
         sets: KnownSets,
         feeds: Feeds,
         *,
@@ -308,11 +329,12 @@ class Following:
         self._journal = journal
         self._bell = bell
         self._checking = checking
-        self._repairing = repairing
+        self._losses = losses
         self._sets = sets
         self._feeds = feeds
-        self._own_strokes: dict[str, str] = {}  # channel -> head, since the timer ran last
-        self._older_strokes: dict[str, str] = {}  # those before: looked at when it runs next
+        # By channel: head and mark, since the timer ran last.
+        self._own_strokes: dict[str, tuple[str, str]] = {}
+        self._older_strokes: dict[str, tuple[str, str]] = {}  # those before: looked at next
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
         self._rounds = asyncio.Condition()  # notified after each
         self._base_url = base_url
@@ -353,32 +375,33 @@ class Following:
         """Take a stroke of the bell: a caller has appended, or something else has changed."""
         name, _, appended = stroke.partition(" ")
         caller, _, head = appended.partition(" ")
+        caller, _, mark = caller.partition(":")
         if name in TOKEN_ACTS:
             self.hear_of_token(name, appended)
         elif caller == self.caller:
-            self._hear_own(name, head)
-        elif not self._ring(name, head):
+            self._hear_own(name, head, mark)
+        elif not self._ring(name, head, mark):
             self._checking.ring()
             self._feeds.woken.set()
 
-    def _ring(self, name: str, head: str) -> bool:
+    def _ring(self, name: str, head: str, mark: str) -> bool:
         """The channel's journal ends there; False if that is no channel, or no position."""
         set_name, _, kind = name.partition("/")
         if kind not in KINDS or not head.isdecimal():
             return False
-        self._feeds.ring(ChannelName(set_name, kind), Position(int(head)))
+        self._feeds.ring(ChannelName(set_name, kind), KnownChange(Position(int(head)), mark))
         return True
 
-    def _hear_own(self, name: str, head: str) -> None:
+    def _hear_own(self, name: str, head: str, mark: str) -> None:
         """As a rule, readers are notified at once of what was appended here. The journal is looked
         at later all the same: if the Source has gone meanwhile, nobody has notified them."""
         if not self._own_strokes and not self._older_strokes:
             asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
-        self._own_strokes[name] = head
+        self._own_strokes[name] = head, mark
 
     def _ring_own(self) -> None:
-        for name, head in self._older_strokes.items():
-            self._ring(name, head)
+        for name, stroke in self._older_strokes.items():
+            self._ring(name, *stroke)
         self._older_strokes, self._own_strokes = self._own_strokes, {}
         if self._older_strokes:
             asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._ring_own)
@@ -407,45 +430,64 @@ class Following:
                 self._checking.look_at(rung)
                 raise
 
-    async def _read(self, rung: Mapping[ChannelName, tuple[Feed, Position]]) -> None:
-        cursors = {channel: feed.tail.head for channel, (feed, _) in rung.items()}
-        read, number = await self._journal.read_from(cursors, count=NOTIFICATION_CHANGES)
+    async def _read(self, rung: Mapping[ChannelName, tuple[Feed, KnownChange]]) -> None:
+        wanted = {
+            channel: (feed.tail.head, newest.position) for channel, (feed, newest) in rung.items()
+        }
+        read, number = await self._journal.read_from(wanted, count=NOTIFICATION_CHANGES)
         if number != self._sets.number:
-            # So that a gap is known before, and a set that became private.
+            # So that it is known which set became private.
             await self._checking.update(rung)
         for channel, found in read.items():
-            feed, head = rung[channel]
-            rows = await self._repairing.joined(feed, cursors[channel], found)
-            if self._feeds.get(channel) is not feed or feed.tail.head != cursors[channel]:
-                continue  # the set was created again, or Redis lost changes
-            if self.push_rows(feed, rows) >= NOTIFICATION_CHANGES:  # one row more where it begins
-                self._feeds.ring_again(channel, head)
+            feed, newest = rung[channel]
+            if self._feeds.get(channel) is not feed or feed.tail.head != wanted[channel][0]:
+                continue  # the set was created again, or Redis has lost changes
+            await self._follow(feed, newest, found)
             await asyncio.sleep(0)  # let others run: there may be thousands of readers
 
-    def push_rows(self, feed: Feed, rows: Sequence[Row] | Exception) -> int:
-        """Push what follows the tail; return how many changes.
+    async def _follow(
+        self, feed: Feed, newest: KnownChange, found: Continuation | Exception | None
+    ) -> None:
+        """Push what was found behind the tail, if all that is known to be there is there.
 
         An error in one channel does not stop the others.
         """
-        if isinstance(rows, TryAgain):
+        if isinstance(found, TryAgain):
             self._checking.look_at([feed.channel])  # its part of Redis is away
-            return 0
+        elif isinstance(found, Exception):
+            log_unreadable(feed.channel, found)
+        elif found is not None and self._losses.pass_gap(feed, found.gap):
+            self._feeds.ring(feed.channel, newest)
+        elif found is not None:
+            head, rows = feed.tail.head, found.rows
+            begin = max(found.first, found.gap, Position(head - 1))
+            end = rows[-1][0] if rows else head
+            there = proved_by(feed.witness.changes, found.marks, begin, end)
+            is_more = len(rows) >= NOTIFICATION_CHANGES  # and one more where the stream begins
+            if there is None or not (is_more or end >= newest.position):
+                await self._losses.look(feed)
+                if there is None or feed.tail.head != head:
+                    self._feeds.ring(feed.channel, newest)
+                    return
+            self.push_rows(feed, rows, found.marks)
+            feed.witness.proved(proved_by(feed.witness.changes, found.marks, begin, end) or ())
+            if is_more:
+                self._feeds.ring_again(feed.channel, newest)
+            if feed.witness.is_crowded:
+                await self._losses.look(feed)
+
+    def push_rows(self, feed: Feed, rows: Sequence[Row], marks: Mapping[Position, str]) -> None:
+        """Push what follows the tail, with the marks that are known."""
         try:
-            if isinstance(rows, Exception):
-                raise rows
-            self._push_batches(feed, rows)
+            while rows:
+                taken = first_batch(rows)
+                begin, mark = feed.tail.head, marks.get(taken[-1][0], "")
+                found = render_notification(feed.channel, begin, taken, base_url=self._base_url)
+                feed.push(found, mark)
+                self._feeds.note_read(feed)
+                rows = rows[len(taken) :]
         except Exception as error:
             log_unreadable(feed.channel, error)
-            return 0
-        return len(rows)
-
-    def _push_batches(self, feed: Feed, rows: Sequence[Row]) -> None:
-        while rows:
-            taken = first_batch(rows)
-            begin = feed.tail.head
-            feed.push(render_notification(feed.channel, begin, taken, base_url=self._base_url))
-            self._feeds.remember_read(feed, taken)
-            rows = rows[len(taken) :]
 
     # --- what this process has appended ----------------------------------------------------------
 
@@ -453,7 +495,7 @@ class Following:
         """The journal has it: notify readers. A few are notified at once. Where there are many, or
         several appends, they get one notification, after the Sources have their answers."""
         if stored.is_repeated or not self._feeds.is_read(feed):
-            self._feeds.ring(feed.channel, stored.until)
+            self._feeds.ring(feed.channel, KnownChange(stored.until, stored.mark))
             return
         if stored.is_alone and feed.writes_at_most(FEW_READERS):
             self._push_appended(feed, {stored.from_: stored})
@@ -473,11 +515,12 @@ class Following:
 
     def _push_appended(self, feed: Feed, waiting: dict[Position, Appended]) -> None:
         if not self._journal.appends.writing and not self._checking.lock.locked():
-            rows = [row for each in self._next(feed.tail.head, waiting) for row in each.rows]
-            self.push_rows(feed, rows)
-        newest = max(map(attrgetter("until"), waiting.values()))
-        if newest > feed.tail.head:  # it was not pushed, or not all of it
-            self._feeds.ring(feed.channel, newest)
+            following = [*self._next(feed.tail.head, waiting)]
+            rows = [row for each in following for row in each.rows]
+            self.push_rows(feed, rows, {each.until: each.mark for each in following})
+        newest = max(waiting.values(), key=attrgetter("until"))
+        # If it was not pushed, or not all of it:
+        self._feeds.ring(feed.channel, KnownChange(newest.until, newest.mark))
 
     def _next(self, cursor: Position, waiting: dict[Position, Appended]) -> Iterator[Appended]:
         """The appends that follow the cursor without a gap."""

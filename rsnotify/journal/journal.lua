@@ -1,15 +1,18 @@
--- What append.lua and repair.lua have in common; both begin with this text. It reads where one channel
--- of one set stands, and has the functions that store a change in it.
+-- What append.lua and look.lua have in common; both begin with this text. It reads where one channel of
+-- one set stands, and has the functions that find a loss and that store a change.
 --
 -- KEYS  1 stream   2 record (hash: see rsnotify.journal.window.Record, and `latest`)
 --       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
 --       4 prefix of the 256 hashes that hold the set's current state
---       5 prefix of the keys of what is remembered of appends   6 hold: who repairs the journal
---       7 what was changed since a load of the whole state began (set, see loads.lua)
--- ARGV  1 name of the channel, and of the caller, as the bell names them   2 the bell
+--       5 prefix of the keys of what is remembered of appends
+--       6 what was changed since a load of the whole state began (set, see loads.lua)
+-- ARGV  1 name of the channel, of the caller, and after a colon the mark of this call: six characters,
+--         as the bell says them   2 the bell, or nothing if replicas confirm it first
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
 --       5 microseconds between the edges of the grid on which windows close
---       6 the newest position that the caller has seen in this channel
+--       6 what the caller knows of the journal: the newest position that anybody was given, and after
+--         it changes that were there, " position:mark" of each
+--       7 the moment in which the caller found this Redis
 --
 -- A change is five arguments: a datetime in microseconds or 0, state shard or -1, d (deleted) or u,
 -- bytes of its XML, its fragment in the short form: there `\1`, the escaped loc and `\2` come first.
@@ -20,7 +23,7 @@
 
 local stream, channel, windows = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call('HMGET', channel, 'last', 'window_from', 'window_count', 'window_bytes',
-  'changed', 'created', 'head', 'first', 'load', 'floor')
+  'changed', 'created', 'head', 'first', 'load', 'gaps')
 if not record[1] then return nil end
 
 local last, window_from = tonumber(record[1]), tonumber(record[2])
@@ -31,9 +34,12 @@ local now = time[1] * 1000000 + time[2]
 local changed = math.max(now, tonumber(record[5]) + 1)
 local remembered = KEYS[5] .. record[6] .. ':' -- a set made anew remembers nothing of the old one
 -- The newest change, or the later point at which the stream now begins; `last` may be later than both.
-local head = math.max(tonumber(record[7]), tonumber(record[8]))
+local first = tonumber(record[8])
+local head = math.max(tonumber(record[7]), first)
 local load = record[9] -- the token of the load that is under way
-local floor = tonumber(record[10] or 0) -- readers may have got positions up to here, of data that are lost
+local gaps = record[10] -- where each ends, the newest last
+local mark = string.sub(ARGV[1], -6)
+local found_at = tonumber(ARGV[7])
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
 
 -- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
@@ -54,7 +60,7 @@ end
 
 local function damage(kinds)
   kinds[stream], kinds[windows] = 'stream', 'zset'
-  if load then kinds[KEYS[7]] = 'set' end
+  if load then kinds[KEYS[6]] = 'set' end
   for key, kind in pairs(kinds) do
     local found = redis.call('TYPE', key).ok
     if found ~= 'none' and found ~= kind then
@@ -122,17 +128,16 @@ local function load_of(i) return string.sub(ARGV[i + 2], 2) end
 -- What others change while a load is under way is newer than what it brings.
 local function note_newer(i)
   if load and load_of(i) == '' and ARGV[i + 1] ~= '-1' then
-    redis.call('SADD', KEYS[7], name_in_shard(i))
+    redis.call('SADD', KEYS[6], name_in_shard(i))
   end
 end
 
--- Store the change that stands at ARGV[i]; nothing may be at or after its position. Its field is the
--- note of the key of its request, if it is the last of one that has a key.
-local function store(position, i, shards, note)
+-- Store the change that stands at ARGV[i]; nothing may be at or after its position.
+local function store(position, i, shards)
   local size = tonumber(ARGV[i + 3]) + FILLED
   make_room(position, size)
   last = position
-  redis.call('XADD', stream, stream_id(last), note or '', ARGV[i + 4])
+  redis.call('XADD', stream, stream_id(last), mark, ARGV[i + 4])
   local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
   fold(shards, ARGV[i + 1], gone, ARGV[i + 4])
   note_newer(i)
@@ -144,7 +149,34 @@ local function finish(shards)
   redis.call('HSET', channel, 'last', digits(last), 'head', digits(head), 'changed', digits(changed),
     'latest', record[7], -- where the newest notification begins
     'window_from', digits(window_from), 'window_count', window_count,
-    'window_bytes', digits(window_bytes))
-  redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(head))
+    'window_bytes', digits(window_bytes), 'newest', digits(head) .. ':' .. mark)
+  if ARGV[2] ~= '' then redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(head)) end
 end
 
+-- Whether the journal lacks what the caller knows to have been there. Nobody is past its newest gap who
+-- has not been told; and what was before the stream begins may be trimmed.
+local function has_lost()
+  local given, newest_gap = tonumber(string.match(ARGV[6], '^%d+')), tonumber(string.match(gaps or '0', '%d+$'))
+  if given <= newest_gap then return false end
+  if given > last then return true end
+  for position, known in string.gmatch(ARGV[6], ' (%d+):(%S*)') do
+    local at = tonumber(position)
+    if at > math.max(first, newest_gap) then
+      local row = redis.call('XRANGE', stream, stream_id(at), stream_id(at))[1]
+      if not row or string.sub(row[2][1], 1, 6) ~= known then return true end
+    end
+  end
+  return false
+end
+
+-- Say that changes are lost: nobody passes the end of a gap without being told. It lies at the end of the
+-- journal, also if others have appended since: so whoever has read on before the loss was seen is told, too.
+-- The open window closes with what is left; the next one, and the next notification, begin where the gap ends.
+local function leave_gap()
+  local given = tonumber(string.match(ARGV[6], '^%d+'))
+  if window_count > 0 then close_window(head) end
+  last = math.max(given + 1, last + 1, now)
+  head, window_from, record[7] = last, last, digits(last)
+  gaps = (gaps and gaps .. ' ' or '') .. digits(last)
+  redis.call('HSET', channel, 'gaps', gaps)
+end

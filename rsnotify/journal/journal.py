@@ -1,13 +1,15 @@
 """Read the journals, and ask where each begins and ends."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rsnotify.errors import NoSuchSet, Trimmed
 from rsnotify.journal import keys
 from rsnotify.journal.appends import (
-    UNSEEN,
     Appends,
+    channel_arguments,
+    channel_keys,
+    marks_of,
     parse_known,
     remembered_key,
     rows_of,
@@ -15,23 +17,40 @@ from rsnotify.journal.appends import (
 )
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.window import HOUR, WINDOW_BYTES
+from rsnotify.journal.witness import KnownChange, Witness
 from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 
 READ_BACK = Script("journal/read_back.lua")
+_LOOK = Script("journal/journal.lua", "journal/look.lua")
 
-STANDING = ("first", "head", "last", "gaps", "removed")  # the fields of a record
+STANDING = ("first", "head", "last", "gaps", "newest")  # the fields of a record
+NONE = Position(0)
+UNMARKED = "000000"  # a call that stores nothing
 
 
 class Standing(NamedTuple):
-    """Where a journal begins, its newest change, where its newest gap ends, and when changes were
-    last removed, because they were appended again."""
+    """Where a journal begins and ends."""
 
     first: Position
-    head: Position
-    gap: Position = UNSEEN
-    removed: Position = UNSEEN
+    head: Position  # its newest change, or where its newest gap ends, if that is later
+    last: Position  # no later change is at or before it
+    gap: Position = NONE  # where its newest gap ends
+    mark: str = ""  # of the call that stored the newest change, if it is known
+
+    @property
+    def newest(self) -> KnownChange:
+        return KnownChange(self.head, self.mark)
+
+
+class Continuation(NamedTuple):
+    """What a journal has after a cursor."""
+
+    rows: Sequence[Row]
+    marks: Mapping[Position, str]  # of these rows, and of the one at the cursor
+    first: Position  # where the stream begins
+    gap: Position  # where the newest gap ends
 
 
 class Journal:
@@ -42,8 +61,6 @@ class Journal:
         self.window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
         self.appends = Appends(client, self.window)
         self.append = self.appends.append
-        self.note_served: Callable[[ChannelName, Sequence[Row]], None] = lambda _, __: None
-        """Called with what is read for somebody who is behind, or polls, oldest first."""
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:
         """Refuse a key that one of these channels remembers for other changes."""
@@ -79,9 +96,7 @@ class Journal:
         if after < int(first):
             raise Trimmed(Position(int(first)))
         gap = min((each for each in _gaps(gaps) if each > after), default=None)
-        rows = _before_gap(rows_of(entries), gap, until)
-        self.note_served(channel, rows)
-        return rows
+        return _before_gap(rows_of(entries), gap, until)
 
     async def read_back(
         self, channel: ChannelName, until: Position, *, count: int
@@ -93,32 +108,51 @@ class Journal:
         if first is None:
             raise NoSuchSet(channel.set_name)
         begin = max([Position(int(first)), *(gap for gap in _gaps(gaps) if gap <= until)])
-        rows = [row for row in rows_of(entries) if row[0] > begin]
-        self.note_served(channel, rows[::-1])
-        return rows, begin
+        return [row for row in rows_of(entries) if row[0] > begin], begin
 
     async def read_from(
-        self, cursors: Mapping[ChannelName, Position], *, count: int
-    ) -> tuple[dict[ChannelName, list[Row] | Exception], int]:
-        """What stands at and after each of these cursors, or why it cannot be read; one round trip.
-
-        A first row that is not at the cursor itself means that Redis has lost changes, unless the
-        stream begins there.
+        self, stretches: Mapping[ChannelName, tuple[Position, Position]], *, count: int
+    ) -> tuple[dict[ChannelName, Continuation | Exception | None], int]:
+        """What stands after each of these cursors, up to another position, None if there is no such
+        channel, or why it cannot be read; one round trip.
 
         Also the version of the sets, read after the changes: whatever was decided about a set
         before one of these changes was published has moved it.
         """
         pipeline = self.client.pipeline(transaction=False)
-        for channel, after in cursors.items():
-            pipeline.execute_command(
-                "XRANGE", keys.stream(channel), after.stream_id, "+", "COUNT", count + 1
-            )
+        for channel, (after, until) in stretches.items():
+            begin, end = after.stream_id, until.stream_id
+            pipeline.execute_command("XRANGE", keys.stream(channel), begin, end, "COUNT", count + 1)
+            pipeline.hmget(keys.record(channel), "first", "gaps")
         pipeline.afterwards()
         pipeline.get(keys.SETS_VERSION)
         *replies, version = await pipeline.execute(raise_on_error=False)
         if isinstance(version, Exception):
             raise version
-        return dict(zip(cursors, each(replies, rows_of), strict=True)), int(version or 0)
+        read = zip(stretches.values(), replies[::2], replies[1::2], strict=True)
+        found = [_failure(pair) or (cursor, *pair) for (cursor, _), *pair in read]
+        return dict(zip(stretches, each(found, _following), strict=True)), int(version or 0)
+
+    async def look(self, channel: ChannelName, witness: Witness) -> Position:
+        """Look for all that is known of the journal; if something is lost, it gets a gap. Returns
+        where its newest gap ends."""
+        evidence = witness.evidence
+        caller = f"{self.appends.caller}:{UNMARKED}"
+        arguments = channel_arguments(
+            channel, self.window, caller, keys.BELL, evidence, self.appends.found_at
+        )
+        gap = await _LOOK.run(self.client, channel_keys(channel), *arguments)
+        if gap is None:
+            raise NoSuchSet(channel.set_name)
+        witness.proved(evidence.changes)
+        if gap > evidence.given:
+            witness.said(Position(gap))
+        return Position(gap)
+
+    async def confirmed(self, channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:
+        """Where each journal stands, once enough replicas know; or why they do not."""
+        commands = [("HMGET", keys.record(channel), *STANDING) for channel in channels]
+        return each(await self.client.once(commands), _standing)
 
     async def standings(self, channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:
         """Where each journal stands; None if there is no such channel, or why nobody knows."""
@@ -134,13 +168,28 @@ class Journal:
 
 
 def _standing(fields: Sequence[bytes | None]) -> Standing | None:
-    first, head, last, gaps, removed = fields
+    first, head, last, gaps, newest = fields
     if first is None or head is None or last is None:
         return None
-    ends = Position(int(first)), Position(int(head))
-    if max(ends) > int(last):  # believed, every later change would follow it
-        raise ValueError(f"a journal that ends at {int(last)} cannot hold {max(ends)}")
-    return Standing(*ends, max(_gaps(gaps), default=UNSEEN), Position(int(removed or 0)))
+    ends = Position(int(first)), Position(int(head)), Position(int(last))
+    if max(ends) > ends[2]:  # believed, every later change would follow it
+        raise ValueError(f"a journal that ends at {ends[2]} cannot hold {max(ends)}")
+    at, _, mark = (newest or b"").decode().partition(":")
+    is_known = at == str(int(ends[1]))  # else a hub of an earlier version has appended since
+    return Standing(*ends, max(_gaps(gaps), default=NONE), mark if is_known else "")
+
+
+def _failure(answers: Sequence[object]) -> Exception | None:
+    return next((answer for answer in answers if isinstance(answer, Exception)), None)
+
+
+def _following(found: tuple[Position, Any, Sequence[bytes | None]]) -> Continuation | None:
+    cursor, entries, (first, gaps) = found
+    if first is None:
+        return None
+    rows, newest_gap = rows_of(entries), max(_gaps(gaps), default=NONE)
+    after = rows[1:] if rows and rows[0][0] == cursor else rows
+    return Continuation(after, marks_of(entries), Position(int(first)), newest_gap)
 
 
 def _gaps(gaps: bytes | None) -> list[Position]:

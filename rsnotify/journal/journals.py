@@ -8,23 +8,28 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from time import monotonic
 
-from rsnotify.errors import JournalIsBehind, KeysMoving, NoSuchSet, TryAgain
+from rsnotify.errors import KeysMoving, NoSuchSet, TryAgain
+from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.following import STALE_SECONDS, Checking, Following
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.losses import Losses
 from rsnotify.journal.reading import History, Reading
-from rsnotify.journal.repairing import Repairing, Repairs
 from rsnotify.journal.room import Room
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import KnownSets, Sets
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
+from rsnotify.journal.witness import KnownChange
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
+from rsnotify.single_flight import SingleFlight
 
 CACHE_MIB = 256
+MOVING_SECONDS = 2.0  # then the caller gets 503, before three seconds have passed
+AGAIN_SECONDS = 0.05
 DEFAULT_OPTIONS = SetOptions()
 
 
@@ -48,16 +53,16 @@ class Journals:
         self._stored_sets = sets
         self.known = KnownSets()
         self.feeds = Feeds(self.cache)
-        journal.note_served = self.feeds.remember_served
-        self.repairing = Repairing(journal, Repairs(journal.client, journal.window), self.feeds)
-        self.checking = Checking(journal, sets, self.repairing, self.known, self.feeds, bell)
+        self.losses = Losses(journal, self.feeds)
+        self._confirming: SingleFlight[Feed, None] = SingleFlight("confirmation of a journal")
+        self.checking = Checking(journal, sets, self.losses, self.known, self.feeds, bell)
         self.history, check_sets = History(journal, windows), self.checking.check_changed_sets
         self.reading = Reading(journal, self.history, self.cache, base_url, check_sets)
         self.following = Following(
             journal,
             bell,
             self.checking,
-            self.repairing,
+            self.losses,
             self.known,
             self.feeds,
             base_url=base_url,
@@ -78,13 +83,20 @@ class Journals:
             await self._publish_to_others(others, submission)
         feed = self.feed(channel)
         async with self._room.taken(channel.set_name, submission):
-            try:
-                stored = await self._journal.append(channel, submission, seen=feed.memory.newest)
-            except (JournalIsBehind, KeysMoving):
-                stored = await self.repairing.append(feed, submission)
-        self.feeds.remember_append(feed, submission, stored)
+            stored = await self._append(feed, submission)
         self.following.appended(feed, stored)
         return Interval(stored.from_, stored.until)
+
+    async def _append(self, feed: Feed, submission: Submission) -> Appended:
+        """Append, also where a Cluster just moves the journal to another node."""
+        until = monotonic() + MOVING_SECONDS
+        while True:
+            try:
+                return await self._journal.append(feed.channel, submission, feed.witness)
+            except KeysMoving:
+                if monotonic() > until:
+                    raise
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def publish_each(
         self, submissions: Mapping[ChannelName, Submission]
@@ -166,7 +178,36 @@ class Journals:
 
     async def head(self, channel: ChannelName) -> Position:
         """The position of the newest change in Redis, which this process may not have read yet."""
-        return (await self.reading.standing(channel)).head
+        return (await self._newest(channel)).position
+
+    async def _newest(self, channel: ChannelName) -> KnownChange:
+        before = self.given(channel)
+        standing = await self.reading.standing(channel)
+        head = await self.give(channel, standing.head, standing.last, before)
+        return KnownChange(head, standing.mark if head == standing.head else "")
+
+    def given(self, channel: ChannelName) -> Position:
+        """The newest position that anybody was given here; to be asked for before a journal is read
+        of which something is to be given."""
+        return self.feed(channel).witness.given
+
+    async def give(
+        self, channel: ChannelName, head: Position, last: Position, before: Position
+    ) -> Position:
+        """Up to where somebody may be given what was read of a journal that had this head, and
+        ended at `last`. If that is before what had been given until then, changes are lost."""
+        feed = self.feed(channel)
+        if last < before:
+            await self.losses.look(feed)
+            raise TryAgain("Redis has just lost changes of this set; ask again to see what is left")
+        if head > feed.newest_known and self._journal.client.confirms:
+            await self._confirming.result(feed, lambda: self.losses.confirm(feed))
+            head = min(head, feed.newest_known)
+        if head == feed.tail.head:
+            feed.give_head()
+        else:
+            feed.witness.give(head)
+        return head
 
     async def latest(self, feed: Feed) -> Notification | None:
         """The newest notification that is in Redis now; None if there is none."""
@@ -179,8 +220,9 @@ class Journals:
 
     async def catch_up(self, feed: Feed) -> None:
         """Wait until this process has read what is in Redis now."""
-        head = await self.head(feed.channel)
-        self.feeds.ring(feed.channel, head)
+        newest = await self._newest(feed.channel)
+        head = newest.position
+        self.feeds.ring(feed.channel, newest)
         try:
             async with asyncio.timeout(STALE_SECONDS):
                 await self.following.reached(feed, head)

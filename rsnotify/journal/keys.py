@@ -2,14 +2,12 @@
 
 from rsnotify.resourcesync.notification import ChannelName
 
-BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <caller> <head>" after an append, else "sets"
+BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <caller>:<mark> <head>", or "sets"
 REPORTS_BELL = "rsnotify:reports"  # pub/sub: the report of each hub process
 DATA_ID = "rsnotify:data"  # chosen by chance for an empty Redis: another one means other data
 SETS = "rsnotify:sets"  # hash: name -> record of the set
 SETS_VERSION = "rsnotify:sets:version"
-SERVERS = "rsnotify:servers"  # which Redis has these data, as far as hubs have seen
 SETS_FORMER = "rsnotify:sets:former"  # hash: name -> when the first set of this name began
-SETS_REMOVED = "rsnotify:sets:removed"  # sorted set: "name created" of the last day, by time
 SETS_CHANGED = "rsnotify:sets:changed"  # when that was, by the clock of Redis
 SETS_ANNOUNCED = "rsnotify:sets:told"  # hash: the Source Description announced last
 LOADS = "rsnotify:loads"  # hash: sets whose whole state is being loaded -> token of the load
@@ -17,7 +15,6 @@ CLOCK_HISTORY = "rsnotify:watched"  # see rsnotify.journal.window
 WRITABLE = "rsnotify:writable"  # written to see whether Redis takes writes
 TOKENS_USED = "rsnotify:tokens:used"  # hash: id of a token -> when it was used last
 TOKENS = "rsnotify:tokens"  # hash: SHA-256 of a token -> what it may do
-TOKENS_REVOKED = "rsnotify:tokens:revoked"  # sorted set: those of the last day, by time
 
 STATE_SHARDS = 256
 OF_LOADS = ("newer", "last", "moment", "since", "settled", "older")
@@ -43,16 +40,6 @@ def record(channel: ChannelName) -> str:
 
 def windows(channel: ChannelName) -> str:
     return of_set(channel.set_name, channel.kind, "windows")
-
-
-def hold(channel: ChannelName) -> str:
-    """Who repairs the journal: nobody appends meanwhile."""
-    return of_set(channel.set_name, channel.kind, "hold")
-
-
-def repaired(channel: ChannelName) -> str:
-    """Hash: which lost positions were put back or appended again, see repair.lua."""
-    return of_set(channel.set_name, channel.kind, "repaired")
 
 
 def packed(channel: ChannelName, from_: int | None = None) -> str:

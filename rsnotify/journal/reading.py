@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
-from rsnotify.journal.cache import Cache
+from rsnotify.journal.cache import Cache, Tail
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.gzip_parts import rows_after, rows_until
 from rsnotify.journal.journal import Journal, Standing
@@ -97,7 +97,7 @@ class Reading:
         self._cache = cache
         self._base_url = base_url
         self._check_sets = check_sets
-        self._flights: SingleFlight[tuple[Feed, int, Position], Notification]
+        self._flights: SingleFlight[tuple[Tail, Position], Notification]
         self._flights = SingleFlight("reading of the journal")
         self.catch_ups = {"memory": 0, "redis": 0}  # notifications for those behind, by origin
         self._catching_up = asyncio.Semaphore(CATCHING_UP_AT_ONCE)
@@ -110,7 +110,7 @@ class Reading:
         self.catch_ups["redis" if found is None else "memory"] += 1
         if found is None:  # read and rendered once for all readers at this cursor
             found = await self._flights.result(
-                (feed, feed.losses, cursor), lambda: self._from_journal(feed, cursor)
+                (feed.tail, cursor), lambda: self._from_journal(feed, cursor)
             )
         self._cache.use(feed)
         return found
@@ -148,14 +148,11 @@ class Reading:
         return standing
 
     async def _from_journal(self, feed: Feed, cursor: Position) -> Notification:
-        tail, losses = feed.tail, feed.losses
+        tail = feed.tail  # another one after a loss
         until = tail.boundary_after(cursor)
         try:
             async with self._catching_up:
                 rows = await self._read(feed, cursor, until)
-                while not rows and until < tail.head:  # they were lost, and are further on now
-                    until = tail.boundary_after(Position(until + 1))
-                    rows = await self._read(feed, cursor, until)
         except Trimmed as trimmed:
             raise self._history_deleted(feed.channel, trimmed) from None
         if not rows:
@@ -164,7 +161,7 @@ class Reading:
         found = render_notification(
             feed.channel, cursor, first_batch(rows), base_url=self._base_url
         )
-        if feed.losses == losses:  # otherwise Redis has lost changes meanwhile
+        if feed.tail is tail:
             feed.recent.keep(found)
         return found
 

@@ -69,6 +69,11 @@ class SetRecord(SetOptions, frozen=True, kw_only=True, forbid_unknown_fields=Fal
     created: str
     edited: str = ""  # when its options were chosen, by the clock of Redis
 
+    @property
+    def age(self) -> tuple[str, str]:
+        """Of two records of a set, the newer one has the greater one."""
+        return self.created, self.edited
+
 
 def channel_of_own_topic(records: Iterable[SetRecord], topic: str) -> ChannelName | None:
     """The channel that a Source calls by this topic."""

@@ -2,9 +2,8 @@
 -- was announced to nobody. It begins with set_keys.lua.
 --
 -- KEYS  1 records of the sets (hash)   2 their version   3 when they changed   4 which data they are
---       5 sets that were removed in the last day (sorted set: "name created", by time)
---       6 when the first set of a name began that was removed since (hash, by name)
---       7 the set's journals: their records, then    8 of framework changes; in a Cluster neither,
+--       5 when the first set of a name began that was removed since (hash, by name)
+--       6 the set's journals: their records, then    7 of framework changes; in a Cluster neither,
 --         for set_alone.lua has begun or removed them before
 -- ARGV  1 the act   2 the bell   3 name of the set, then what the act needs
 --
@@ -12,10 +11,9 @@
 -- Whoever finds a record that is not the one expected does nothing.
 
 local records, name = KEYS[1], ARGV[3]
-local journals = {KEYS[7], KEYS[8]}
+local journals = {KEYS[6], KEYS[7]}
 local acts = {}
 
-local DAY = 86400
 local time = redis.call('TIME')
 
 local function announce()
@@ -45,17 +43,6 @@ function acts.edit(before, after, version)
   return 1
 end
 
--- record that was read, or nothing; newer one that was lost; when the set was created, and its
--- position: put it back, unless the set was removed
-function acts.put_back(before, record, created, now)
-  if redis.call('ZSCORE', KEYS[5], name .. ' ' .. created) then return 0 end
-  if (redis.call('HGET', records, name) or '') ~= before then return 0 end
-  if journals[1] then begin_journals(journals, now) end
-  redis.call('HSET', records, name, record)
-  announce()
-  return 1
-end
-
 -- a version that some process knows: the next one is higher, also after Redis has lost some
 function acts.pass(number)
   if tonumber(redis.call('GET', KEYS[2]) or 0) < tonumber(number) then
@@ -68,9 +55,7 @@ end
 local function note_removal(stored)
   local is_whole, record = pcall(cjson.decode, stored)
   if not is_whole then return end
-  redis.call('ZADD', KEYS[5], time[1], name .. ' ' .. tostring(record.created))
-  redis.call('HSETNX', KEYS[6], name, tostring(record.created))
-  redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', time[1] - DAY)
+  redis.call('HSETNX', KEYS[5], name, tostring(record.created))
 end
 
 -- It begins with what needs no room: then a Redis that is full lets the rest pass, too.

@@ -17,8 +17,8 @@ import msgspec
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import redis_now
-from rsnotify.journal.healing import Recent
 from rsnotify.journal.set_options import TOPICS, SetOptions, SetRecord, check_name, check_together
+from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
@@ -168,24 +168,6 @@ class Sets:
 
     # --- after a loss ----------------------------------------------------------------------------
 
-    async def stored(self) -> dict[str, tuple[bytes, SetRecord]]:
-        """Each set's record, also as it is stored."""
-        records = await self._client.hgetall(keys.SETS)
-        return {record.name: (records[record.name.encode()], record) for record in _whole(records)}
-
-    async def put_back(self, record: SetRecord, before: bytes = b"") -> bool:
-        """Put back a record that Redis has lost; False if the set was removed, or is not stored as
-        it was before."""
-        new = msgspec.json.encode(record)
-        begin = int(Position.parse(record.created))
-        if self._client.is_cluster:
-            life = f"{record.name} {record.created}"
-            if await self._client.zscore(keys.SETS_REMOVED, life) is not None:
-                return False
-            await self._begun(record.name, Position(begin))
-        is_done, _ = await self._act("put_back", record.name, before, new, record.created, begin)
-        return bool(is_done)
-
     async def pass_version(self, number: int) -> None:
         """Let every later version be higher than one that Redis has lost."""
         await self._act("pass", "", number)
@@ -197,7 +179,6 @@ class Sets:
             keys.SETS_VERSION,
             keys.SETS_CHANGED,
             keys.DATA_ID,
-            keys.SETS_REMOVED,
             keys.SETS_FORMER,
         ]
         if not self._client.is_cluster:
@@ -268,6 +249,11 @@ class KnownSets:
             return False
         return Position.parse(former) < position < Position.parse(record.created)
 
+    def note_former(self, former: Mapping[str, str]) -> None:
+        """Redis knows of these; what this process knows besides, Redis may have lost."""
+        for name, created in former.items():
+            self.former[name] = min(created, self.former.get(name, created))
+
     def replace(self, records: dict[str, SetRecord], version: Version) -> list[str]:
         """Take over what Redis has now; return the names of the sets that have become private."""
         before, known = self.records, self.version
@@ -328,6 +314,7 @@ class KnownSets:
     def _report_loss(self, before: Mapping[str, SetRecord]) -> None:
         left = {(record.name, record.created) for record in self.records.values()}
         gone = [name for name, record in before.items() if (name, record.created) not in left]
+        self.note_former({name: before[name].created for name in gone})
         log.error(
             "Redis has lost data: it was emptied, or started from an older copy; "
             "sets that are lost with their changes: %s",

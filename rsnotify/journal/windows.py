@@ -125,7 +125,7 @@ class Windows:
         come after it, also if the clock of Redis is behind ours."""
         here = await self.now()
         if here <= position <= min(now, here + AHEAD):
-            await _PASS.run(self._client, [keys.record(_changes(set_name))], int(position), "last")
+            await _PASS.run(self._client, [keys.record(_changes(set_name))], int(position))
 
     async def now(self) -> Position:
         """The clock that all hub processes share."""

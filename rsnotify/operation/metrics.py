@@ -60,7 +60,10 @@ OF_A_PROCESS: dict[str, Metric] = {
         "gauge", "How late the event loop was at most, in the last ten seconds."
     ),
     "rsnotify_cache_bytes": Metric("gauge", "Memory for what is kept of the journals."),
-    "rsnotify_gaps": Metric("counter", "How often Redis lost changes that no process remembered."),
+    "rsnotify_gaps": Metric("counter", "How often Redis has lost changes, and that was said."),
+    "rsnotify_last_gap_timestamp_seconds": Metric(
+        "gauge", "Where the newest gap of a channel ends, that was met: in Unix time.", CHANNEL
+    ),
     "rsnotify_changes_accepted": Metric("counter", "Changes that were stored.", ("kind",)),
     "rsnotify_publishes_refused": Metric(
         "counter", "Requests to publish that were refused, by HTTP status.", ("status",)

@@ -150,7 +150,11 @@ class ThisProcess:
             "rsnotify_redis_round_trip_seconds": _one(self._health.write_seconds),
             "rsnotify_event_loop_delay_seconds": _one(self._delay.longest()),
             "rsnotify_cache_bytes": _one(self._journals.cache.size),
-            "rsnotify_gaps": _one(self._journals.repairing.gaps),
+            "rsnotify_gaps": _one(self._journal.appends.gaps.count),
+            "rsnotify_last_gap_timestamp_seconds": [
+                (tuple(channel), at / MICROSECONDS)
+                for channel, at in self._journal.appends.gaps.newest.items()
+            ],
         }
 
     def _of_linux(self) -> Numbers:

@@ -48,7 +48,7 @@ from rsnotify.registry.requests import BaseUrl
 from rsnotify.registry.tokens import Tokens
 from rsnotify.websub import websub
 from rsnotify.websub.dialler import Dialler
-from rsnotify.websub.ownership import put_subscriptions_back
+from rsnotify.websub.ownership import settle_lost_subscriptions
 from rsnotify.websub.subscription_store import Subscriptions
 
 if TYPE_CHECKING:
@@ -161,9 +161,13 @@ class Composition:
             base_url=self._own_url,
             cache=Cache(self.settings.cache_mb, monotonic),
         )
-        lost = partial(put_subscriptions_back, stores.subscriptions)
+        lost = partial(settle_lost_subscriptions, stores.subscriptions)
         journals.following.hear_of_token = stores.tokens.hear
-        journals.repairing.recover += (stores.doubt_bells, stores.tokens.put_back, lost)
+        journals.losses.after_another_server += (
+            stores.doubt_bells,
+            stores.tokens.close_again,
+            lost,
+        )
         return journals
 
     @cached_property
@@ -278,7 +282,7 @@ class Composition:
             algorithm=settings.signature,
         ) as ownership:
             self.watching.process.ownership = ownership
-            self.journals.repairing.recover.append(ownership.redis_went_back)
+            self.journals.losses.after_another_server.append(ownership.redis_went_back)
             yield ownership.loops()
 
 

@@ -76,6 +76,12 @@ class MoreCommands:
 
     listening_pool: Callable[[], Pool]
     once: Callable[[Sequence[Command]], Awaitable[list[Any]]]
+    replicas: "Replicas | None"
+
+    @property
+    def confirms(self) -> bool:
+        """Whether replicas confirm what is sent `once`, before it is answered."""
+        return self.replicas is not None and self.replicas.count > 0
 
     async def durably(self, commands: Sequence[Command]) -> list[Any]:
         """Execute these like `once`, again if the connection was lost; an error is raised."""
@@ -336,13 +342,14 @@ Parsed = TypeVar("Parsed")
 def each(answers: Iterable[Any], parse: Callable[[Any], Parsed]) -> list[Parsed | Exception]:
     """The answers, parsed; an error of one is returned in its place.
 
-    If Redis itself fails, that is raised; not if it is one node of a Cluster.
+    If Redis itself fails, that is raised; not if it is one node of a Cluster, or if only replicas
+    are away.
     """
     return [_parsed(answer, parse) for answer in answers]
 
 
 def _parsed(answer: Any, parse: Callable[[Any], Parsed]) -> Parsed | Exception:
-    if isinstance(answer, TryAgain) and not isinstance(answer, PartAway):
+    if isinstance(answer, TryAgain) and not isinstance(answer, PartAway | TooFewReplicas):
         raise answer
     if isinstance(answer, Exception):
         return answer

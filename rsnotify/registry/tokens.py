@@ -11,7 +11,7 @@ import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.journal import keys
-from rsnotify.journal.healing import Recent
+from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 
@@ -67,8 +67,7 @@ class Tokens:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._made: Recent[bytes] = Recent()  # by this process
-        self._ended: Recent[bytes] = Recent()
+        self._ended: Recent[bytes] = Recent()  # by this process
         self._revoked: Recent[None] = Recent()  # by any process, as far as the bell has said
         self.made: list[Callable[[str], None]] = []  # called with the key of each that is made
 
@@ -86,7 +85,6 @@ class Tokens:
 
     def _note_revoked(self, key: str) -> None:
         self._revoked.note(key, None, monotonic())
-        self._made.forget(key)
         self._ended.forget(key)
 
     def is_revoked(self, secret: str) -> bool:
@@ -98,7 +96,6 @@ class Tokens:
         key, record = token_key(secret), msgspec.json.encode(token)
         is_new = await self._act("create", key, record)
         if is_new:
-            self._made.note(key, record, monotonic())
             self._note_made(key)
         return bool(is_new)
 
@@ -149,23 +146,24 @@ class Tokens:
         await self._client.hdel(keys.TOKENS_USED, token_id)
         self._note_revoked(key)
 
-    async def put_back(self) -> None:
-        """After Redis has gone back: what this process has made, ended and revoked of late."""
+    async def close_again(self) -> None:
+        """Redis has gone back, perhaps: what was ended or revoked of late stays so. A token that is
+        lost is refused."""
         now = monotonic()
-        made = [await self._act("put_back", *each) for each in self._made.at(now).items()]
-        made += [await self._act("expire", *each) for each in self._ended.at(now).items()]
+        ended = [await self._act("expire", *each) for each in self._ended.at(now).items()]
         again = list(self._revoked.at(now))
         gone = await self._act("revoke", *again) if again else 0
-        if any(made) or gone:
+        if any(ended) or gone:
             log.error(
-                "Redis had lost changes of tokens: %d were put back, %d were revoked again",
-                sum(made),
+                "Redis had lost changes of tokens: %d were ended again, %d were revoked again; "
+                "make those again that were made in its last seconds",
+                sum(ended),
                 gone,
             )
 
     async def _act(self, act: str, *arguments: str | bytes) -> int:
-        names = (keys.TOKENS, keys.TOKENS_REVOKED)
-        (done,) = await self._client.durably([_TOKENS.command(names, act, keys.BELL, *arguments)])
+        command = _TOKENS.command([keys.TOKENS], act, keys.BELL, *arguments)
+        (done,) = await self._client.durably([command])
         return int(done)
 
     async def _records(self) -> dict[bytes, Token]:

@@ -13,7 +13,6 @@ from time import monotonic
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal.coordination import Bell
-from rsnotify.journal.healing import plan_recall
 from rsnotify.loops import repeat
 from rsnotify.websub.delivery import Deliverer, Rights
 from rsnotify.websub.state import BELIEVED_AFTER_SECONDS, Clock, Share, Survey
@@ -273,23 +272,34 @@ def _warn_of_jump(seconds: float) -> None:
 
 
 ENDED = "it has ended before"
+LOST = "the hub has lost this subscription: subscribe again"
 
 
-async def put_subscriptions_back(store: Subscriptions) -> None:
-    """Put back what Redis has lost and this process remembers; the owner of a share takes it in."""
+async def settle_lost_subscriptions(store: Subscriptions) -> None:
+    """Where Redis has lost what this process knows of the last minute: the callback of a
+    subscription that is lost, or whose renewal is, is notified, and one that had ended ends again.
+    """
     kept, ended = store.remembered()
     known = {id_: stored.subscription for id_, stored in kept.items()}
-    records = await store.records(known | ended)
-    found = {id_: subscription for id_, (_, subscription) in records.items()}
-    plan = plan_recall(known, ended, found, lambda subscription: subscription.lease_end)
-    for id_ in plan.put_back:
-        before, _ = records.get(id_, (b"", None))
-        await store.put_back(id_, before, kept[id_])
-    for id_ in plan.remove:
-        await store.remove(ended[id_], ENDED)
-    if plan.put_back or plan.remove:
+    found = await store.records(known | ended)
+    lost = [
+        subscription
+        for id_, subscription in known.items()
+        if id_ not in found or found[id_].lease_end < subscription.lease_end
+    ]
+    again = [
+        subscription
+        for id_, subscription in ended.items()
+        if id_ in found and found[id_].lease_end <= subscription.lease_end
+    ]
+    for subscription in lost:
+        await store.deny(subscription, LOST)
+    for subscription in again:
+        await store.remove(subscription, ENDED)
+    if lost or again:
         log.error(
-            "Redis had lost changes of WebSub subscriptions: %d were put back, %d ended again",
-            len(plan.put_back),
-            len(plan.remove),
+            "Redis had lost changes of WebSub subscriptions: the callbacks of %d are notified that "
+            "they are lost, %d ended again",
+            len(lost),
+            len(again),
         )

@@ -21,6 +21,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.journals import Journals
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import CallbackGone, Deliverer, RightLost
@@ -163,6 +164,10 @@ class ChannelWatcher:
         if not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._place_some)
+
+    def fall_behind(self, head: Position) -> None:  # noqa: ARG002
+        """Wake the idle subscribers: each has a cursor of its own, and is told of the gap."""
+        self.push()
 
     def turn_private(self) -> None:
         """Nothing to do: each delivery checks the right to read."""

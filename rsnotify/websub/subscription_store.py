@@ -21,7 +21,7 @@ import msgspec
 from rsnotify.errors import TooFewReplicas, TooMany, TryAgain, Unanswered
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import redis_now
-from rsnotify.journal.healing import Recent
+from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.rules import LEASE_MAX_SECONDS, authority
@@ -192,7 +192,7 @@ class ShareContent(NamedTuple):
 def share_keys(share: int, host: str = "") -> list[str]:
     """As subscriptions.lua wants them; `host` is whose pending requests are counted."""
     names = [("owner",), ("records",), ("progress",), ("requests",), ("latest",), ("host", host)]
-    return [keys.of_share(share, *name) for name in [*names, ("ended",)]]
+    return [keys.of_share(share, *name) for name in names]
 
 
 def digest(request: PendingRequest) -> str:
@@ -448,7 +448,7 @@ class Subscriptions:
             pipeline.hget(keys.of_share(share, name), id_)
         return read_one(*await pipeline.execute())
 
-    # --- what is remembered, see `ownership.put_subscriptions_back` ------------------------------
+    # --- what is remembered, see `ownership.settle_lost_subscriptions` ---------------------------
 
     def note_end(self, id_: str, subscription: Subscription) -> None:
         """Remember that it has ended, so that an older Redis does not bring it back."""
@@ -460,22 +460,13 @@ class Subscriptions:
         """What this process has verified, and what it has ended, within the last minute."""
         return self._kept.at(self._clock()), self._ended.at(self._clock())
 
-    async def records(
-        self, wanted: Mapping[str, Subscription]
-    ) -> dict[str, tuple[bytes, Subscription]]:
-        """Of these, the ones that Redis has, with the bytes that it has."""
+    async def records(self, wanted: Mapping[str, Subscription]) -> dict[str, Subscription]:
+        """Of these, the ones that Redis has, as it has them."""
         pipeline = self._client.pipeline(transaction=False)
         for id_, subscription in wanted.items():
             pipeline.hget(keys.of_share(share_of(subscription.callback), "records"), id_)
         found = zip(wanted, await pipeline.execute(), strict=True)
-        return {id_: (text, SUBSCRIPTION.decode(text)) for id_, text in found if text}
-
-    async def put_back(self, id_: str, before: bytes, stored: Stored) -> None:
-        """Put it back, unless it has ended or Redis has not `before` any more; notify its owner."""
-        act = ("put_back", id_, before, *map(msgspec.json.encode, stored))
-        share = share_of(stored.subscription.callback)
-        await self._client.durably([SCRIPT.command(share_keys(share), *act)])
-        await self.retry(stored.subscription)
+        return {id_: SUBSCRIPTION.decode(text) for id_, text in found if text}
 
     # --- the script ------------------------------------------------------------------------------
 

@@ -6,14 +6,13 @@
 --       4 requests (hash: request -> its time and what was asked)
 --       5 latest (hash: subscription -> digest and id of its newest pending request)
 --       6 host (sorted set of the requests pending for one callback host)
---       7 ended (sorted set: the subscriptions that ended in the last day, by time)
 -- ARGV  1 the act, then what it needs
 --
 -- What only the owner may write is refused to everyone else: `ask` and `remove` are for all.
 
 local owner, records, progress = KEYS[1], KEYS[2], KEYS[3]
-local requests, latest, host, ended = KEYS[4], KEYS[5], KEYS[6], KEYS[7]
-local acts, DAY = {}, 86400
+local requests, latest, host = KEYS[4], KEYS[5], KEYS[6]
+local acts = {}
 
 -- The process that owns the share, and its sign of life when it said so last.
 local function holder()
@@ -79,7 +78,6 @@ function acts.finish(me, id, subscription, what, record, first)
   if what == 'keep' then
     redis.call('HSET', records, subscription, record)
     redis.call('HSETNX', progress, subscription, first)
-    redis.call('ZREM', ended, subscription)
   elseif what == 'drop' then
     acts.remove(subscription)
   end
@@ -98,19 +96,7 @@ function acts.record(me, ...)
   return 1
 end
 
--- subscription, record that was read, or nothing; newer one that was lost, and its progress
-function acts.put_back(subscription, before, record, first)
-  if redis.call('ZSCORE', ended, subscription) then return 0 end
-  if (redis.call('HGET', records, subscription) or '') ~= before then return 0 end
-  redis.call('HSET', records, subscription, record)
-  redis.call('HSETNX', progress, subscription, first)
-  return 1
-end
-
 function acts.remove(...)
-  local now = redis.call('TIME')[1]
-  for _, subscription in ipairs({...}) do redis.call('ZADD', ended, now, subscription) end
-  redis.call('ZREMRANGEBYSCORE', ended, '-inf', now - DAY)
   redis.call('HDEL', progress, ...)
   return redis.call('HDEL', records, ...)
 end

@@ -98,7 +98,7 @@ class Verification(Call):
     async def _head(self) -> Position:
         """Where a new subscriber begins: it misses no change published from now on."""
         try:
-            return (await self._verifier.journals.reading.standing(self.request.channel)).head
+            return await self._verifier.journals.head(self.request.channel)
         except Rejected:  # the set has been removed: `Ownership` will deny what is confirmed
             return Position(0)
 
@@ -168,7 +168,7 @@ class Verification(Call):
             self._verifier.subscribers.keep(share, request.subscription_id, subscription, progress)
 
     async def _retry(self) -> None:
-        """Retry with what Redis has: another process may have put it back."""
+        """Retry with what Redis has."""
         share, id_ = self.share, self.request.subscription_id
         known = share.subscribers.get(id_)
         stored = await self._verifier.store.at(share.number, id_)

@@ -25,6 +25,7 @@ from rsnotify.journal.feed import Feeds
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import SetOptions, Sets
 from rsnotify.journal.submission import Submission
+from rsnotify.journal.witness import KnownChange
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.publishing.intake import accepted
@@ -162,13 +163,17 @@ async def _of_readers(submission: Submission) -> dict[str, float]:
     begin = feed.tail.head
     ours, theirs = socketpair()
     row = (Position(begin + 1), submission.fragments[0].xml)
-    stored = Appended(begin, row[0], False, 1, (row,))
+    stored, known = Appended(begin, row[0], False, 1, (row,)), KnownChange(row[0], "abcdef")
     answer = accepted(submission, stored.interval)
     transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=ours)
 
     def rendered() -> bytes:
         notification = render_notification(CHANNEL, begin, [row], base_url="http://hub")
         return TEXT.render(notification)
+
+    def known_and_proved() -> None:
+        feed.witness.know(*known)
+        feed.witness.proved([known])
 
     def answered() -> bytes:
         response = JsonResponse(answer, 201)
@@ -180,7 +185,7 @@ async def _of_readers(submission: Submission) -> dict[str, float]:
 
     frame = rendered()
     found = {
-        "remember it": best(lambda: feeds.remember_append(feed, submission, stored)),
+        "know it, and that it is there": best(known_and_proved),
         "make the notification": best(rendered),
         "write it to a reader, who reads it": best(lambda: written(frame)),
         "make the answer": best(answered),

@@ -1,9 +1,12 @@
 """What is acknowledged is on so many replicas, whatever becomes of them."""
 
 import asyncio
+import shutil
 import signal
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -16,8 +19,12 @@ from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.redis_client import Replicas, connect
 from rsnotify.resourcesync.notification import ChannelName, Interval
+from tests.support.lossy_failover import Book, Follower, followed, settled, until_done
+from tests.support.raw import raw_channel
 from tests.support.redis_replicas import knows_files, replicated
+from tests.support.redis_server import RedisServer
 from tests.support.running import RunningHub, until
+from tests.support.stories import lost
 
 CHANGES = ChannelName("dataset1", "change")
 CHANGE = [{"loc": "http://example.com/1", "change": "updated"}]
@@ -103,7 +110,13 @@ async def test_no_server_says_that_replicas_have_a_repeated_change_which_they_ha
             redis.replicas[0].signal(signal.SIGCONT)
             first = await until(partial(appended, journal, change))
             assert await until(partial(appended, journal, change)) == first
+            await until(partial(is_at_rest, journal))
             await client.aclose()
+
+
+async def is_at_rest(journal: Journal) -> bool:
+    """The bell is rung after the answer."""
+    return not journal.appends.writing
 
 
 async def appended(journal: Journal, change: Submission) -> Interval | None:
@@ -132,3 +145,77 @@ async def test_a_hub_starts_and_serves_while_the_replica_is_away(tmp_path):
                 return bool(answer[0] == 201)
 
             await until(is_taken)
+
+
+@pytest.mark.parametrize(
+    ("count", "away", "status"),
+    [(1, 0, 201), (1, 1, 503), (2, 0, 201), (2, 1, 201), (2, 2, 503)],
+    ids=["one", "one, away", "two", "two, one away", "two, both away"],
+)
+async def test_publishing_goes_on_while_one_replica_is_left(tmp_path, count, away, status):
+    async with replicated(tmp_path, count) as redis:
+        options = ("--redis", redis.primary.url)
+        async with RunningHub(tmp_path / "data", *options, replicas="1") as hub:
+            await hub.publish("http://example.com/before")
+            for replica in redis.replicas[:away]:
+                await replica.kill()
+            answer = await hub.ask("POST", "/api/sets/dataset1/changes", **keyed("a"))
+            assert answer[0] == status
+            status_of_list, body = await hub.ask("GET", "/dataset1/changelist.xml")
+            assert status_of_list == 200, body
+            for replica in redis.replicas[:away]:
+                await replica.start()
+            await until_done(hub, "POST", "/api/sets/dataset1/changes", **keyed("a"))
+
+
+async def go_back(primary: RedisServer, copy: Path | None) -> None:
+    """Kill it, and start it again with older data, or with none."""
+    await primary.kill()
+    shutil.rmtree(primary.folder / "appendonlydir", ignore_errors=True)
+    if copy is not None:
+        copy.rename(primary.folder / "appendonlydir")
+    await primary.start()
+
+
+async def test_a_primary_that_restarts_with_an_older_file_loses_what_replicas_had_and_it_is_said(
+    tmp_path,
+):
+    """Its replica copies the loss. Both hubs knew, so all who had begun before are told."""
+    async with replicated(tmp_path) as redis:
+        options = ("--redis", redis.primary.url)
+        async with (
+            RunningHub(tmp_path / "one", *options, replicas="1") as hub,
+            RunningHub(tmp_path / "two", *options, replicas="1") as other,
+        ):
+            book, followers = Book(), [Follower(hub, "one"), Follower(other, "two")]
+            async with followed(followers):
+                await book.publish(hub, ["before"])
+                copy = tmp_path / "copy"
+                shutil.copytree(redis.primary.folder / "appendonlydir", copy)
+                for number in range(14):
+                    await book.publish(hub, [f"lost-{number}"])
+                began = monotonic()
+                await go_back(redis.primary, copy)
+                await book.publish(other, ["after"])
+                journal, gaps = await settled([hub, other], book, followers, may_lose=True)
+            told = [each.when - began for follower in followers for each in follower.story.told]
+            print(f"lost {len(lost(journal, book.answers))}, gaps {gaps}, told after {told} s")
+            assert len(lost(journal, book.answers)) == 14
+            assert gaps == 1
+            assert len(told) == len(followers)
+
+
+async def test_a_primary_without_a_file_is_named_at_the_start_and_its_restart_is_said(tmp_path):
+    """All is lost, at its replica, too: readers are told that the set is gone. It is made again."""
+    async with replicated(tmp_path, primary_keeps=False) as redis:
+        options = ("--redis", redis.primary.url)
+        async with RunningHub(tmp_path / "data", *options, replicas="1") as hub:
+            assert "keeps no append-only file" in " ".join(hub.log.read_text().split())
+            lost_ = await hub.publish("http://example.com/lost")
+            async with raw_channel(hub.channel()) as reader:
+                await go_back(redis.primary, None)
+                assert await reader.closed_with_code() == 4404
+            await until_done(hub, "POST", "/api/sets/dataset1/changes", **keyed("after"))
+            assert "Redis has lost data" in " ".join(hub.log.read_text().split())
+            path = f"/dataset1/changelist.xml?from={lost_['until']}"
+            assert (await hub.ask("GET", path))[0] == 410

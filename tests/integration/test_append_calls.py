@@ -8,25 +8,28 @@ import pytest
 from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import NoSuchSet, Rejected
 from rsnotify.journal import keys
 from rsnotify.journal.appends import (
     CALL_SECONDS,
     CERTAIN_SECONDS,
     NO_WINDOW,
-    UNSEEN,
+    UNKNOWN,
     WRITERS,
     Appended,
+    Gaps,
+    Group,
     PendingAppend,
     Round,
-    answer_round,
-    command_of,
+    mark_of,
 )
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission
+from rsnotify.journal.witness import Witness
 from rsnotify.redis_client import Client
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.hubs import submission
 
@@ -44,17 +47,15 @@ async def called(
     client: Client, submissions: Sequence[Submission], number: int = 1, writer: str = WRITER
 ) -> list[Any]:
     """What each of them is told."""
-    loop = asyncio.get_running_loop()
-    group = [
-        PendingAppend(CHANNEL, each, len(each.fragments[0].xml), UNSEEN, 0.0, loop.create_future())
+    loop, witness = asyncio.get_running_loop(), Witness(Position(0))
+    appends = [
+        PendingAppend(CHANNEL, each, len(each.fragments[0].xml), witness, 0.0, loop.create_future())
         for each in submissions
     ]
-    round_ = Round("process", writer, number)
-    reply, version = await client.once(
-        [command_of(CHANNEL, group, NO_WINDOW, round_)], ("GET", keys.SETS_VERSION)
-    )
-    answer_round([group], [reply], version)
-    return await asyncio.gather(*(each.answer for each in group), return_exceptions=True)
+    group, round_ = Group(CHANNEL, appends), Round("process", writer, number)
+    (reply,) = await client.once([group.command(NO_WINDOW, keys.BELL, Position(0), round_)])
+    group.resolve(reply, round_.mark, UNKNOWN, Gaps(), is_alone=False)
+    return await asyncio.gather(*(each.answer for each in appends), return_exceptions=True)
 
 
 async def stored(client: Client) -> int:
@@ -161,3 +162,61 @@ async def test_a_key_of_a_call_that_is_damaged_is_named_and_nothing_stored(clien
     assert isinstance(error, ResponseError)
     assert "WRONGTYPE" in str(error)
     assert await stored(client) == 1
+
+
+async def test_all_that_a_call_stores_bears_its_mark_and_that_of_no_other(client):
+    await called(client, MIXED, 1)
+    await called(client, [submission("8")], 2)
+    entries = await client.execute_command("XRANGE", keys.stream(CHANNEL), "-", "+")
+    marks = [mark_of(fields[0]) for _, fields in entries]
+    first, second = (Round("process", WRITER, number).mark for number in (1, 2))
+    assert marks == [*[first] * (len(marks) - 1), second]
+    assert first != second
+    others = {Round("process", "process-2", 1).mark, Round("other", WRITER, 1).mark}
+    assert Round("other", WRITER, 1).mark != first
+    assert len(others) == 2
+
+
+async def test_who_is_answered_again_learns_the_mark_of_the_row_that_was_stored_first(client):
+    (first,) = await called(client, [submission("1", "2", key="k")], 1)
+    (again,) = await called(client, [submission("1", "2", key="k")], 2)
+    assert again.is_repeated
+    assert again.mark == first.mark == Round("process", WRITER, 1).mark
+
+
+async def test_a_loss_is_said_once_though_the_call_that_finds_it_is_repeated(client):
+    """The gap is there when it comes again, and what it has stored is behind that."""
+    known = Witness(Position(2**52))  # somebody was given far more than the journal has
+    loop = asyncio.get_running_loop()
+    found = []
+    for _ in range(2):
+        request = submission("1")
+        append = PendingAppend(CHANNEL, request, 1, Witness(known.given), 0.0, loop.create_future())
+        group, round_ = Group(CHANNEL, [append]), Round("process", WRITER, 1)
+        gaps = Gaps()
+        (reply,) = await client.once([group.command(NO_WINDOW, keys.BELL, Position(0), round_)])
+        group.resolve(reply, round_.mark, UNKNOWN, gaps, is_alone=True)
+        found.append(((await append.answer).interval, gaps.count))
+    (interval, count), again = found
+    assert count == 1
+    assert again == (interval, 0)
+    assert interval.from_ == known.given + 1
+    assert await stored(client) == 1
+
+
+async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):
+    """Else whoever has heard of it would miss it, and say that it is lost."""
+    await called(client, [submission("1", key="k")])
+    appends = [
+        PendingAppend(CHANNEL, each, 1, Witness(Position(0)), 0.0, asyncio.Future())
+        for each in (submission("1", key="k"),)
+    ]
+    group, round_ = Group(CHANNEL, appends), Round("process", WRITER, 2)
+    (reply,) = await client.once([group.command(NO_WINDOW, "", Position(0), round_)])
+    _, (field, _) = (await client.xrange(keys.stream(CHANNEL)))[-1]
+    first = Round("process", WRITER, 1)
+    assert mark_of(field) == first.mark
+    assert group.stroke(reply, round_) == f"a/change process:{first.mark} {reply[0][0][1]}"
+    assert group.stroke(NoSuchSet("a"), round_) is None
+    assert group.stroke([[[]], 0], round_) is None, "its key was used otherwise"
+    assert group.stroke([[], 7], round_) == f"a/change process:{round_.mark} 7", "a gap"

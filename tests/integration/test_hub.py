@@ -9,6 +9,7 @@ from rsnotify.channels.reader import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.feed import Feed
+from rsnotify.journal.journal import Standing
 from rsnotify.loops import end
 from rsnotify.registry.access import Access
 from rsnotify.registry.tokens import Tokens
@@ -77,15 +78,16 @@ async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
     feed.push(render_notification(CHANNEL, feed.tail.head, rows, base_url="http://hub.example"))
     await other.start()
     await other.publish(CHANNEL, submission("not heard of here"))
-    head, reached = hub.head, hub.following.reached
+    standing, reached = hub.reading.standing, hub.following.reached
 
     async def remove() -> None:
         await hub.remove_set(CHANNEL.set_name)
         if is_made_anew:
             await hub.add_set(CHANNEL.set_name)
 
-    async def head_and_no_more(channel: ChannelName) -> Position:
-        found = await head(channel)
+    async def head_and_no_more(channel: ChannelName) -> Standing:
+        monkeypatch.setattr(hub.reading, "standing", standing)  # it is removed once
+        found = await standing(channel)
         await remove()
         return found
 
@@ -94,7 +96,7 @@ async def test_whoever_asks_for_the_topic_while_its_set_is_removed_is_told_so(
         await reached(feed, position)
 
     if while_it == "asks for the head":
-        monkeypatch.setattr(hub, "head", head_and_no_more)
+        monkeypatch.setattr(hub.reading, "standing", head_and_no_more)
     else:
         monkeypatch.setattr(hub.following, "reached", reached_by_nobody)
     with pytest.raises(told, match=CHANNEL.set_name):

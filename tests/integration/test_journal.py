@@ -13,6 +13,7 @@ from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.journal.witness import MARK_LENGTH
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import LOC_END, ChannelName, render_rows, spell_out
@@ -210,7 +211,9 @@ async def test_redis_keeps_the_short_form_and_xml_comes_out_of_it(journal, clien
     fragment = fragment_of(change)
     done = await journal.append(CHANNEL, Submission([fragment]))
     ((_, fields),) = await client.execute_command("XRANGE", keys.stream(CHANNEL), "-", "+")
-    assert list(fields) == [b"", fragment.short]
+    mark, short = fields
+    assert (mark.decode(), short) == (done.mark, fragment.short)
+    assert len(mark) == MARK_LENGTH
     state = await current_state(client)
     assert b"http://example.com/1?a&amp;b" in state
     rest = fragment.short[fragment.short.index(LOC_END) :]

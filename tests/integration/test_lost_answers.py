@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
-from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
+from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.journal import appends as module
 from rsnotify.journal import keys
 from rsnotify.journal.appends import Appended
@@ -60,33 +59,6 @@ async def test_a_change_whose_answer_was_lost_is_stored_once_and_answered(journa
     assert [interval.until] == [
         at for at, _ in await journal.read(CHANNEL, interval.from_, count=9)
     ]
-
-
-async def test_a_change_whose_answer_was_lost_waits_for_whoever_repairs_the_journal(
-    client, journal, own_redis, monkeypatch
-):
-    """Until then a repetition is told nothing: not that nothing was stored."""
-    once, hold, asked_again = client.once, keys.hold(CHANNEL), asyncio.Event()
-
-    async def lost_and_then_held(commands: Any, *then: Any) -> list[Any]:
-        monkeypatch.setattr(client, "once", answered_while_held)
-        await once(commands, *then)
-        await own_redis.client.set(hold, "another")
-        raise Unanswered("lost")
-
-    async def answered_while_held(commands: Any, *then: Any) -> list[Any]:
-        found = await once(commands, *then)
-        asked_again.set()
-        return found
-
-    monkeypatch.setattr(client, "once", lost_and_then_held)
-    appending = asyncio.create_task(journal.append(CHANNEL, submission("1")))
-    async with asyncio.timeout(20):
-        await asked_again.wait()
-    assert not appending.done()
-    await own_redis.client.delete(hold)
-    assert (await appending).is_repeated
-    assert await stored(own_redis) == 1
 
 
 async def test_of_several_sets_in_one_round_whose_answer_was_lost_none_is_stored_twice(

@@ -1,18 +1,20 @@
-"""Sets, tokens and subscriptions that Redis has lost, put back by the processes that know them."""
+"""Sets, tokens and subscriptions that Redis has lost: what was closed stays closed, the rest is
+logged, and whoever has a subscription that is lost is notified."""
 
 import pytest
 
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
+from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.redis_client import Client
 from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Position
-from rsnotify.websub.ownership import put_subscriptions_back
+from rsnotify.websub.ownership import ENDED, LOST, settle_lost_subscriptions
 from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import Stored, Subscriptions
-from tests.integration.test_repairs import CHANNEL, names
+from tests.integration.test_losses import CHANNEL, names
 from tests.support.faults import Losing
 from tests.support.hubs import started, submission
 
@@ -22,71 +24,109 @@ def losing(client: Client) -> Losing:
     return Losing(client)
 
 
+@pytest.fixture
+async def hub(client: Client) -> Journals:
+    return await started(client)
+
+
 async def stored(client: Client) -> dict[str, bool]:
     """The sets that Redis has, and whether each is private."""
     return {name: record.private for name, record in (await Sets(client).all()).items()}
 
 
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+
+
 # --- sets ----------------------------------------------------------------------------------------
 
 
-async def test_a_lost_set_is_put_back_with_its_changes(client, losing):
-    hub = await started(client)
-    async with losing:
-        record, _ = await hub.add_set("a", SetOptions(private=True))
-        await hub.publish(CHANNEL, submission("1"))
-        other = await started(client)
-    await other.start()  # it did not make the set, but knows it
-    assert other.record("a") == record
-    await hub.start()
-    assert await names(client) == ["1"]
-    assert not hub.known.lost.is_set()
-
-
-async def test_a_set_that_had_become_private_is_so_again(client, losing):
-    hub = await started(client)
+async def test_a_set_that_had_become_private_is_so_again(hub, client, losing, caplog):
+    other = await started(client)
     await hub.add_set("a")
     async with losing:
         await hub.edit_set("a", {"private": True})
+        await other.start()
+    await other.start()  # also a process that has not edited it
+    assert await stored(client) == {"a": True}
+    assert said(caplog) == ["Redis has lost the last change of the set 'a', or the set itself"]
+    await hub.start()
+    assert hub.record("a").private
+    assert other.record("a").private
+
+
+async def test_a_set_that_was_made_private_is_private_although_it_was_public_before(
+    hub, client, losing
+):
+    """It was removed and made anew, and both is lost: the one that is there is the old one."""
+    await hub.add_set("a")
+    async with losing:
+        await hub.remove_set("a")
+        await hub.add_set("a", SetOptions(private=True))
     await hub.start()
     assert await stored(client) == {"a": True}
-    assert hub.record("a").private
 
 
-async def test_a_set_that_had_been_removed_is_removed_again(client, losing):
-    hub = await started(client)
-    await hub.add_set("a")
+async def test_a_set_that_had_become_public_is_private_and_that_is_said(
+    hub, client, losing, caplog
+):
+    await hub.add_set("a", SetOptions(private=True))
     async with losing:
-        await hub.remove_set("a")
+        await hub.edit_set("a", {"private": False})
     await hub.start()
-    assert await stored(client) == {}
-    assert not await client.keys("rsnotify:{a}*")
+    assert await stored(client) == {"a": True}
+    assert said(caplog) == ["Redis has lost the last change of the set 'a', or the set itself"]
 
 
-async def test_a_set_that_had_been_made_anew_is_the_new_one(client, losing):
-    hub = await started(client)
-    await hub.add_set("a")
-    await hub.publish(CHANNEL, submission("of the old one".replace(" ", "-")))
-    async with losing:
-        await hub.remove_set("a")
-        record, _ = await hub.add_set("a")
-        await hub.publish(CHANNEL, submission("1"))
-    await hub.start()
-    assert hub.record("a") == record
-    assert await names(client) == ["1"]
-
-
-async def test_a_set_that_another_process_has_removed_is_not_put_back(client, losing):
-    hub, other = await started(client), await started(client)
-    await hub.add_set("a")
+async def test_a_set_that_is_edited_since_stays_as_it_is(hub, client, losing, caplog):
+    other = await started(client)
+    await hub.add_set("a", SetOptions(private=True))
     await other.start()
-    await other.remove_set("a")  # `hub` has not noticed when Redis starts again
     async with losing:
         pass
+    await other.edit_set("a", {"private": False})
+    await hub.start()
+    assert await stored(client) == {"a": False}
+    assert said(caplog) == []
+
+
+async def test_a_lost_set_is_lost_and_said(hub, client, losing, caplog):
+    async with losing:
+        await hub.add_set("a", SetOptions(private=True))
+        await hub.publish(CHANNEL, submission("1"))
     await hub.start()
     assert await stored(client) == {}
     with pytest.raises(NoSuchSet):
         hub.record("a")
+    assert said(caplog)[0] == "Redis has lost the set 'a'"
+
+
+async def test_a_set_whose_removal_is_lost_is_there_again_and_that_is_said(
+    hub, client, losing, caplog
+):
+    other = await started(client)
+    await hub.add_set("a")
+    await hub.publish(CHANNEL, submission("1"))
+    await other.start()
+    async with losing:
+        await hub.remove_set("a")
+        await other.start()
+    for each in (hub, other):
+        await each.start()
+        assert "a" in each.sets
+    assert await names(client) == ["1"]
+    again = "Redis has lost that the set 'a' was removed: it is there again"
+    assert said(caplog).count(again) == 2, "once for each process"
+
+
+async def test_a_set_of_which_nothing_is_lost_is_not_named(hub, client, losing, caplog):
+    for name in ("a", "b"):
+        await hub.add_set(name)
+    async with losing:
+        await hub.remove_set("b")
+    await hub.start()
+    assert set(hub.sets) == {"a", "b"}
+    assert [each for each in said(caplog) if "'a'" in each] == []
 
 
 async def test_every_process_notices_although_the_version_is_as_high_again(client, losing):
@@ -97,7 +137,7 @@ async def test_every_process_notices_although_the_version_is_as_high_again(clien
     await hub.start()
     await other.start()
     await hub.start()
-    assert set(hub.sets) == set(other.sets) == {"a", "of-the-dead"}
+    assert set(hub.sets) == set(other.sets) == {"a"}
 
 
 async def test_a_redis_that_was_emptied_stays_empty(client):
@@ -117,48 +157,63 @@ async def test_a_redis_that_was_emptied_stays_empty(client):
 TOKEN = Token("id", ("a",), "now")
 
 
-async def test_a_lost_token_is_put_back(client, losing):
+async def test_a_lost_token_is_refused(client, losing):
     tokens = Tokens(client)
     async with losing:
         await tokens.create("secret", TOKEN)
-    await tokens.put_back()
-    assert await tokens.find("secret") == TOKEN
-
-
-async def test_a_token_that_had_been_revoked_is_revoked_again(client, losing):
-    tokens = Tokens(client)
-    await tokens.create("secret", TOKEN)
-    async with losing:
-        await tokens.revoke("id")
-    await tokens.put_back()
+    await tokens.close_again()
     assert await tokens.find("secret") is None
 
 
-async def test_a_token_that_another_process_has_revoked_is_not_put_back(client):
-    maker, revoker = Tokens(client), Tokens(client)
-    await maker.create("secret", TOKEN)
-    await revoker.revoke("id")
-    await maker.put_back()
-    assert await maker.find("secret") is None
+@pytest.mark.parametrize("by_another", [False, True])
+async def test_a_token_that_had_been_revoked_is_revoked_again(client, losing, caplog, by_another):
+    """The bell has said it to every process."""
+    tokens = Tokens(client)
+    await tokens.create("secret", TOKEN)
+    async with losing:
+        await (revoker := Tokens(client)).revoke("id")
+    if by_another:
+        key, _ = await tokens.of_id("id")
+        tokens.hear("revoked", key.decode())
+        assert tokens.is_revoked("secret"), "until it is"
+    else:
+        tokens = revoker
+    await tokens.close_again()
+    assert await tokens.find("secret") is None
+    (line,) = said(caplog)
+    assert "0 were ended again, 1 were revoked again" in line
+    await tokens.close_again()
+    assert len(said(caplog)) == 1, "nothing was lost since"
 
 
-async def test_a_token_that_had_ended_has_ended_again(client, losing):
-    maker, tokens = Tokens(client), Tokens(client)
-    await maker.create("secret", TOKEN)
+async def test_a_token_that_was_revoked_and_made_again_stays(client):
+    tokens = Tokens(client)
+    await tokens.create("secret", TOKEN)
+    await tokens.revoke("id")
+    await tokens.create("secret", TOKEN)
+    await tokens.close_again()
+    assert await tokens.find("secret") == TOKEN
+
+
+async def test_a_token_that_had_ended_has_ended_again(client, losing, caplog):
+    tokens = Tokens(client)
+    await tokens.create("secret", TOKEN)
     async with losing:
         await tokens.end("id", Position(1))
-    for each in (tokens, maker):
-        await each.put_back()
-        assert (await tokens.find("secret")).is_expired()
+    assert not (await tokens.find("secret")).is_expired()
+    await tokens.close_again()
+    assert (await tokens.find("secret")).is_expired()
+    (line,) = said(caplog)
+    assert "1 were ended again, 0 were revoked again" in line
 
 
-async def test_a_token_whose_making_is_lost_too_has_ended_again(client, losing):
+async def test_a_token_whose_making_is_lost_too_is_not_there(client, losing):
     tokens = Tokens(client)
     async with losing:
         await tokens.create("secret", TOKEN)
         await tokens.end("id", Position(1))
-    await tokens.put_back()
-    assert (await tokens.find("secret")).is_expired()
+    await tokens.close_again()
+    assert await tokens.find("secret") is None
 
 
 async def test_a_token_never_ends_later_than_it_was_told_first(client):
@@ -169,12 +224,12 @@ async def test_a_token_never_ends_later_than_it_was_told_first(client):
     assert (await tokens.find("secret")).expires == str(Position(1))
 
 
-async def test_a_token_that_ended_and_was_revoked_by_another_process_is_not_put_back(client):
+async def test_a_token_that_ended_and_was_revoked_by_another_process_does_not_come_back(client):
     tokens = Tokens(client)
     await tokens.create("secret", TOKEN)
     await tokens.end("id", Position(1))
     await Tokens(client).revoke("id")
-    await tokens.put_back()
+    await tokens.close_again()
     assert await tokens.find("secret") is None
 
 
@@ -195,8 +250,13 @@ class Deliverer:
     def __init__(self, client: Client) -> None:
         self.store = Subscriptions(client, "here:1", pending_per_host=10, pending_per_address=10)
 
-    async def puts_back(self) -> None:
-        await put_subscriptions_back(self.store)
+    async def settles(self) -> None:
+        await settle_lost_subscriptions(self.store)
+
+    async def asked(self) -> list[tuple[str, str]]:
+        """What the owner of the share has to do, and why."""
+        (found,) = await self.store.requests([SHARE])
+        return [(each.order, each.reason) for each in found.values()]
 
     async def verifies(self, subscription: Subscription) -> None:
         await self.store.heartbeat()
@@ -213,46 +273,60 @@ async def kept(client: Client) -> list[Subscription]:
     return [each.subscription for each in (await Deliverer(client).store.all()).values()]
 
 
-async def test_a_lost_subscription_is_put_back_and_taken_in(client, losing):
+async def test_the_callback_of_a_lost_subscription_is_denied(client, losing, caplog):
     one = Deliverer(client)
     async with losing:
         await one.verifies(subscription())
-    await one.puts_back()
-    assert await kept(client) == [subscription()]
-    (asked,) = await one.store.requests([SHARE])
-    assert [each.order for each in asked.values()] == ["retry"]
-    assert (await one.store.at(SHARE, REQUEST.subscription_id)).progress == Progress(7)
+    await one.settles()
+    assert await kept(client) == []
+    assert await one.asked() == [("remove", LOST)]
+    (line,) = said(caplog)
+    assert "the callbacks of 1 are notified that they are lost, 0 ended again" in line
 
 
-async def test_a_lost_renewal_is_put_back_unless_a_later_one_is_there(client, losing):
-    one = Deliverer(client)
+@pytest.mark.parametrize(("since", "is_lost"), [(19, True), (20, False), (21, False)])
+async def test_the_callback_of_a_lost_renewal_is_denied_unless_a_later_one_is_there(
+    client, losing, since, is_lost
+):
+    """Its subscriber counts on the lease that it was told; an earlier end would be silent."""
+    one, two = Deliverer(client), Deliverer(client)
     await one.verifies(subscription(10))
     async with losing:
         await one.verifies(subscription(20))
-    await one.puts_back()
-    assert await kept(client) == [subscription(20)]
-    two = Deliverer(client)
     await client.delete(keys.of_share(SHARE, "owner"))
-    await two.verifies(subscription(30))
-    await one.puts_back()
-    assert await kept(client) == [subscription(30)]
+    await two.verifies(subscription(since))
+    await one.settles()
+    assert await one.asked() == ([("remove", LOST)] if is_lost else [])
 
 
-async def test_a_subscription_that_had_ended_ends_again(client, losing):
+async def test_a_subscription_that_is_there_is_left_alone(client, losing, caplog):
+    one = Deliverer(client)
+    await one.verifies(subscription())
+    async with losing:
+        pass
+    await one.settles()
+    assert (await kept(client), await one.asked()) == ([subscription()], [])
+    assert said(caplog) == []
+
+
+async def test_a_subscription_that_had_ended_ends_again(client, losing, caplog):
     one = Deliverer(client)
     await one.verifies(subscription())
     async with losing:
         await one.ends(subscription())
     assert await kept(client) == [subscription()]
-    await one.puts_back()
+    await one.settles()
     assert await kept(client) == []
+    assert await one.asked() == [("remove", ENDED)]
+    (line,) = said(caplog)
+    assert "of 0 are notified that they are lost, 1 ended again" in line
 
 
-async def test_a_subscription_that_another_process_has_ended_is_not_put_back(client):
+async def test_a_subscription_that_was_made_again_since_it_ended_stays(client, losing):
     one, two = Deliverer(client), Deliverer(client)
-    await one.verifies(subscription())
+    await one.verifies(subscription(10))
+    await one.ends(subscription(10))
     await client.delete(keys.of_share(SHARE, "owner"))
-    await two.store.claim([SHARE])
-    await two.ends(subscription())
-    await one.puts_back()
-    assert await kept(client) == []
+    await two.verifies(subscription(11))
+    await one.settles()
+    assert (await kept(client), await one.asked()) == ([subscription(11)], [])

@@ -34,6 +34,7 @@ from rsnotify.journal.window import (
     Window,
     last_edge,
 )
+from rsnotify.journal.witness import Witness
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
 from rsnotify.resourcesync.notification import Interval
@@ -314,7 +315,8 @@ async def test_a_list_is_immutable_when_redis_cannot_lose_it_any_more(pulling):
 
 
 async def test_a_list_that_is_closed_again_after_a_loss_has_other_tags(client):
-    """It begins and ends at the same positions: only what is in it differs."""
+    """It begins and ends at the same positions: only what is in it differs. No hub is left that
+    knows of the loss."""
     async with Pulling(client, hours=1) as pulling:
         begin = Position(await pulling.windows.now() - 2 * HOUR)
         async with Losing(client, f"rsnotify:{{{SET}}}*"):
@@ -327,7 +329,10 @@ async def test_a_list_that_is_closed_again_after_a_loss_has_other_tags(client):
 
 
 async def closed_by_time(pulling: Pulling, begin: Position, name: str) -> list[Answer]:
-    """The list that begins there, two hours ago, and has this change; the same in other ways."""
+    """The list that begins there, two hours ago, and has this change; the same in other ways. This
+    hub has given nobody anything since."""
+    feed = pulling.hub.feed(CHANGES)
+    feed.witness = Witness(begin)
     at, xml = Position(begin + 1), fragment_of(Change(loc(name), "updated")).xml
     await pulling.client.xadd(keys.stream(CHANGES), {"": xml}, at.stream_id)
     begins = dict.fromkeys(("created", "first", "window_from"), int(begin))

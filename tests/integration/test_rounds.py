@@ -22,6 +22,7 @@ from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
+from rsnotify.journal.witness import KnownChange
 from rsnotify.loops import end
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
@@ -122,6 +123,8 @@ class Watching:
     writes = 1
 
     def push(self, _: object) -> None: ...
+
+    def fall_behind(self, _: Position) -> None: ...
 
     def turn_private(self) -> None: ...
 
@@ -266,7 +269,7 @@ async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(passed, monkeypa
         return [away] * len(channels)
 
     head = await append_unheard(listening.journal.client, channel, monkeypatch)
-    hub.feeds.ring(channel, head)
+    hub.feeds.ring(channel, KnownChange(head, ""))
     with monkeypatch.context() as patch:
         patch.setattr(listening.journal, "read_from", unread)
         patch.setattr(listening.journal, "standings", unseen)
@@ -373,9 +376,18 @@ async def test_journals_that_end_where_they_did_need_no_look(own_redis):
     await own_redis.start()
     await deaf.start()
     assert await ranges(client) == 0
-    await deaf.publish(ChannelName("set7", "change"), submission("a"))
+    channel = ChannelName("set7", "change")
+    await deaf.publish(channel, submission("a"))
     await own_redis.kill()
     await own_redis.start()
     await deaf.start()
-    assert await ranges(client) == 1, "of this one something is remembered"
+    assert await ranges(client) == 0, "it ends with the change that is known"
+    await Journal(client, window_changes=10).append(channel, submission("by another"))
+    await own_redis.kill()
+    await own_redis.start()
+    await deaf.start()
+    assert await ranges(client) == 1, "whether the one that is known is before it"
+    (standing,) = await Journal(client, window_changes=10).standings([channel])
+    assert isinstance(standing, Standing)
+    assert standing.gap == 0
     await client.aclose()

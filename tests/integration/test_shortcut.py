@@ -32,6 +32,8 @@ class Reader:
     def push(self, notification: Notification) -> None:
         self.told.append(notification)
 
+    def fall_behind(self, head: Position) -> None: ...
+
     def turn_private(self) -> None: ...
 
     def end(self) -> None: ...
@@ -90,7 +92,7 @@ async def test_what_is_told_from_memory_is_byte_for_byte_what_the_journal_tells(
         await read_on(other)
     assert from_memory.payloads == from_journal.payloads
     assert from_memory.intervals == from_journal.intervals
-    assert hub.feed(CHANNEL).memory.rows == other.feed(CHANNEL).memory.rows
+    assert hub.feed(CHANNEL).mark == other.feed(CHANNEL).mark != ""
 
 
 @pytest.mark.parametrize(

@@ -137,8 +137,8 @@ class OneSet:
             raise NoSuchSet(channel.set_name)
         return self.feeds[channel]
 
-    async def standing(self, _: ChannelName) -> Any:
-        return SimpleNamespace(head=HEAD, first=Position(0))
+    async def head(self, _: ChannelName) -> Position:
+        return HEAD
 
     async def stretch_after(self, _: Feed, cursor: Position) -> Notification | None:
         return Notification(cursor, HEAD, 1, b"<urlset/>", slice(0)) if cursor < HEAD else None

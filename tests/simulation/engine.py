@@ -41,7 +41,7 @@ URL = f"redis://redis:{PORT}"
 INCOMPLETE = object()
 NOT_REPLICATED = frozenset(
     (
-        *(b"HELLO", b"CLIENT", b"PING", b"INFO", b"WAIT", b"WAITAOF"),
+        *(b"HELLO", b"CLIENT", b"PING", b"INFO", b"WAIT"),
         *(b"PUBLISH", b"SUBSCRIBE", b"UNSUBSCRIBE"),
     )
 )
@@ -310,6 +310,11 @@ class Replica:
         while len(self._waiting) > self._lag:
             self._execute(*self._waiting.popleft())
 
+    def catch_up(self) -> None:
+        """It has executed all: whoever waits for it is answered."""
+        while self._waiting:
+            self._execute(*self._waiting.popleft())
+
     def _execute(self, connection: int, words: list[bytes], when: Moment) -> None:
         if connection not in self._askers:  # what is between MULTI and EXEC is of one connection
             self._askers[connection] = Asker(self.server)
@@ -366,11 +371,16 @@ class Engine:
         (self.server.folder / "dump.rdb").unlink(missing_ok=True)
         self.server.save()
 
-    def fail_over(self) -> None:
-        """Another server takes over with what was kept; all later writes are lost."""
+    def fail_over(self, *, keeps_bell: bool = False) -> None:
+        """Another server takes over with what was kept; all later writes are lost. Those who listen
+        to what is published may go on listening."""
         former = self.server
         self.server = self._started(former.folder / "dump.rdb")
-        self.drop_connections()
+        for connection in [*self._connections]:
+            if keeps_bell and connection.is_listening:
+                connection.listen_at(self.server)
+            else:
+                connection.end()
         former.kill()
 
     def replicate(self, lag: int) -> None:
@@ -396,6 +406,11 @@ class Engine:
     def replicated(self, connection: int, name: bytes, words: list[bytes]) -> None:
         if self._replica is not None and name not in NOT_REPLICATED:
             self._replica.feed(connection, words, self.now())
+
+    def wait_for_replica(self) -> None:
+        if self._replica is not None:
+            self._replica.catch_up()
+            self.server.set_time(self.now())
 
     def refuse(self, name: str | None) -> None:
         """In this way from now on; or in none."""
@@ -549,7 +564,8 @@ class Connection(asyncio.Protocol):
                 else self._subscriptions - change
             )
             return answer
-        if name in (b"WAIT", b"WAITAOF"):
+        if name == b"WAIT":
+            self._engine.wait_for_replica()
             return b":1\r\n"
         answer = self._asker.ask(*words)
         return told(answer) if name == b"INFO" and answer.startswith(b"$") else answer
@@ -557,6 +573,11 @@ class Connection(asyncio.Protocol):
     @property
     def is_listening(self) -> bool:
         return bool(self._subscriptions) and not self._transport.is_closing()
+
+    def listen_at(self, server: Server) -> None:
+        """Go on listening to another server."""
+        self._asker = Asker(server)
+        self._asker.ask(b"SUBSCRIBE", *sorted(self._subscriptions))
 
     def look(self) -> None:
         self._asker.look()

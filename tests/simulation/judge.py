@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from tests.simulation.peers import (
     DATETIME,
     ENTRY,
+    INTERVAL,
     Reader,
     Receiver,
     Source,
@@ -20,9 +21,8 @@ from tests.simulation.world import World
 CALM_SECONDS = 30.0  # by then everybody has everything
 
 
-GAPS = re.compile(rb"^rsnotify_gaps_total\{[^}]*\} 0\.0$", re.MULTILINE)
-
-GAPS_LINE = re.compile(rb"^rsnotify_gaps.*$", re.MULTILINE)
+GAPS = re.compile(rb"^rsnotify_gaps_total\{[^}]*\} (\S+)$", re.MULTILINE)
+LIST = re.compile(rb"<loc>http://[^/]+(/[^<]+)</loc>")
 
 
 class Wrong(Exception):
@@ -34,12 +34,38 @@ async def listed(
 ) -> tuple[list[str], list[str]]:
     """What the open Change List holds, or all that came after a position; and the datetimes."""
     query = f"?from={after}" if after else ""
-    answer = await ask(hub, "GET", f"/{set_name}/changelist.xml{query}")
+    return await _read(hub, f"/{set_name}/changelist.xml{query}")
+
+
+async def _read(hub: str, path: str) -> tuple[list[str], list[str]]:
+    answer = await ask(hub, "GET", path)
     if answer.status != 200:
         raise Unreachable(f"status {answer.status}")
     locs = [each.decode() for each in ENTRY.findall(answer.body)]
     times = [each.decode() for each in DATETIME.findall(answer.body)]
     return locs, times
+
+
+async def all_lists(hub: str, set_name: str = "dataset1") -> tuple[list[str], list[str]]:
+    """What all Change Lists hold, which need not join."""
+    index = await ask(hub, "GET", f"/{set_name}/changelist-index.xml")
+    if index.status != 200:
+        raise Unreachable(f"status {index.status}")
+    locs, times = list[str](), list[str]()
+    for path in LIST.findall(index.body):
+        found = await _read(hub, path.decode())
+        locs, times = locs + found[0], times + found[1]
+    return locs, times
+
+
+async def _ends_with_410(hub: str, cursor: str) -> bool:
+    """Whether somebody who polls from there is told that something is gone."""
+    while True:
+        asked = await ask(hub, "GET", f"/dataset1/changelist.xml?from={cursor}")
+        covered = INTERVAL.search(asked.body)
+        if asked.status != 200 or covered is None:
+            return asked.status == 410
+        cursor = covered[2].decode()
 
 
 class Judge:
@@ -75,12 +101,12 @@ class Judge:
         if wrong:
             raise Wrong("\n".join(wrong))
 
-    async def no_gaps(self) -> None:
-        """No hub has said that changes are lost for good."""
+    async def gaps(self, *, at_most: int) -> None:
+        """So often has each hub said that changes are lost."""
         for hub in self._hubs:
-            said = (await ask(hub, "GET", "/metrics")).body
-            if not GAPS.search(said):
-                raise Wrong(f"{hub} tells of gaps: {GAPS_LINE.findall(said)}")
+            found = GAPS.search((await ask(hub, "GET", "/metrics")).body)
+            if found is None or float(found[1]) > at_most:
+                raise Wrong(f"{hub} tells of more gaps than {at_most}: {found and found[0]!r}")
 
     async def _wrong(self) -> list[str]:
         found: list[str] = []
@@ -93,14 +119,14 @@ class Judge:
         lists = []
         for hub in self._hubs:
             try:
-                lists.append((hub, *await listed(hub, after=self._after)))
+                lists.append((hub, *await self._listed(hub)))
             except Unreachable as error:
                 found.append(f"{hub} has no list: {error}")
         for hub, locs, times in lists:
             counts = Counter(locs)
             found += [f"{hub} lists {loc} {n} times" for loc, n in counts.items() if n > 1]
             if missing := acknowledged - counts.keys():
-                found.append(f"{hub} does not list {sorted(missing)}")
+                found += await self._lost(hub, missing)
             if times != sorted(set(times)):
                 found.append(f"{hub} lists positions out of order")
         found += [
@@ -112,10 +138,33 @@ class Judge:
             found += self._answers(source, lists)
         for reader in self._readers:
             found += self._story(reader, lists)
+        left = acknowledged.intersection(*(locs for _, locs, _ in lists)) if lists else acknowledged
         for receiver in self._receivers:
-            if missing := acknowledged - set(receiver.locs):
+            if missing := left - set(receiver.locs):
                 found.append(f"{receiver.name} was not sent {sorted(missing)}")
             found += self._order(receiver, lists)
+        return found
+
+    async def _listed(self, hub: str) -> tuple[list[str], list[str]]:
+        return await (all_lists(hub) if self._may_lose else listed(hub, after=self._after))
+
+    async def _lost(self, hub: str, locs: set[str]) -> list[str]:
+        """Why the loss of these, which were acknowledged, has not been said to everybody."""
+        if not self._may_lose:
+            return [f"{hub} does not list {sorted(locs)}"]
+        found = []
+        for source in self._sources:
+            for key, (from_, until) in source.acknowledged.items():
+                if locs.isdisjoint(source.locs[key]):
+                    continue
+                if not await _ends_with_410(hub, from_):
+                    found.append(f"{hub} reads on from {from_}: {key} is lost behind it")
+                found += [
+                    f"{each.name}, which began at {each.began}, has not been told that {key} at "
+                    f"{until} is lost"
+                    for each in self._readers
+                    if each.began is not None and each.began <= from_
+                ]
         return found
 
     async def _wrong_resources(self) -> list[str]:
@@ -133,7 +182,7 @@ class Judge:
         return []
 
     async def _check_resources(self, hub: str, at: str = "") -> None:
-        changes = zip(*await listed(hub, after=self._after), strict=True)
+        changes = zip(*await self._listed(hub), strict=True)
         try:
             found = await resources(hub)
         except Unreachable:
@@ -159,7 +208,7 @@ class Judge:
                     for loc in source.locs[key]
                     if loc in at and not from_ < at[loc] <= until
                 ]
-        return [] if self._may_lose else found
+        return found
 
     def _order(
         self, receiver: Receiver, lists: Sequence[tuple[str, list[str], list[str]]]
@@ -175,6 +224,8 @@ class Judge:
         self, reader: Reader, lists: Sequence[tuple[str, list[str], list[str]]]
     ) -> list[str]:
         found = [f"{reader.name}: {fault}" for fault in reader.faults]
+        if reader.told and not self._may_lose:
+            found.append(f"{reader.name} was told of a loss: {reader.told}")
         heard = Counter(loc for each in reader.story for loc in each.locs)
         began = reader.began
         for hub, locs, times in lists[:1]:
@@ -182,8 +233,5 @@ class Judge:
             expected = [loc for loc, when in pairs if began is not None and when > began]
             if missing := set(expected) - heard.keys():
                 found.append(f"{reader.name} was not told {sorted(missing)} that {hub} lists")
-        if not self._may_lose:
-            found += [
-                f"{reader.name} was told {loc} {n} times" for loc, n in heard.items() if n > 1
-            ]
+        found += [f"{reader.name} was told {loc} {n} times" for loc, n in heard.items() if n > 1]
         return found

@@ -52,24 +52,6 @@ FAULTS = {
         "local stays = lease_end and lease_end ~= pairs_[i + 1]",
         "local stays = false",
     ),
-    # The change before one's own is not remembered, though nobody else may know of it.
-    "unknown_neighbour": Fault(
-        "lost_neighbour",
-        "rows = (*stored.before, *stored.rows)",
-        "rows = stored.rows",
-    ),
-    # Readers behind a change that was lost and appended again wait for ever.
-    "moved_change": Fault(
-        "overtaken",
-        "return found if is_done and await self._repairs.is_moved(feed.channel, cursor) else ()",
-        "return ()",
-    ),
-    # A gap is announced while another process still remembers what was lost.
-    "hasty_gap": Fault(
-        "remembered_elsewhere",
-        "is_alone = waited >= OTHERS_SECONDS",
-        "is_alone = True",
-    ),
     # An error of a callback moves its cursor on.
     "refusal_taken_for_success": Fault(
         "refusing_receiver",
@@ -87,18 +69,6 @@ FAULTS = {
         "full_sockets",
         "        found = feed.tail.next_after(reader.cursor) if written < SEND_BYTES else None\n",
         "        found = None\n        reader.cursor = feed.tail.head\n",
-    ),
-    # What a process has made of changes that Redis lost is served on.
-    "stale_list": Fault(
-        "overtaken",
-        "                    feed.losses += 1\n",
-        "",
-    ),
-    # A repair is not held to one process at a time.
-    "two_repairs": Fault(
-        "late_repair",
-        "if record[1] ~= ARGV[7] or redis.call('GET', KEYS[6]) ~= ARGV[11] then return 0 end",
-        "",
     ),
     # Positions follow the clock of Redis, also when it goes back.
     "clock_back": Fault(
@@ -124,35 +94,29 @@ FAULTS = {
         "if following.sets_version != self._sets.number or following.until == cursor:",
         "if following.until == cursor:",
     ),
-    # Keys of lost changes are not put back with them: another process stores them again.
-    "keys_left_out": Fault(
-        "lost_and_repeated",
-        "for i = known, elsewhere - 1, 2 do\n  redis.call('SET', remembered",
-        "for i = elsewhere, elsewhere - 1, 2 do\n  redis.call('SET', remembered",
-    ),
     # What was appended for a Source that has gone is announced by nobody.
     "own_stroke_forgotten": Fault(
         "gone_source",
-        "        self._own_strokes[name] = head\n",
+        "        self._own_strokes[name] = head, mark\n",
         "",
     ),
     # A call that Redis reads late is executed though its process has asked again.
     "late_call_stored": Fault(
         "late_append",
-        "if number == tonumber(ARGV[8]) then\n    for known",
+        "if number == tonumber(ARGV[9]) then\n    for known",
         "if false then\n    for known",
     ),
     # An append that has been given up is answered: `done()` twice, and its whole round fails.
     "answered_twice": Fault(
         "late_append",
-        "        if self.answer.done():\n            return\n        if not answer:",
-        "        if not answer:",
+        "        if not self.answer.done():\n            rows = ",
+        "        if True:\n            rows = ",
     ),
     # A Source's own datetime lies before what an older Redis has lost.
     "no_floor": Fault(
         "started_with_older_data",
         "local function next_position(own)\n",
-        "local function next_position(own)\n  local floor = 0\n",
+        "local function next_position(own)\n  local found_at = 0\n",
     ),
     # A reader whose socket is full forgets that it had got as far as the head.
     "paused_without_cursor": Fault(
@@ -163,7 +127,7 @@ FAULTS = {
     # More changes than fit into a notification wait for the next stroke of the bell.
     "rest_unread": Fault(
         "large_publish",
-        "                self._feeds.ring_again(channel, head)\n",
+        "                self._feeds.ring_again(feed.channel, newest)\n",
         "                pass\n",
     ),
     # A subscriber begins where the journal ends when its callback has answered, not when asked.
@@ -233,23 +197,65 @@ FAULTS = {
         "                return\n\n    def _take_in(",
         "                continue\n\n    def _take_in(",
     ),
-    # The same as `keys_left_out`, where another server lacks the newest commands.
-    "keys_behind": Fault(
-        "lagging_replica",
-        "for i = known, elsewhere - 1, 2 do\n  redis.call('SET', remembered",
-        "for i = elsewhere, elsewhere - 1, 2 do\n  redis.call('SET', remembered",
-    ),
     # A request that is repeated after a failover is stored again.
     "key_of_script": Fault(
         "failover_in_a_script",
         "  if known then\n    answers",
         "  if known and false then\n    answers",
     ),
-    # Who has nothing to put back holds the journal all the same, and keeps others from it.
-    "idle_hold": Fault(
-        "busy_neighbours",
-        "        if found.lost is not None and not found.plan and not is_alone:\n",
+    # An append does not look whether the journal has lost what its process knows.
+    "append_does_not_look": Fault(
+        "overtaken",
+        "if has_lost() then\n  leave_gap()\n  gap = last\nend\n",
+        "",
+    ),
+    # Whoever reads on takes what he knows for proved.
+    "follower_does_not_look": Fault(
+        "bell_elsewhere",
+        "            if there is None or not (is_more or end >= newest.position):\n",
+        "            there = feed.witness.changes\n            if False:\n",
+    ),
+    # Nor does anybody when another server has taken over.
+    "nobody_looks": Fault(
+        "quiet_failover",
+        "        if standing.last < known.given or left not in ([], [standing.newest]):\n",
         "        if False:\n",
+    ),
+    # Who was at the head when changes were lost goes on as if nothing had been.
+    "readers_carried_over": Fault(
+        "overtaken",
+        "        self._notify_watchers(lambda watcher: watcher.fall_behind(before))\n",
+        "",
+    ),
+    # A gap ends before what somebody was given.
+    "gap_too_short": Fault(
+        "moved_clock_after_a_loss",
+        "  last = math.max(given + 1, last + 1, now)\n",
+        "  last = math.max(last + 1, now)\n",
+    ),
+    # A newer change is taken for proof of those before it.
+    "evidence_overwritten": Fault(
+        "lost_between_two_rounds",
+        "            self.changes += (known,)\n",
+        "            self.changes = (known,)\n",
+    ),
+    # A change at the position of one that was lost is taken for it.
+    "mark_not_compared": Fault(
+        "same_position",
+        "string.sub(row[2][1], 1, 6) ~= known then",
+        "false then",
+    ),
+    # Others are told before a replica has it.
+    "rung_before_confirmation": Fault(
+        "confirmed_by_a_replica",
+        '            bell = "" if self._client.confirms else keys.BELL\n',
+        "            bell = keys.BELL\n",
+    ),
+    # A Source is answered before a replica has its changes.
+    "no_confirmation": Fault(
+        "confirmed_by_a_replica",
+        "        confirm = self.replicas.confirmation() if self.replicas else None\n",
+        "        confirm = None\n",
     ),
     # A reader that has left stays in the list of those who are pinged.
     "reader_kept": Fault(

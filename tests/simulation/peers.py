@@ -182,6 +182,8 @@ class Reader:
         self.began: str | None = cursor
         self.story: list[Heard] = []
         self.faults: list[str] = []
+        self.told: list[str] = []  # where it stood when it was told that what follows is gone
+        self.before: list[Heard] = []  # what it has read until it was told
         self.ends: list[str] = []  # how each connection ended
         self.is_slow = False
         self.stays = inf  # so many notifications; then it leaves, and comes back
@@ -245,13 +247,22 @@ class Reader:
             self._world.note(self.name, f"left {hub}: {code}")
             writer.transport.abort()
             self._transport = None
+            if code == 4410:
+                self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """It was told that what follows its cursor is gone: a Destination takes what there is now
+        from the lists, and begins behind it."""
+        self.told.append(f"{self.cursor}")
+        self.before += self.story
+        self.story = []
+        self.cursor = self.began = None
 
     def _event(self, event: Any, text: bytearray) -> None:
         if isinstance(event, Response):
             self._world.note(self.name, f"answered {event.status_code}")
             if event.status_code == 410:
-                self.cursor = None  # what lies between is said to be gone
-                self.faults.append("410")
+                self._begin_anew()
             if event.status_code != 101:
                 raise Unreachable(f"status {event.status_code}")
             if self.cursor is None:
@@ -298,8 +309,7 @@ class StreamReader(Reader):
             status, begins = self._head(await reader.readuntil(b"\r\n\r\n"))
             self._world.note(self.name, f"answered {status}")
             if status == 410:
-                self.cursor = None
-                self.faults.append("410")
+                self._begin_anew()
             if status != 200:
                 raise Unreachable(f"status {status}")
             if self.cursor is None:

@@ -4,16 +4,15 @@
 """
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from tests.soak.storm import SECONDS, Size, Storm, prove
-from tests.soak.troubles import SETTLE_SECONDS, Stage, Troubles
-from tests.support.lossy_failover import stop_replication
+from tests.soak.troubles import Stage, Troubles
+from tests.support.lossy_failover import let_replicate, stop_replication
 from tests.support.redis_replicas import Replicated
-from tests.support.redis_sentinels import Watched, watched
+from tests.support.redis_sentinels import Watched, primary_of, watched
 from tests.support.redis_server import RedisServer
-from tests.support.running import until
 
 
 class Failovers(Troubles):
@@ -36,7 +35,7 @@ class Failovers(Troubles):
         primary.signal(signal.SIGSTOP)
         await primary_of(others, replicas=len(others) - 1)
         primary.signal(signal.SIGCONT)
-        await self._until_whole()
+        await self._until_said()
         await primary_of(others, replicas=len(others))
 
     async def failed_over(self) -> None:
@@ -46,32 +45,11 @@ class Failovers(Troubles):
         await stop_replication(now)
         await self._moment(2)
         await primary.kill()
-        for each in others:
-            async with each.client() as client:
-                await client.config_set("masterauth", "")
-                await client.config_set("masteruser", "")
+        await let_replicate(others)
         await primary_of(others, replicas=len(others) - 1)
-        await self._until_whole()
+        await self._until_said()
         await primary.start()
         await primary_of(others, replicas=len(others))
-
-
-async def primary_of(servers: Sequence[RedisServer], *, replicas: int) -> RedisServer:
-    """Wait until one of them is the primary of so many replicas that have all it has."""
-
-    async def found() -> RedisServer | None:
-        for each in servers:
-            async with each.client() as client:
-                said = await client.info("replication")
-            online = [
-                n for n in range(replicas) if said.get(f"slave{n}", {}).get("state") == "online"
-            ]
-            if said["role"] == "master" and len(online) == replicas:
-                return each
-        return None
-
-    chosen: RedisServer = await until(found, SETTLE_SECONDS)
-    return chosen
 
 
 class FailoverStorm(Storm):

@@ -13,9 +13,11 @@ ROUNDS = 5
 async def run() -> None:
     for number, hubs, under_load in product(range(ROUNDS), (1, 3), (False, True)):
         with tempfile.TemporaryDirectory() as folder:
-            await lossy_failover(Path(folder), hubs=hubs, changes=500, under_load=under_load)
+            outcome = await lossy_failover(
+                Path(folder), hubs=hubs, changes=500, under_load=under_load
+            )
         load = "under load" if under_load else "idle"
-        print(f"round {number + 1}, hubs: {hubs}, {load}: nothing lost", flush=True)
+        print(f"round {number + 1}, hubs: {hubs}, {load}: {outcome}", flush=True)
 
 
 def main() -> None:

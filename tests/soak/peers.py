@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 
@@ -11,11 +10,8 @@ import aiohttp
 from rsnotify.resourcesync.notification import FROM_HEADER
 from tests.support.raw import CLOSE, PING, PONG, TEXT, frame, raw_channel
 from tests.support.running import TOKEN, RunningHub
+from tests.support.stories import Ends, Row, Story, rows_of
 
-INTERVAL = re.compile(rb' from="([^"]+)" until="([^"]+)"')
-ENTRY = re.compile(
-    rb'<loc>([^<]*)</loc>(?:<lastmod>[^<]*</lastmod>)?<rs:md [^>]*datetime="([^"]+)"'
-)
 LOST = (aiohttp.ClientError, OSError, TimeoutError, asyncio.IncompleteReadError)
 PATIENCE = aiohttp.ClientTimeout(total=30)
 OF_STREAMS = aiohttp.ClientTimeout(total=None, sock_read=30)
@@ -24,12 +20,13 @@ LATELY = 30  # …of the newest ones
 STAYS_SECONDS = (2, 60)  # at one hub, so that no hub gets all readers
 AUTHORIZATION = {"Authorization": f"Bearer {TOKEN}"}
 
+LOST_CODE, REFUSED_CODE = 4410, 4400
+
 Begin = Callable[[Mapping[str, str]], None]  # is given the headers of a channel
-Row = tuple[str, str]  # the position of a change, and its resource
 
 
-def rows_of(document: bytes) -> list[Row]:
-    return [(at.decode(), loc.decode()) for loc, at in ENTRY.findall(document)]
+class LossTold(Exception):
+    """The hub says that what followed the reader's position is deleted or lost."""
 
 
 class Peer:
@@ -56,6 +53,7 @@ class Publisher(Peer):
         super().__init__(hubs, chance)
         self.prefix = f"http://example.com/{name}/"
         self.acknowledged: list[str] = []
+        self.answers: dict[str, list[Ends]] = {}
         self.refused = 0
         self.repeated = 0  # although they were acknowledged
         self.is_ending = False
@@ -89,35 +87,40 @@ class Publisher(Peer):
         status = 0
         with suppress(*LOST):
             async with session.post(url, json=change, headers=headers) as answer:
+                said = await answer.json(content_type=None)
                 status = answer.status
         assert status in (0, 201, 503, 507), status
+        if status == 201:
+            self.answers.setdefault(loc, []).append((said["from"], said["until"]))
         return status
 
 
 class Reader(Peer):
-    """Reads a channel and comes back with its cursor; each notification joins the one before."""
+    """Reads a channel and comes back with its cursor; told of a loss, it begins anew at the end."""
 
     def __init__(
-        self, hubs: Sequence[RunningHub], chance: random.Random, cursor: str, *, by_stream: bool
+        self, hubs: Sequence[RunningHub], chance: random.Random, story: Story, *, by_stream: bool
     ) -> None:
         super().__init__(hubs, chance)
-        self.found: list[Row] = []
+        self.story = story
         self.connections = 0
-        self.sent_back = 0
-        self._cursor = cursor
         self._by_stream = by_stream
 
     async def run(self) -> None:
         while True:
             self.connections += 1
-            url = f"{self.hub().channel()}?from={self._cursor}"
+            query = f"?from={self.story.cursor}" if self.story.began else ""
+            url = self.hub().channel() + query
             with suppress(*LOST):
                 async with (
                     asyncio.timeout(self._chance.uniform(*STAYS_SECONDS)),
                     aclosing(self._notifications(url)) as notifications,
                 ):
-                    async for each in notifications:
-                        self._take(each)
+                    try:
+                        async for each in notifications:
+                            self.story.take(each)
+                    except LossTold:
+                        self.story.is_told()
             await self.pause()
 
     def _notifications(self, url: str) -> AsyncIterator[bytes]:
@@ -126,30 +129,24 @@ class Reader(Peer):
         return messages(url, self._begin)
 
     def _begin(self, headers: Mapping[str, str]) -> None:
-        """A journal that has lost what this reader knows begins before it, and says so: then what
-        was told since is told again."""
-        begins = headers.get(FROM_HEADER)
-        if begins is not None and begins < self._cursor:  # who is refused is told nothing
-            self.sent_back += 1
-            self.found = [row for row in self.found if row[0] <= begins]
-            self._cursor = begins
-
-    def _take(self, notification: bytes) -> None:
-        begins, ends = (each.decode() for each in INTERVAL.search(notification).groups())
-        assert begins == self._cursor, f"after {self._cursor} came what begins at {begins}"
-        self.found += rows_of(notification)
-        self._cursor = ends
+        if FROM_HEADER in headers:  # who is refused is told by a close code, and nothing else
+            self.story.begin(headers[FROM_HEADER])
 
 
 async def messages(url: str, begin: Begin) -> AsyncIterator[bytes]:
     """By WebSocket, until the hub closes it."""
     async with raw_channel(url) as raw:
+        if raw.status == 410:
+            raise LossTold
         if raw.status == 101:
             begin({name.title(): value for name, value in raw.headers.items()})
         while raw.status == 101:
             found = await raw.frame()
             if found.opcode == CLOSE:
-                assert found.data[:2] < (4400).to_bytes(2), found.data
+                code = int.from_bytes(found.data[:2])
+                if code == LOST_CODE:
+                    raise LossTold
+                assert code < REFUSED_CODE, found.data
                 return
             if found.opcode == PING:
                 await raw.send(frame(PONG, found.data))
@@ -165,6 +162,8 @@ async def events(url: str, begin: Begin) -> AsyncIterator[bytes]:
         session.get(url, headers=headers) as answer,
     ):
         lines: list[bytes] = []
+        if answer.status == 410:
+            raise LossTold
         if answer.status != 200:
             return
         begin(answer.headers)
@@ -177,12 +176,12 @@ async def events(url: str, begin: Begin) -> AsyncIterator[bytes]:
 
 
 class Poller(Peer):
-    """Asks again and again for the Change List of what followed."""
+    """Asks again and again for the Change List of what followed; told of a loss, it begins anew
+    behind the newest change."""
 
-    def __init__(self, hubs: Sequence[RunningHub], chance: random.Random, cursor: str) -> None:
+    def __init__(self, hubs: Sequence[RunningHub], chance: random.Random, story: Story) -> None:
         super().__init__(hubs, chance)
-        self.found: list[Row] = []
-        self._cursor = cursor
+        self.story = story
 
     async def run(self) -> None:
         async with aiohttp.ClientSession(timeout=PATIENCE) as session:
@@ -192,11 +191,20 @@ class Poller(Peer):
                 await asyncio.sleep(0.5)
 
     async def _poll(self, session: aiohttp.ClientSession) -> None:
-        url = f"{self.hub().url}/dataset1/changelist.xml?from={self._cursor}"
+        query = f"?from={self.story.cursor}" if self.story.began else ""
+        url = f"{self.hub().url}/dataset1/changelist.xml{query}"
         async with session.get(url) as answer:
             body = await answer.read()
-            assert answer.status in (200, 503), (answer.status, body)
-        rows = rows_of(body)
-        if rows and answer.status == 200:
-            self.found += rows
-            self._cursor = rows[-1][0]
+            assert answer.status in (200, 410, 503), (answer.status, body)
+        if answer.status == 410 and self.story.began:
+            self.story.is_told()
+        if answer.status == 200:
+            self._take(rows_of(body), answer.headers[FROM_HEADER])
+
+    def _take(self, rows: Sequence[Row], list_begins: str) -> None:
+        story = self.story
+        if story.began is None:
+            story.begin(rows[-1][0] if rows else list_begins)
+        elif rows:
+            story.rows += rows
+            story.cursor = rows[-1][0]

@@ -11,23 +11,27 @@ import asyncio
 import logging
 import os
 import random
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
+
 from tests.fault.test_workers import workers_of
 from tests.soak.footprint import Watch
-from tests.soak.histories import check, tracebacks
 from tests.soak.lists import Archivist
-from tests.soak.peers import Poller, Publisher, Reader, Row
+from tests.soak.peers import LOST, Poller, Publisher, Reader
 from tests.soak.troubles import SETTLE_SECONDS, Stage, Troubles, TroublesOfRedis
 from tests.support.disks import Disk
 from tests.support.faults import OwnRedis
+from tests.support.lossy_failover import INDEX_LINK, all_lists, ends_with_410, gaps_in_redis
 from tests.support.receivers import Receiver, subscribe
 from tests.support.running import RunningHub, until
+from tests.support.stories import Ends, Row, Story, lost, story_of_deliveries, wrong
 
 SECONDS = 600
 RSS_MIB = 250
@@ -56,6 +60,7 @@ class Storm:
     names = "abc"  # of the hubs
     settings: Mapping[str, str] = {}
     is_long = True  # enough to say whether memory and files grow
+    may_lose = True
 
     def __init__(self, folder: Path, size: Size, seed: int) -> None:
         self._folder = folder
@@ -108,32 +113,34 @@ class Storm:
         for receiver in self._callbacks:
             await subscribe(self._hubs[0], receiver)
         self._readers = [
-            Reader(*common, self._begin, by_stream=number % 2 == 1)
+            Reader(*common, self._story(f"reader{number}"), by_stream=number % 2 == 1)
             for number in range(size.readers)
         ]
-        self._pollers = [Poller(*common, self._begin) for _ in range(size.pollers)]
+        self._pollers = [Poller(*common, self._story(f"poller{n}")) for n in range(size.pollers)]
         self._archivist = Archivist(*common)
         self._publishers = [
             Publisher(*common, f"publisher{number}", keyed=number % 2 == 0)
             for number in range(size.publishers)
         ]
 
+    def _story(self, name: str) -> Story:
+        """It begins behind the first change."""
+        return Story(name, self._begin, self._begin, roams=True)
+
     async def _run_peers(self) -> Report:
-        stage = Stage(self._troubled, self._chance, self._until_whole, self._size.pace)
+        stage = Stage(self._troubled, self._chance, self._until_said, self._size.pace)
         troubles, watch = self._troubles(stage), Watch(self._untroubled)
         peers = (*self._readers, *self._pollers)
         besides = (*peers, self._archivist, watch)
         self._reading = [asyncio.create_task(each.run()) for each in besides]
         try:
-            return await self._run_troubles(troubles, watch, peers)
+            return await self._run_troubles(troubles, watch)
         finally:
             for task in self._reading:
                 task.cancel()
             await asyncio.gather(*self._reading, return_exceptions=True)
 
-    async def _run_troubles(
-        self, troubles: Troubles, watch: Watch, peers: Sequence[Reader | Poller]
-    ) -> Report:
+    async def _run_troubles(self, troubles: Troubles, watch: Watch) -> Report:
         async with asyncio.TaskGroup() as publishing:
             for publisher in self._publishers:
                 publishing.create_task(publisher.run())
@@ -142,19 +149,54 @@ class Storm:
                 publisher.is_ending = True
         await self._publish_last()
         await self._settle()
-        journal = await self._journal({LAST})
-        histories = [each.found for each in peers]
-        deliveries = [[each.body for each in receiver.deliveries] for receiver in self._callbacks]
-        check(journal, self._publishers, histories, deliveries, was_lossy=True)
-        await self._archivist.check(journal, self._publishers)
+        journal = await self._judge()
+        await self._archivist.check(journal)
         footprint = _footprint(self._troubled, self._size.readers)
         if self.is_long:
             footprint += watch.rows()
         return [*sorted(troubles.done.items()), *footprint, *self._sums(journal)]
 
-    async def _until_whole(self) -> None:
-        """Wait until the journal has all that was acknowledged until now."""
-        await self._journal({loc for each in self._publishers for loc in each.acknowledged})
+    @property
+    def _answers(self) -> dict[str, list[Ends]]:
+        return {loc: ends for each in self._publishers for loc, ends in each.answers.items()}
+
+    @property
+    def _stories(self) -> list[Story]:
+        return [each.story for each in (*self._readers, *self._pollers)]
+
+    async def _until_said(self) -> None:
+        """Wait until all that is lost now has been said: then whoever knows of it may die."""
+        answers = {loc: [*ends] for loc, ends in self._answers.items()}
+
+        async def is_said() -> bool:
+            journal = await self._journal()
+            begins = max((ends[0] for _, ends in lost(journal, answers)), default=None)
+            asked = [] if begins is None else [await ends_with_410(h, begins) for h in self._hubs]
+            heard = {row for each in self._stories for row in each.rows}
+            return all(asked) and heard <= {*await self._journal()}
+
+        await until(is_said, SETTLE_SECONDS)
+
+    async def _judge(self) -> list[Row]:
+        """Wait until nothing is wrong; what all Change Lists hold then."""
+        found: list[str] = []
+
+        async def is_right() -> list[Row] | None:
+            journal, gaps = await self._journal(), await gaps_in_redis(self._url)
+            stories = [*self._stories, *map(self._story_of, self._callbacks)]
+            answers, may_lose = self._answers, self.may_lose
+            found[:] = wrong(journal, answers, stories, gaps=gaps, may_lose=may_lose)
+            return journal if not found else None
+
+        try:
+            journal: list[Row] = await until(is_right, SETTLE_SECONDS)
+        except TimeoutError:
+            raise AssertionError("\n".join(found)) from None
+        return journal
+
+    def _story_of(self, receiver: Receiver) -> Story:
+        sent = [(each.body, INDEX_LINK in each.headers["link"]) for each in receiver.deliveries]
+        return story_of_deliveries(receiver.callback, self._begin, sent)
 
     async def _publish_last(self) -> None:
         """Publish the change after all others, as soon as that is possible."""
@@ -174,48 +216,45 @@ class Storm:
             for task in self._reading:
                 if task.done():
                     task.result()
-            found = [each.found[-1:] for each in (*self._readers, *self._pollers)]
-            told = all(LAST in row for rows in found for row in rows or [()])
+            told = all(each.has(LAST) or _began_behind(each) for each in self._stories)
             return told and all(end in each.deliveries[-1].body for each in self._callbacks)
 
         await until(all_have_it, SETTLE_SECONDS)
 
-    async def _journal(self, wanted: set[str]) -> list[Row]:
-        """What is in it now, read from its beginning until all of these were found."""
-        poller = Poller(self._hubs, self._chance, self._begin)
-        task = asyncio.create_task(poller.run())
+    async def _journal(self) -> list[Row]:
+        """What all Change Lists hold now."""
 
-        async def whole() -> bool:
-            if task.done():
-                task.result()
-            return wanted <= {loc for _, loc in poller.found}
+        async def found() -> tuple[list[Row]] | None:
+            with suppress(*LOST, aiohttp.ClientError):
+                return (await all_lists(self._untroubled),)
+            return None
 
-        try:
-            await until(whole, SETTLE_SECONDS)
-        except TimeoutError:
-            missing = sorted(wanted - {loc for _, loc in poller.found})
-            raise AssertionError(f"acknowledged, but not in the journal: {missing}") from None
-        finally:
-            task.cancel()
-        return poller.found
+        (journal,) = await until(found, SETTLE_SECONDS)
+        return journal
 
     def _sums(self, journal: Sequence[Row]) -> Report:
-        receivers, histories = self._callbacks, len(self._readers) + len(self._pollers)
+        receivers = self._callbacks
         return [
             ("changes in the journal", len(journal)),
-            ("acknowledged, all there", sum(len(each.acknowledged) for each in self._publishers)),
+            ("acknowledged", len(self._answers)),
+            ("of these, lost and said to be", len(lost(journal, self._answers))),
+            ("readers told of a loss, in all", sum(len(each.told) for each in self._stories)),
             (
                 "requests refused or without answer",
                 sum(each.refused for each in self._publishers),
             ),
             ("acknowledged, and repeated", sum(each.repeated for each in self._publishers)),
             ("connections of readers", sum(each.connections for each in self._readers)),
-            ("of these, told again what was lost", sum(each.sent_back for each in self._readers)),
             ("Change Lists that were closed", len(self._archivist.kept)),
             ("of these, closed otherwise after a loss", self._archivist.closed_again),
             ("deliveries to callbacks", sum(len(each.deliveries) for each in receivers)),
-            ("histories equal to the journal", histories + len(receivers)),
+            ("stories equal to the journal", len(self._stories) + len(receivers)),
         ]
+
+
+def _began_behind(story: Story) -> bool:
+    """Told of a loss, it has begun anew behind the last change."""
+    return bool(story.told) and story.began is not None and not story.rows
 
 
 def _footprint(hubs: Sequence[RunningHub], readers: int) -> Report:
@@ -227,6 +266,11 @@ def _footprint(hubs: Sequence[RunningHub], readers: int) -> Report:
     assert memory < RSS_MIB, memory
     assert files < readers + SPARE_FILES, files
     return [("MiB of the largest worker", round(memory)), ("open files of it at most", files)]
+
+
+def tracebacks(log: str) -> list[str]:
+    """Where a log tells of something that nobody has foreseen, with the line before it."""
+    return re.findall(r"[^\n]*\nTraceback.*?(?=\n\d{4}-|\Z)", log, re.DOTALL)
 
 
 def table(rows: Report) -> str:

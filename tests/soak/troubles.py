@@ -18,7 +18,7 @@ SETTLE_SECONDS = 180
 
 log = logging.getLogger(__name__)
 
-UntilWhole = Callable[[], Awaitable[object]]
+UntilSaid = Callable[[], Awaitable[object]]
 
 
 class Stage(NamedTuple):
@@ -26,7 +26,7 @@ class Stage(NamedTuple):
 
     hubs: Sequence[RunningHub]
     chance: random.Random
-    until_whole: UntilWhole  # waits until nothing is lost
+    until_said: UntilSaid  # waits until all that is lost was said to be
     pace: float
 
 
@@ -35,7 +35,7 @@ class Troubles:
 
     def __init__(self, stage: Stage) -> None:
         self.done: Counter[str] = Counter()
-        self._hubs, self._chance, self._until_whole, self._pace = stage
+        self._hubs, self._chance, self._until_said, self._pace = stage
         self._acts: list[Callable[[], Awaitable[None]]] = [
             self.hub_killed,
             self.worker_killed,
@@ -132,12 +132,12 @@ class TroublesOfRedis(Troubles):
     async def redis_went_back(self) -> None:
         """It loses what was stored in a moment, as in a failover to a replica that lags.
 
-        Nobody is killed until those who remember it have put it back.
+        Nobody is killed until those who know of it have said so.
         """
         copy = self._redis.copy_of_data()
         await self._moment(2)
         await self._redis.go_back(copy)
-        await self._until_whole()
+        await self._until_said()
 
 
 def replaced(hub: RunningHub) -> int:

@@ -25,5 +25,6 @@
 `running`            Real hubs for tests
 `shell`              Where the tests run
 `sources`            A Source in the test's own process
+`stories`            What was acknowledged, listed and told around a loss; and the judge
 `threaded_peer`      A server that says what a test wants, with threads of its own
 """

@@ -199,7 +199,7 @@ class Pulling:
         await self.upkeep.keep_due_snapshots()
 
     async def _make_all_due(self) -> None:
-        for look_at_all in self.hub.repairing.recover:
+        for look_at_all in self.hub.losses.after_another_server:
             await look_at_all()
 
     async def let_go_of_all(self) -> None:

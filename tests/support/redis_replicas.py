@@ -11,6 +11,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.running import until
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
+FORGETFUL = ("--appendonly", "no", "--save", "")
 QUICK = ("--repl-diskless-sync-delay", "0", "--repl-diskless-load", "on-empty-db")
 
 
@@ -28,19 +29,21 @@ def knows_files(binary: Binary) -> bool:
 
 @asynccontextmanager
 async def replicated(
-    folder: Path, count: int = 1, *, binary: str | None = None
+    folder: Path, count: int = 1, *, binary: str | None = None, primary_keeps: bool = True
 ) -> AsyncIterator[Replicated]:
-    """A primary with so many replicas that are connected and have all it has."""
+    """A primary with so many replicas that are connected and have all it has; it may keep no file
+    of its own."""
     async with AsyncExitStack() as started:
 
         async def server(name: str, *options: str) -> RedisServer:
             (folder / name).mkdir()
-            one = RedisServer(folder / name, *DURABLE, *QUICK, *options, binary=binary)
+            one = RedisServer(folder / name, *options, *QUICK, binary=binary)
             return await started.enter_async_context(one)
 
-        primary = await server("primary")
+        primary = await server("primary", *(DURABLE if primary_keeps else FORGETFUL))
         following = ("--replicaof", f"127.0.0.1 {primary.port}")
-        replicas = [await server(f"replica{number}", *following) for number in range(count)]
+        names = [f"replica{number}" for number in range(count)]
+        replicas = [await server(name, *DURABLE, *following) for name in names]
         client = await started.enter_async_context(primary.client())
 
         async def all_follow() -> bool:

@@ -16,6 +16,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.running import until
 
 NAME, PASSWORD = "main", "of-the-sentinels"
+FOLLOWED_SECONDS = 180  # by then a server that came back is a replica
 
 CONFIGURATION = """
 requirepass {password}
@@ -73,6 +74,24 @@ def address_of(sentinels: Sequence[RedisServer]) -> str:
     """Where the Redis is that these watch."""
     hosts = ",".join(f"127.0.0.1:{each.port}" for each in sentinels)
     return f"redis+sentinel://{hosts}/{NAME}?sentinel_password={PASSWORD}"
+
+
+async def primary_of(servers: Sequence[RedisServer], *, replicas: int) -> RedisServer:
+    """Wait until one of them is the primary of so many replicas that have all it has."""
+
+    async def found() -> RedisServer | None:
+        for each in servers:
+            async with each.client() as client:
+                said = await client.info("replication")
+            online = [
+                n for n in range(replicas) if said.get(f"slave{n}", {}).get("state") == "online"
+            ]
+            if said["role"] == "master" and len(online) == replicas:
+                return each
+        return None
+
+    chosen: RedisServer = await until(found, FOLLOWED_SECONDS)
+    return chosen
 
 
 @asynccontextmanager

@@ -77,6 +77,11 @@ class RunningHub:
     def log(self) -> Path:
         return self.data.with_name(f"{self.data.name}.log")
 
+    @property
+    def redis_url(self) -> str:
+        """Where the Redis is that it was given."""
+        return self.options[self.options.index("--redis") + 1]
+
     async def stop(self) -> int:
         """Ask it to end, as an operator does; its exit status."""
         self.process.terminate()

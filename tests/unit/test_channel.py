@@ -252,25 +252,52 @@ async def test_the_end_of_a_channel_reaches_readers_wherever_they_are(hub, chann
 
 
 async def test_no_reader_passes_a_gap_without_being_told(hub, channel):
-    """At the head, the next interval begins behind it; whoever reads on from before is closed."""
-    at_head, paused, ahead = Peer(FROM), Peer(FROM, room=1), Peer(FROM)
+    """Also who is at the head, and at once: nothing has to be published for it."""
+    at_head, paused, ahead, far = Peer(FROM), Peer(FROM, room=1), Peer(FROM), Peer(FROM)
     channel.join(at_head, START)
     channel.join(paused, START)
-    channel.join(ahead, Position(START + 9))
+    channel.join(ahead, Position(START + 5))
+    channel.join(far, Position(START + 6))
     hub.push()
     hub.trimmed_before = Position(START + 5)
     hub.feed.pass_gap(Position(START + 5))
     behind = Peer(FROM)
     channel.join(behind, START)
+    await settled(channel)
+    assert (at_head.numbers, at_head.closed) == ([START], 4410)
+    assert (behind.numbers, behind.closed) == ([], 4410)
+    assert paused.closed is None, "its socket is full"
     paused.drain(100)
     await settled(channel)
-    for _ in range(5):
+    assert (paused.numbers, paused.closed) == ([START], 4410)
+    hub.journal += hub.journal * 4  # so that the next one is the sixth
+    for _ in range(2):
         hub.push()
     await settled(channel)
-    assert at_head.numbers == [START, *range(START + 5, START + 10)]
-    assert ahead.numbers == [START + 9]
-    assert (paused.numbers, paused.closed) == ([START], 4410)
-    assert (behind.numbers, behind.closed) == ([], 4410)
+    assert (ahead.numbers, ahead.closed) == ([START + 5, START + 6], None)
+    assert (far.numbers, far.closed) == ([START + 6], None)
+
+
+async def test_a_reader_behind_a_gap_gets_what_is_left_before_it(hub, channel):
+    """It had not been sent all that is left, and is told afterwards."""
+    peer = Peer(FROM, room=1)
+    channel.join(peer, START)
+    for _ in range(3):
+        hub.push()
+    kept = [*hub.journal]
+    hub.feed.pass_gap(Position(START + 9))
+
+    async def left(feed: Feed, cursor: Position) -> Notification | None:
+        await asyncio.sleep(0)
+        found = next((each for each in kept if each.from_ == cursor), None)
+        if found is None:
+            raise Rejected("gone", close_code=4410)
+        return found
+
+    hub.after = left
+    peer.drain(100)
+    await settled(channel)
+    assert (peer.numbers, peer.closed) == ([START, START + 1, START + 2], 4410)
 
 
 @pytest.mark.parametrize("seed", range(30))

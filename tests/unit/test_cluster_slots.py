@@ -16,9 +16,9 @@ from rsnotify.redis_client.cluster import (
 from rsnotify.resourcesync.notification import KINDS, RESERVED, ChannelName
 
 KEYS_OF_NO_SET = (
-    *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_REMOVED, keys.SETS_CHANGED),
+    *(keys.DATA_ID, keys.SETS, keys.SETS_VERSION, keys.SETS_CHANGED),
     *(keys.SETS_ANNOUNCED, keys.LOADS, keys.CLOCK_HISTORY, keys.WRITABLE, WAITED),
-    *(keys.TOKENS, keys.TOKENS_USED, keys.TOKENS_REVOKED, keys.DELIVERERS),
+    *(keys.TOKENS, keys.TOKENS_USED, keys.DELIVERERS),
     keys.pending_of("::1"),
 )
 

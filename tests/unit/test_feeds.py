@@ -5,6 +5,7 @@ from time import monotonic
 
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.feed import Feed, Feeds
+from rsnotify.journal.witness import KnownChange
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 
@@ -20,17 +21,18 @@ def feeds_of_one_set() -> tuple[Feeds, Feed, asyncio.Event]:
     return feeds, feed, feeds.woken
 
 
-def after(feed: Feed, changes: int) -> Position:
-    return Position(feed.tail.head + changes)
+def after(feed: Feed, changes: int) -> KnownChange:
+    return KnownChange(Position(feed.tail.head + changes), f"mark{changes:02}")
 
 
 async def test_an_older_stroke_does_not_take_the_place_of_a_newer_one():
     feeds, feed, woken = feeds_of_one_set()
-    feeds.remember_read(feed, [(after(feed, 1), b"<url></url>")])  # as somebody has read it lately
-    for changes in (5, 3):
-        feeds.ring(CHANNEL, after(feed, changes))
+    feeds.note_read(feed)
+    five = after(feed, 5)
+    for newest in (five, after(feed, 3)):
+        feeds.ring(CHANNEL, newest)
     assert woken.is_set()
-    assert feeds.take_rung() == {CHANNEL: (feed, after(feed, 5))}
+    assert feeds.take_rung() == {CHANNEL: (feed, five)}
 
 
 async def test_each_stroke_after_a_look_wakes_whoever_follows_again():
@@ -41,5 +43,17 @@ async def test_each_stroke_after_a_look_wakes_whoever_follows_again():
         assert woken.is_set()
         assert feeds.take_rung() == {}  # nobody reads it: it moves on
         woken.clear()
-        feeds.ring(CHANNEL, feed.tail.head)
+        feeds.ring(CHANNEL, after(feed, 0))
         assert not woken.is_set(), "that is no news"
+
+
+async def test_a_feed_that_nobody_reads_moves_on_and_what_is_known_of_it_stays():
+    feeds, feed, _ = feeds_of_one_set()
+    known = after(feed, 1)
+    feed.witness.know(*known)
+    feeds.ring(CHANNEL, after(feed, 5))
+    newest = after(feed, 5)
+    assert feeds.take_rung() == {}
+    assert (feed.tail.head, feed.mark) == newest
+    assert feed.witness.changes == (known,), "nobody has looked whether it is still there"
+    assert feed.witness.given == known.position, "nobody was given where it has moved to"

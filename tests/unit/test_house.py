@@ -25,7 +25,7 @@ CLIENTS = tuple(folder.name for folder in CLIENT_ROOMS)
 
 FLOORS = (
     ("errors",),
-    ("gunzip", "single_flight"),
+    ("gunzip", "recent", "single_flight"),
     ("http", "loops", "redis_client", "resourcesync"),
     ("journal",),
     ("registry",),

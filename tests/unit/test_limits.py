@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rsnotify import errors, loops, single_flight
+from rsnotify import errors, loops, recent, single_flight
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import frames as channel_protocol
@@ -24,8 +24,6 @@ from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import (
     appends,
     cache,
-    healing,
-    repairing,
     room,
     sets,
     submission,
@@ -123,13 +121,9 @@ LIMITS: dict[str, float] = {
     "hours that a key is remembered": appends.KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
     "percent of the `maxmemory` of Redis that one set takes, if it has one": 100 / room.SHARE,
-    "seconds of changes that a process remembers": healing.REMEMBERED_MICROSECONDS / MICROSECONDS,
-    "bytes of them for a channel": healing.MEMORY_BYTES,
-    "records of sets, tokens or subscriptions that it remembers": healing.REMEMBERED_RECORDS,
-    "seconds that other processes have to put back what a process does not remember": (
-        repairing.OTHERS_SECONDS
-    ),
-    "seconds that a journal is held for its repair": repairing.HOLD_SECONDS,
+    "revoked tokens, removed sets and ended subscriptions that a process remembers, "
+    "so that a failover does not bring them back": (recent.REMEMBERED_RECORDS),
+    "seconds for which it remembers them": recent.REMEMBERED_SECONDS,
     "resources of a load": load_formats.LOAD_RESOURCES,
     "body of a load, decompressed": load_formats.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,

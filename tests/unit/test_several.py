@@ -65,12 +65,10 @@ async def test_a_gap_in_one_of_them_ends_the_connection():
     sets["a"].push()
     sets["a"].trimmed_before = Position(START + 5)
     sets["a"].feed.pass_gap(Position(START + 5))
-    sets["b"].push()
-    assert peer.closed is None
-    sets["a"].push()
     await settled(several)
-    assert peer.closed == 4410
-    assert taken(peer) == {"a": [0], "b": [0]}
+    assert peer.closed == 4410, "nothing had to be published for it"
+    sets["b"].push()
+    assert taken(peer) == {"a": [0]}
 
 
 @pytest.mark.parametrize("backlog", [0, 10])

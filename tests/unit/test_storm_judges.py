@@ -7,6 +7,7 @@ import pytest
 
 from tests.soak.footprint import Footprint, cache_mib, check_flat, footprint, quarters
 from tests.soak.lists import Answer, check_kept
+from tests.soak.storm import tracebacks
 
 LIST = "/dataset1/changelist/T.xml"
 KEPT = Answer('"a"', is_immutable=True, body=b"one")
@@ -58,3 +59,9 @@ def test_a_list_that_is_the_same_or_has_another_tag_is_true():
 def test_a_kept_list_that_is_not_true_any_more_is_found(before, after):
     with pytest.raises(AssertionError, match="changed"):
         check_kept({LIST: before}, {LIST: after})
+
+
+def test_a_log_that_tells_of_a_bug_is_found():
+    log = "2026-11-22 WARNING bad\nTraceback (most recent call last):\n  File\n2026-11-22 INFO x\n"
+    assert tracebacks(log) == [log.rpartition("\n2026")[0]]
+    assert tracebacks("2026-11-22 INFO fine\n") == []
