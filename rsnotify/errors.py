@@ -124,6 +124,18 @@ class StoreFull(TryAgain):
     status = 507
 
 
+class SetFull(StoreFull):
+    """A set takes as much of Redis as it may; nothing was stored."""
+
+    def __init__(self, name: str, most: int) -> None:
+        super().__init__(
+            f"the set {name!r} may take {most:,} bytes of Redis, and this does not fit: nothing "
+            "was stored. Send less, or ask the admin for a higher max_bytes: "
+            f"rsnotify sets edit {name} --max-bytes BYTES",
+            retry_after_seconds=10,
+        )
+
+
 class TooFewReplicas(TryAgain):
     """Redis did it, but may lose it: too few replicas have it, or nobody knows how many."""
 

@@ -46,6 +46,17 @@ CREATED = 201
 RECORD = ("name", "private")  # of a set, as the hub answers it
 
 
+MaxBytes = Annotated[
+    int | None,
+    Option(
+        "--max-bytes",
+        metavar="BYTES",
+        min=0,
+        help="What it may take of Redis; 0: half of the maxmemory of Redis, if it has one. [0]",
+    ),
+]
+
+
 @sets.command("list")
 def list_sets(json: Json = False, hub: Hub = HERE) -> None:
     """List the sets that the hub serves."""
@@ -60,11 +71,13 @@ def add_set(
         bool | None,
         Option("--private/--public", help="Whether reading needs a token. [public]"),
     ] = None,
+    max_bytes: MaxBytes = None,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
     """Add a set; a set that is there already stays as it is."""
-    chosen = {} if private is None else {"private": private}
+    options = {"private": private, "max_bytes": max_bytes or None}
+    chosen = {name: value for name, value in options.items() if value is not None}
     with hub.connected() as client:
         answer = asked(client, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
     record = answer.object(*RECORD)
@@ -74,6 +87,11 @@ def add_set(
         raise Rejected(
             f"{name} is there already and is {is_}; "
             f"change it with: rsnotify sets edit {name} {option}"
+        )
+    if not made and max_bytes is not None and record.get("max_bytes") != (max_bytes or None):
+        raise Rejected(
+            f"{name} is there already with another max_bytes; "
+            f"change it with: rsnotify sets edit {name} --max-bytes {max_bytes}"
         )
     if json:
         typer.echo(msgspec.json.encode(record | {"made": made}))
@@ -116,6 +134,7 @@ def edit_set(
             help="For Destinations of version 0.8: name the Capability List with ws:// first.",
         ),
     ] = None,
+    max_bytes: MaxBytes = None,
     *,
     json: Json = False,
     hub: Hub = HERE,
@@ -127,9 +146,11 @@ def edit_set(
     empty URL takes one out again.
     """
     options = {"private": private, "sockets_first": sockets_first} | addresses
-    chosen = {
+    chosen: dict[str, bool | int | str | None] = {
         name: None if value == "" else value for name, value in options.items() if value is not None
     }
+    if max_bytes is not None:
+        chosen["max_bytes"] = max_bytes or None
     if not chosen:
         raise typer.BadParameter("say what to edit, such as --private or --resource-list URL")
     record = hub.ask("PATCH", path_of_set(name), chosen).object(*RECORD)
@@ -137,7 +158,7 @@ def edit_set(
     print_done(record, f"{name} is edited: {said}", json=json)
 
 
-def _edited(option: str, value: bool | str | None) -> str:
+def _edited(option: str, value: bool | int | str | None) -> str:
     """
     >>> _edited("private", False), _edited("topic", None), _edited("topic", "http://a.example/")
     ('public', 'no topic', 'topic http://a.example/')

@@ -274,7 +274,8 @@ class Announcements:
     async def _publish(self, set_name: str, key: str, changes: Iterable[Change]) -> None:
         submission = Submission([fragment_of(change) for change in changes], f"hub {key}")
         with suppress(NoSuchSet):  # the set has been removed meanwhile: nobody listens
-            await self._journals.publish(ChannelName(set_name, "framework"), submission)
+            channel = ChannelName(set_name, "framework")
+            await self._journals.publish(channel, submission, is_limited=False)
 
     @property
     def _base_url(self) -> str:

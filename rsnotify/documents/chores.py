@@ -232,6 +232,7 @@ class Upkeep:
             "keep snapshots": repeat(self.keep_due_snapshots, ROUND_SECONDS),
             "delete what is old": repeat(self.delete_old, OLD_SECONDS),
             "announce archives": repeat(self.announce_archives, OLD_SECONDS),
+            "count what sets take": repeat(self.count_sets, ROUND_SECONDS),
             "announce the sets": repeat(
                 self.announcements.keep_description_announced, ROUND_SECONDS
             ),
@@ -293,6 +294,7 @@ class Upkeep:
             await self.announcements.window_closed(name, window)
             await self._pack(name, window)
             await self._windows.note_progress(name, span.record.created, packed_until=window.until)
+            self._journals.usage.count_soon(name)
 
     async def _announce_growth(self, name: str, record: JournalRecord) -> bool:
         if not await self._windows.claim(name, "growth", GROWTH_SECONDS):
@@ -336,6 +338,7 @@ class Upkeep:
         for window in (await self._windows.span(name, after=first)).windows:
             if window.until > begin or not await self._windows.trim(name, window):
                 return
+            self._journals.usage.count_soon(name)
 
     async def _forget(self, name: str, begin: Position) -> None:
         oldest = await self._windows.oldest(name)
@@ -344,6 +347,19 @@ class Upkeep:
             old = [each for each in windows if each.until <= begin]
             if old:  # else another hub process has forgotten them meanwhile
                 await self._windows.forget(name, old)
+                self._journals.usage.count_soon(name)
+
+    async def count_sets(self) -> None:
+        """Count what some sets take of Redis, where that has to be known."""
+        usage = self._journals.usage
+        for name in usage.take(MOST):
+            try:
+                await usage.count(name)
+            except TryAgain as error:
+                log.debug("what the set %r takes is counted later: %s", name, error.detail)
+                usage.count_soon(name)
+            except Exception as error:
+                log.warning("what the set %r takes cannot be counted", name, exc_info=error)
 
     # --- snapshots -----------------------------------------------------------------------------
 
@@ -418,6 +434,7 @@ class Upkeep:
         keep_old = self._schedule.archived_lists > 0
         snapshot = await take_snapshot(self._snapshots, self._windows, name, keep_old=keep_old)
         if snapshot is not None:
+            self._journals.usage.count_soon(name)
             await self.announcements.snapshot_taken(name, snapshot)
             if archived := await self._snapshots.archived(name):  # it has what was replaced
                 is_new = len(archived) == 1

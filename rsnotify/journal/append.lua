@@ -2,8 +2,9 @@
 --
 -- ARGV  8 writer, who makes one call after the other   9 number of the call, higher than of the one before
 --       10 seconds to remember the call   11 seconds to remember a key
---       .. for each submission: digest of its key, or nothing; fingerprint; number of changes; and the
---            changes. The datetime of a change is the Source's own
+--       .. for each submission: digest of its key, or nothing; fingerprint; bytes that the set may take of
+--            Redis with it, or 0; number of changes; and the changes. The datetime of a change is the
+--            Source's own
 --
 -- If the journal has lost something, it gets a gap first. A key is remembered for the submission that came
 -- with it: "fingerprint from until" (of a long fingerprint the beginning). Submissions without a key are
@@ -11,13 +12,18 @@
 -- A writer makes its next call when it does not wait for this one any more. So a call with a lower
 -- number than the one that is remembered stores nothing: a Redis that was stopped may read it late.
 --
--- Answer: {for each submission, where the gap ends that was left, or 0}. For each it is {from, until, 0}, or
+-- Answer: {for each submission, where the gap ends that was left, or 0, by how much the set has grown since
+-- it was counted, or -1 if it never was or is full}. For each it is {from, until, 0}, or
 -- {from, until, 1, mark of its last row} where it was stored before, or {} where its key was used for
 -- something else. Where changes had datetimes of their own, {from, until, 0, positions}; otherwise each
 -- position is one more than the one before. A change that a load has found is left out, with position 0, if
--- it is newer in the journal.
+-- it is newer in the journal. A submission for which the set has no room is not stored, and its answer is
+-- {0}.
 
 local answers, at, appended, shards = {}, 12, false, {}
+local sizes = redis.call('HMGET', KEYS[7], 'counted', 'grown')
+local taken = tonumber(sizes[1] or 0) + tonumber(sizes[2] or 0) -- by the set, before this call
+local is_to_be_counted = not sizes[1]
 
 -- A Source's own time counts unless it lies in the future, more than a second behind, or before the
 -- moment in which the caller found this Redis: a position before that may be one that was lost.
@@ -36,15 +42,15 @@ end
 local known_keys = {} -- idempotency key -> what is remembered of it, or false
 local kinds, submission, call_key = {}, at, nil
 while submission <= #ARGV do
-  local key, count, wrong = ARGV[submission], tonumber(ARGV[submission + 2])
+  local key, count, wrong = ARGV[submission], tonumber(ARGV[submission + 3])
   if key == '' then
     call_key = remembered .. ARGV[8]
   else
     known_keys[key], wrong = get(remembered .. key)
   end
   if wrong then return wrong end
-  expect_shards(kinds, submission + 3, count)
-  submission = submission + 3 + count * 5
+  expect_shards(kinds, submission + 4, count)
+  submission = submission + 4 + count * 5
 end
 local damaged = damage(kinds)
 if damaged then return damaged end
@@ -86,6 +92,15 @@ local function append(first_argument, number)
   return from, positions
 end
 
+local KEY = 250 -- bytes that a key takes which is remembered; as in count.lua
+
+local function has_room(most, key, first_argument, number)
+  if most == 0 then return true end
+  local size = key == '' and 0 or KEY
+  for i = first_argument, first_argument + (number - 1) * 5, 5 do size = size + bytes_of(i) end
+  return taken + grown + size <= most
+end
+
 local function answer_again(known, fingerprint)
   local known_fingerprint, from, until_ = string.match(known, '^(%S*) (%d+) (%d+)$')
   if string.sub(fingerprint, 1, #known_fingerprint) ~= known_fingerprint then return {} end
@@ -100,29 +115,35 @@ if has_lost() then
   gap = last
 end
 
-local without_key = {}
+local FULL = 'full' -- is remembered of a submission that was refused
+local without_key, is_stored = {}, false
 while at <= #ARGV do
-  local key, fingerprint, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local key, fingerprint, most, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local known = known_keys[key]
   if key == '' then known = known_of_call[#without_key + 1] end
-  if known then
+  if known and known ~= FULL then
     answers[#answers + 1] = answer_again(known, fingerprint)
+  elseif known or not has_room(most, key, at + 4, count) then
+    answers[#answers + 1] = {0}
+    known, is_to_be_counted = FULL, true
   else
-    local from, positions = append(at + 3, count)
+    local from, positions = append(at + 4, count)
     known = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)
     if key ~= '' then
       redis.call('SET', remembered .. key, known, 'EX', ARGV[11])
       known_keys[key] = known
+      grown, remembered_keys = grown + KEY, remembered_keys + 1
     end
     answers[#answers + 1] = {from, head, 0, positions or nil}
     appended = appended or head > from
+    is_stored = is_stored or key == ''
   end
   if key == '' then without_key[#without_key + 1] = known end
-  at = at + 3 + count * 5
+  at = at + 4 + count * 5
 end
 
-if call_key and #known_of_call == 0 then
+if is_stored and #known_of_call == 0 then
   redis.call('SET', call_key, ARGV[9] .. ';' .. table.concat(without_key, ';'), 'EX', ARGV[10])
 end
 if appended or gap > 0 then finish(shards) end
-return {answers, gap}
+return {answers, gap, is_to_be_counted and -1 or tonumber(sizes[2] or 0) + grown}

@@ -29,12 +29,14 @@ import msgspec
 from rsnotify.errors import (
     NoSuchSet,
     Rejected,
+    SetFull,
     TooFewReplicas,
     TryAgain,
     Unanswered,
 )
 from rsnotify.journal import keys
 from rsnotify.journal.submission import ENTRIES_BYTES, Fragment, Submission
+from rsnotify.journal.usage import Usage
 from rsnotify.journal.witness import MARK_LENGTH, Evidence, Witness
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import Position
@@ -59,7 +61,8 @@ def channel_keys(channel: ChannelName) -> tuple[str, ...]:
     """KEYS of journal.lua."""
     names = (keys.stream(channel), keys.record(channel), keys.windows(channel))
     prefixes = (keys.state(channel.set_name), keys.remembered(channel))
-    return (*names, *prefixes, keys.load(channel.set_name, "newer"))
+    of_set = keys.record(ChannelName(channel.set_name, "change"))
+    return (*names, *prefixes, keys.load(channel.set_name, "newer"), of_set)
 
 
 def channel_arguments(
@@ -171,6 +174,7 @@ class PendingAppend(msgspec.Struct, eq=False):
     channel: ChannelName
     submission: Submission
     size: int  # of the submission
+    max_bytes: int  # that its set may take of Redis; 0: any number
     witness: Witness  # of the channel, in this process
     began: float
     answer: asyncio.Future[Appended]
@@ -182,10 +186,15 @@ class PendingAppend(msgspec.Struct, eq=False):
             self.answer.set_exception(TryAgain(SILENCE if self.submission.key else NOTHING))
 
     def resolve(self, answer: Sequence[Any], mark: str, version: int, *, is_alone: bool) -> None:
-        """Take the answer of append.lua: it is stored, or its key was used for something else."""
+        """Take the answer of append.lua: it is stored, or its key was used for something else, or
+        its set is full."""
         if not answer:
             if not self.answer.done():
                 self.answer.set_exception(used_otherwise(self.submission))
+            return
+        if len(answer) == 1:
+            if not self.answer.done():
+                self.answer.set_exception(SetFull(self.channel.set_name, self.max_bytes))
             return
         from_, until, repeated, *more = answer
         is_repeated, ends = bool(repeated), (Position(from_), Position(until))
@@ -247,6 +256,7 @@ class Group:
     def __init__(self, channel: ChannelName, appends: list[PendingAppend]) -> None:
         self.channel = channel
         self.appends = appends
+        self.grown = 0  # its set, since it was counted: see Usage.has_grown
         self._witness = appends[-1].witness
         self._evidence = self._witness.evidence
 
@@ -269,7 +279,7 @@ class Group:
                 log.warning("publishing is answered 503: %s", reply.why.detail)
             self.fail(reply if isinstance(reply, Exception) else NoSuchSet(self.channel.set_name))
             return
-        answers, gap = reply
+        answers, gap, self.grown = reply
         for append, answer in zip(self.appends, answers, strict=True):
             append.resolve(answer, mark, version, is_alone=is_alone)
         if gap:
@@ -281,9 +291,10 @@ class Group:
         """What the bell says of it; None if nothing is there of which others need to know."""
         if not isinstance(reply, list):
             return None
-        answers, gap = reply
+        answers, gap, _ = reply
         ends = [(gap, round_.mark)]
-        for _, until, is_repeated, *more in filter(None, answers):
+        stored = (each for each in answers if len(each) > 1)
+        for _, until, is_repeated, *more in stored:
             ends.append((until, mark_of(more[0]) if is_repeated else round_.mark))
         head, mark = max(ends)
         stroke = stroke_of(self.channel, f"{round_.process}:{mark}")
@@ -307,7 +318,7 @@ def _arguments(channel: ChannelName, group: Sequence[PendingAppend]) -> list[obj
     for append in group:
         submission, fragments = append.submission, append.submission.fragments
         digest = submission.digest if submission.key else ""
-        found += (digest, submission.fingerprint, len(fragments))
+        found += (digest, submission.fingerprint, append.max_bytes, len(fragments))
         for fragment in fragments:
             found += change_arguments(fragment, of_changes)
     return found
@@ -392,8 +403,9 @@ class _Lane:
 class Appends:
     """Appends what this process publishes, to the journal of every channel."""
 
-    def __init__(self, client: Client, window: tuple[int, int, int]) -> None:
+    def __init__(self, client: Client, window: tuple[int, int, int], usage: Usage) -> None:
         self._client = client
+        self._usage = usage
         self._window = window
         self._lanes: dict[str, _Lane] = {}
         self._patience = _Patience()
@@ -409,16 +421,21 @@ class Appends:
         self._round_numbers = count(1)
 
     async def append(
-        self, channel: ChannelName, submission: Submission, witness: Witness | None = None
+        self,
+        channel: ChannelName,
+        submission: Submission,
+        witness: Witness | None = None,
+        max_bytes: int = 0,
     ) -> Appended:
-        """Append all of it or nothing. If the journal lacks what the witness knows, that is said in
-        the same step."""
+        """Append all of it or nothing; nothing if the set would take more than `max_bytes`, unless
+        that is 0. If the journal lacks what the witness knows, that is said in the same step."""
         witness = witness or Witness(Position(0))
         if self._waiting_bytes > WAITING_BYTES:
             raise TryAgain("too many changes are waiting for the journal")
         answer = asyncio.get_running_loop().create_future()
         size = sum([len(fragment.xml) for fragment in submission.fragments])
-        append = PendingAppend(channel, submission, size, witness, monotonic(), answer)
+        began = monotonic()
+        append = PendingAppend(channel, submission, size, max_bytes, witness, began, answer)
         self._patience.watch(append)
         lane = self._lane_of(channel)
         lane.waiting.append(append)
@@ -489,6 +506,8 @@ class Appends:
             number = UNKNOWN if isinstance(version, Exception) else int(version or 0)
             for group, reply in zip(groups, replies, strict=True):
                 group.resolve(reply, round_.mark, number, self.gaps, is_alone=is_alone)
+                most = group.appends[-1].max_bytes
+                self._usage.has_grown(group.channel.set_name, group.grown, most)
         except Exception as error:  # the caller gets it
             if not isinstance(error, TryAgain):
                 log.warning("the answer to an append cannot be read", exc_info=error)

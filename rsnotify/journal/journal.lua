@@ -6,6 +6,8 @@
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the keys of what is remembered of appends
 --       6 what was changed since a load of the whole state began (set, see loads.lua)
+--       7 record of the set's change journal, which says what the set takes of Redis: `counted` bytes when
+--         count.lua looked last, `grown` since, by estimate; and how many `keys` are remembered
 -- ARGV  1 name of the channel, of the caller, and after a colon the mark of this call: six characters,
 --         as the bell says them   2 the bell, or nothing if replicas confirm it first
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds
@@ -41,6 +43,7 @@ local gaps = record[10] -- where each ends, the newest last
 local mark = string.sub(ARGV[1], -6)
 local found_at = tonumber(ARGV[7])
 local FILLED = 54 -- bytes by which the position lengthens a fragment, at most
+local grown, remembered_keys = 0, 0 -- by this call
 
 -- Positions are below 2^53, so a Lua number holds them exactly; %.0f writes all their digits.
 local function digits(number) return string.format('%.0f', number) end
@@ -132,12 +135,16 @@ local function note_newer(i)
   end
 end
 
+-- What the change at ARGV[i] takes, at most: in the stream and in the state, each with what Redis adds.
+local function bytes_of(i) return math.floor(2.5 * #ARGV[i + 4]) + 200 end
+
 -- Store the change that stands at ARGV[i]; nothing may be at or after its position.
 local function store(position, i, shards)
   local size = tonumber(ARGV[i + 3]) + FILLED
   make_room(position, size)
   last = position
   redis.call('XADD', stream, stream_id(last), mark, ARGV[i + 4])
+  grown = grown + bytes_of(i)
   local gone = string.sub(ARGV[i + 2], 1, 1) == 'd'
   fold(shards, ARGV[i + 1], gone, ARGV[i + 4])
   note_newer(i)
@@ -150,6 +157,10 @@ local function finish(shards)
     'latest', record[7], -- where the newest notification begins
     'window_from', digits(window_from), 'window_count', window_count,
     'window_bytes', digits(window_bytes), 'newest', digits(head) .. ':' .. mark)
+  if grown > 0 and redis.call('HEXISTS', KEYS[7], 'created') == 1 then
+    redis.call('HINCRBY', KEYS[7], 'grown', digits(grown))
+    if remembered_keys > 0 then redis.call('HINCRBY', KEYS[7], 'keys', remembered_keys) end
+  end
   if ARGV[2] ~= '' then redis.call('PUBLISH', ARGV[2], ARGV[1] .. ' ' .. digits(head)) end
 end
 

@@ -16,6 +16,7 @@ from rsnotify.journal.appends import (
     used_otherwise,
 )
 from rsnotify.journal.submission import Submission
+from rsnotify.journal.usage import Usage
 from rsnotify.journal.window import HOUR, WINDOW_BYTES
 from rsnotify.journal.witness import KnownChange, Witness
 from rsnotify.redis_client import Client, Script, each
@@ -59,7 +60,8 @@ class Journal:
     def __init__(self, client: Client, *, window_changes: int, window_hours: float = 24) -> None:
         self.client = client
         self.window = (window_changes, WINDOW_BYTES, int(window_hours * HOUR))
-        self.appends = Appends(client, self.window)
+        self.usage = Usage(client)
+        self.appends = Appends(client, self.window, self.usage)
         self.append = self.appends.append
 
     async def check_key(self, submissions: Mapping[ChannelName, Submission]) -> None:

@@ -4,11 +4,11 @@ Publishing never waits for a reader.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from time import monotonic
 
-from rsnotify.errors import KeysMoving, NoSuchSet, TryAgain
+from rsnotify.errors import KeysMoving, NoSuchSet, SetFull, TryAgain
 from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.coordination import Bell
@@ -17,7 +17,6 @@ from rsnotify.journal.following import STALE_SECONDS, Checking, Following
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.losses import Losses
 from rsnotify.journal.reading import History, Reading
-from rsnotify.journal.room import Room
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import KnownSets, Sets
 from rsnotify.journal.submission import Submission
@@ -26,6 +25,8 @@ from rsnotify.journal.witness import KnownChange
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
 from rsnotify.single_flight import SingleFlight
+
+log = logging.getLogger(__name__)
 
 CACHE_MIB = 256
 MOVING_SECONDS = 2.0  # then the caller gets 503, before three seconds have passed
@@ -49,8 +50,8 @@ class Journals:
         self.base_url = base_url
         self.cache = Cache(CACHE_MIB, monotonic) if cache is None else cache
         self._journal = journal
-        self._room = Room(journal.client)
         self._stored_sets = sets
+        self.usage = journal.usage
         self.known = KnownSets()
         self.feeds = Feeds(self.cache)
         self.losses = Losses(journal, self.feeds)
@@ -71,28 +72,34 @@ class Journals:
     # --- publishing ------------------------------------------------------------------------------
 
     async def publish(
-        self, channel: ChannelName, submission: Submission, others: Collection[str] = ()
+        self,
+        channel: ChannelName,
+        submission: Submission,
+        others: Collection[str] = (),
+        *,
+        is_limited: bool = True,
     ) -> Interval:
         """Store the changes and have readers notified, without waiting for them; `NoSuchSet` if
         this process does not know the set.
 
         What concerns the `others` that `other_sets_of` has named is published to them before: if
-        one of them fails, repeating with the same key publishes to no set twice.
+        one of them fails, repeating with the same key publishes to no set twice. What the hub
+        itself has to publish is not limited: a full set could not be kept in order without it.
         """
         if others:
             await self._publish_to_others(others, submission)
         feed = self.feed(channel)
-        async with self._room.taken(channel.set_name, submission):
-            stored = await self._append(feed, submission)
+        max_bytes = self.max_bytes(channel.set_name) if is_limited else 0
+        stored = await self._append(feed, submission, max_bytes)
         self.following.appended(feed, stored)
         return Interval(stored.from_, stored.until)
 
-    async def _append(self, feed: Feed, submission: Submission) -> Appended:
+    async def _append(self, feed: Feed, submission: Submission, max_bytes: int) -> Appended:
         """Append, also where a Cluster just moves the journal to another node."""
         until = monotonic() + MOVING_SECONDS
         while True:
             try:
-                return await self._journal.append(feed.channel, submission, feed.witness)
+                return await self._journal.append(feed.channel, submission, feed.witness, max_bytes)
             except KeysMoving:
                 if monotonic() > until:
                     raise
@@ -120,8 +127,16 @@ class Journals:
             await asyncio.gather(*(self._publish_shared(name, shared) for name in others))
 
     async def _publish_shared(self, set_name: str, shared: Submission) -> None:
-        with suppress(NoSuchSet):  # the set was removed in the meantime
+        try:
             await self.publish(ChannelName(set_name, "framework"), shared)
+        except NoSuchSet:
+            pass  # it was removed in the meantime
+        except SetFull as error:
+            log.warning("a Source Description change is not published there: %s", error.detail)
+
+    def max_bytes(self, set_name: str) -> int:
+        """So much of Redis may this set take; 0: any number."""
+        return self.usage.max_bytes(self.known.records.get(set_name))
 
     # --- sets ------------------------------------------------------------------------------------
 

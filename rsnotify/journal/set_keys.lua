@@ -2,6 +2,7 @@
 
 -- Journals that begin at this position, unless there are some. Answers when they were begun.
 local function begin_journals(journals, now)
+  if redis.call('HEXISTS', journals[1], 'created') == 0 then redis.call('HSET', journals[1], 'counted', 0) end
   for _, journal in ipairs(journals) do
     for _, field in ipairs({'created', 'first', 'last', 'head', 'window_from', 'changed', 'settled', 'told'}) do
       redis.call('HSETNX', journal, field, now)

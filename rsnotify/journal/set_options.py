@@ -30,6 +30,7 @@ class SetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     framework_notification: str | None = None
     channel_hub: str | None = None
     sockets_first: bool = False  # for Destinations that know version 0.8 only
+    max_bytes: int | None = None  # that it may take of Redis; else half of what Redis may use
 
     @property
     def own_documents(self) -> dict[str, str]:
@@ -84,6 +85,10 @@ def channel_of_own_topic(records: Iterable[SetRecord], topic: str) -> ChannelNam
     return None
 
 
+LEAST_BYTES = 1024 * 1024
+MOST_BYTES = 2**50  # of `max_bytes`: scripts count exactly up to 2^53
+
+
 def check_name(name: str) -> None:
     if (wrong := wrong_name(name)) is not None:
         raise Rejected(wrong)
@@ -93,6 +98,8 @@ def check_together(options: SetOptions) -> None:
     """Refuse options that each may be right, but not with each other."""
     if options.topic is not None and options.topic == options.framework_topic:
         raise Rejected("topic and framework_topic are the same: the channels must differ")
+    if options.max_bytes is not None and not LEAST_BYTES <= options.max_bytes <= MOST_BYTES:
+        raise Rejected(f"max_bytes must be from {LEAST_BYTES:,} to {MOST_BYTES:,}")
     for name in CHANNEL_OPTIONS:
         channel = getattr(options, name) or ""
         if channel.startswith("http") and options.channel_hub is None:

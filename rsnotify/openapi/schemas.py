@@ -5,7 +5,14 @@ from typing import Any
 import msgspec
 
 from rsnotify.errors import Fault
-from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, SetOptions, SetRecord
+from rsnotify.journal.set_options import (
+    ADDRESSES,
+    CHANNEL_OPTIONS,
+    LEAST_BYTES,
+    MOST_BYTES,
+    SetOptions,
+    SetRecord,
+)
 from rsnotify.operation.administration import (
     EXPIRES_DAYS,
     GRACE_SECONDS,
@@ -262,14 +269,19 @@ def components() -> dict[str, Json]:
     return found
 
 
+NUMBERS: dict[str, Json] = {
+    "max_bytes": {"minimum": LEAST_BYTES, "maximum": MOST_BYTES},
+    "pri": {"minimum": 1, "maximum": 999_999},
+    "length": {"minimum": 0, "exclusiveMaximum": LENGTH_END},
+}
+
+
 def _limits(field: str) -> Json:
     """What holds for a field of this name, wherever it stands."""
     if field in ("loc", "href", "index", *ADDRESSES):
         return {"maxLength": URI_CHARACTERS, "pattern": _address(field)}
-    if field == "pri":
-        return {"minimum": 1, "maximum": 999_999}
-    if field == "length":
-        return {"minimum": 0, "exclusiveMaximum": LENGTH_END}
+    if field in NUMBERS:
+        return NUMBERS[field]
     if field == "change":
         return {"enum": list(CHANGE_TYPES)}
     if field not in PATTERNS:

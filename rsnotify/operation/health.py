@@ -72,6 +72,7 @@ class WritableParts:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.maxmemory = 0  # the smallest of a Cluster
 
     async def away(self, set_names: Collection[str]) -> Mapping[str, list[str]]:
         """Why a node takes none -> these sets, as far as they are there. Of one server, nothing."""
@@ -97,7 +98,10 @@ class WritableParts:
         asked = (each.info("memory") for each in masters.values())
         memories = await asyncio.gather(*asked, return_exceptions=True)
         found = zip(masters, memories, strict=True)
-        reasons = {node: why_full(each) for node, each in found if isinstance(each, Mapping)}
+        known = {node: each for node, each in found if isinstance(each, Mapping)}
+        limits = [each["maxmemory"] for each in known.values() if each["maxmemory"]]
+        self.maxmemory = min(limits, default=0)
+        reasons = {node: why_full(each) for node, each in known.items()}
         return {node: why for node, why in reasons.items() if why}
 
     def _by_reason(
@@ -147,6 +151,11 @@ class Health:
         self._clock = clock
         self._trouble = ""
         self._since = 0.0
+
+    def _note_maxmemory(self) -> None:
+        """What a set may take depends on it."""
+        of_one = self._writable.memory.get("maxmemory", 0)
+        self._journals.usage.maxmemory = self._parts.maxmemory or of_one
 
     @property
     def write_seconds(self) -> float:
@@ -211,6 +220,7 @@ class Health:
         if not self._trouble:
             with suppress(TryAgain):  # the next look reports it
                 self.note_away(await self._parts.away(self._journals.sets))
+            self._note_maxmemory()
 
     async def _find_trouble(self) -> str:
         """What is wrong, or nothing."""

@@ -313,7 +313,7 @@ class Stores:
         self.sets = Sets(self._client)
         self.windows = Windows(self._client)
         self.snapshots = Snapshots(self._client)
-        self.loads = Loads(self._client)
+        self.loads = Loads(self._client, self.journal.usage)
         self.announced = AnnouncedNotes(self._client)
         self.subscriptions = Subscriptions(
             self._client,

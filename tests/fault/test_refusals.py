@@ -11,7 +11,6 @@ from tests.support.faults import (
     OwnRedis,
     a_replica,
     busy,
-    configured,
     out_of_memory,
     too_few_replicas,
 )
@@ -108,27 +107,77 @@ async def test_what_frees_room_and_what_takes_a_right_away_needs_no_room(hub, ow
     assert status == 401
 
 
-async def test_one_set_fills_its_share_of_a_bounded_redis_and_no_more(hub, own_redis):
+async def fill(hub: RunningHub, sent: int = 0) -> list[dict[str, str]]:
+    """Publish large batches to the first set until it is full; the batch that was refused."""
+    status = 201
+    while status == 201:
+        locs = (f"http://example.com/{sent}/{number:a<1000}" for number in range(900))
+        batch = [{"loc": loc, "change": "updated"} for loc in locs]
+        status, answer = await hub.ask("POST", "/api/sets/dataset1/changes", json=batch)
+        sent += 1
+    assert (status, "the set 'dataset1' may take" in answer["detail"]) == (507, True)
+    return batch
+
+
+async def learns(hub: RunningHub, maxmemory: int) -> None:
+    """Wait until the hub knows what Redis may use."""
+
+    async def is_known() -> bool:
+        _, metrics = await hub.ask("GET", "/metrics")
+        return f"rsnotify_redis_memory_limit_bytes {maxmemory}" in str(metrics)
+
+    await until(is_known)
+
+
+@pytest.mark.parametrize("engine", ["redis", "valkey"])
+@pytest.mark.parametrize("mib", [60, pytest.param(150, marks=pytest.mark.evidence)])
+async def test_one_set_fills_half_of_a_bounded_redis_and_no_more(mib, engine, tmp_path):
     """Others are published to, and the full one is removed."""
-    changes = "/api/sets/dataset1/changes"
-    async with configured(own_redis.client, "maxmemory", str(60 * 2**20)):
-        status, sent = 201, 0
-        while status == 201 and sent < 100:
-            locs = (f"http://example.com/{sent}/{number:a<1000}" for number in range(900))
-            batch = [{"loc": loc, "change": "updated"} for loc in locs]
-            status, answer = await hub.ask("POST", changes, json=batch)
-            sent += 1
-        assert (status, "the set 'dataset1' takes its share" in answer["detail"]) == (507, True)
-        memory = await own_redis.client.info("memory")
-        assert memory["used_memory"] < 50 * 2**20
-        await hub.publish("http://example.com/other", set_name="dataset2")
+    options = ("--maxmemory", f"{mib}mb", "--maxmemory-policy", "noeviction")
+    sets = ("dataset1", "dataset2")
+    async with (
+        OwnRedis(tmp_path, *options, engine=engine) as redis,
+        RunningHub(tmp_path / "data", "--redis", redis.url, sets=sets) as hub,
+    ):
+        await hub.ask("GET", "/health/ready")
+        batch = await fill(hub)
+        memory = await redis.client.info("memory")
+        assert mib * 2**20 / 3 < memory["used_memory"] < mib * 2**20 * 0.7
+        for number in range(200):
+            await hub.publish(f"http://example.com/{number}", set_name="dataset2")
+        assert await readiness(hub) == "ready"
         assert (await hub.ask("DELETE", "/api/sets/dataset1"))[0] == 204
         assert (await hub.ask("PUT", "/api/sets/dataset1"))[0] == 201
+        status, _ = await hub.ask("POST", "/api/sets/dataset1/changes", json=batch)
+        assert status == 201
 
-        async def has_room() -> bool:
-            return (await hub.ask("POST", changes, json=batch))[0] == 201
 
-        await until(has_room)
+async def test_a_full_set_is_removed_from_a_full_redis(hub, own_redis):
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": 4 * 2**20})
+    batch = await fill(hub)
+    async with out_of_memory(own_redis.client):
+        assert (await hub.ask("DELETE", "/api/sets/dataset1"))[0] == 204
+    assert (await hub.ask("PUT", "/api/sets/dataset1"))[0] == 201
+    assert (await hub.ask("POST", "/api/sets/dataset1/changes", json=batch))[0] == 201
+
+
+async def test_a_full_set_is_packed_and_listed_and_refuses_no_other(own_redis, tmp_path):
+    """What the hub does for it goes on; what is counted then makes room where there is some."""
+    sets = ("dataset1", "dataset2")
+    async with RunningHub(
+        tmp_path / "data", "--redis", own_redis.url, sets=sets, changelist_max="900"
+    ) as hub:
+        await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": 8 * 2**20})
+        await fill(hub)
+        await hub.publish("http://example.com/other", set_name="dataset2")
+
+        async def is_kept() -> bool:
+            record = keys.record(ChannelName("dataset1", "change"))
+            settled, begins = await own_redis.client.hmget(record, "settled", "window_from")
+            listed = await hub.ask("GET", "/dataset1/resourcelist.xml")
+            return settled == begins and listed[0] == 200
+
+        await until(is_kept)
 
 
 async def test_a_redis_that_wants_another_password_is_503_with_what_to_do(own_redis, tmp_path):

@@ -49,7 +49,9 @@ async def called(
     """What each of them is told."""
     loop, witness = asyncio.get_running_loop(), Witness(Position(0))
     appends = [
-        PendingAppend(CHANNEL, each, len(each.fragments[0].xml), witness, 0.0, loop.create_future())
+        PendingAppend(
+            CHANNEL, each, len(each.fragments[0].xml), 0, witness, 0.0, loop.create_future()
+        )
         for each in submissions
     ]
     group, round_ = Group(CHANNEL, appends), Round("process", writer, number)
@@ -191,7 +193,9 @@ async def test_a_loss_is_said_once_though_the_call_that_finds_it_is_repeated(cli
     found = []
     for _ in range(2):
         request = submission("1")
-        append = PendingAppend(CHANNEL, request, 1, Witness(known.given), 0.0, loop.create_future())
+        append = PendingAppend(
+            CHANNEL, request, 1, 0, Witness(known.given), 0.0, loop.create_future()
+        )
         group, round_ = Group(CHANNEL, [append]), Round("process", WRITER, 1)
         gaps = Gaps()
         (reply,) = await client.once([group.command(NO_WINDOW, keys.BELL, Position(0), round_)])
@@ -208,7 +212,7 @@ async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):
     """Else whoever has heard of it would miss it, and say that it is lost."""
     await called(client, [submission("1", key="k")])
     appends = [
-        PendingAppend(CHANNEL, each, 1, Witness(Position(0)), 0.0, asyncio.Future())
+        PendingAppend(CHANNEL, each, 1, 0, Witness(Position(0)), 0.0, asyncio.Future())
         for each in (submission("1", key="k"),)
     ]
     group, round_ = Group(CHANNEL, appends), Round("process", WRITER, 2)
@@ -218,5 +222,6 @@ async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):
     assert mark_of(field) == first.mark
     assert group.stroke(reply, round_) == f"a/change process:{first.mark} {reply[0][0][1]}"
     assert group.stroke(NoSuchSet("a"), round_) is None
-    assert group.stroke([[[]], 0], round_) is None, "its key was used otherwise"
-    assert group.stroke([[], 7], round_) == f"a/change process:{round_.mark} 7", "a gap"
+    assert group.stroke([[[]], 0, 0], round_) is None, "its key was used otherwise"
+    assert group.stroke([[[0]], 0, -1], round_) is None, "its set is full"
+    assert group.stroke([[], 7, 0], round_) == f"a/change process:{round_.mark} 7", "a gap"

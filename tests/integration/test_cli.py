@@ -326,6 +326,31 @@ async def test_a_set_that_is_there_with_another_option_is_not_added(hub):
     )
 
 
+async def test_what_a_set_may_take_of_redis_is_chosen_and_taken_back(hub):
+    async def max_bytes() -> list[int | None]:
+        listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
+        return [each["max_bytes"] for each in listed if each["name"] == "dataset3"]
+
+    add = ("sets", "add", "dataset3", "--max-bytes")
+    assert (await rsnotify(*add, "5000000", hub=hub)).status == 0
+    assert await max_bytes() == [5_000_000]
+    assert (await rsnotify(*add, "5000000", hub=hub)).status == 0
+    ended = await rsnotify(*add, "6000000", hub=hub)
+    assert (ended.status, "sets edit dataset3 --max-bytes 6000000" in ended.err) == (1, True)
+    edit = ("sets", "edit", "dataset3", "--max-bytes")
+    assert await rsnotify(*edit, "6000000", hub=hub) == (
+        *(0, ""),
+        "dataset3 is edited: max_bytes 6000000\n",
+    )
+    assert await max_bytes() == [6_000_000]
+    ended = await rsnotify(*edit, "0", hub=hub)
+    assert ended == (0, "", "dataset3 is edited: no max_bytes\n")
+    assert await max_bytes() == [None]
+    ended = await rsnotify(*edit, "1000", hub=hub)
+    assert (ended.status, "max_bytes must be from 1,048,576" in ended.err) == (1, True)
+    assert (await rsnotify("sets", "remove", "dataset3", "--yes", hub=hub)).status == 0
+
+
 async def test_a_token_is_made_shown_once_and_revoked(hub):
     made = await rsnotify("tokens", "create", "--set", "dataset1", hub=hub)
     secret = made.out.strip()

@@ -62,6 +62,35 @@ async def test_commands_go_to_the_nodes_that_have_their_keys(running, client):
     assert then == 1
 
 
+async def test_a_set_takes_half_of_the_smallest_node_at_most_and_others_go_on(
+    running, client, tmp_path
+):
+    masters = list(await spread(running))
+    for mib, server in zip((40, 60, 80), masters, strict=True):
+        await running.say(server, "CONFIG", "SET", "maxmemory", mib * MIB)
+    sets = ("a", "b", "c", "d", "e")
+    async with RunningHub(tmp_path / "data", "--redis", running.url, sets=sets) as hub:
+        await hub.ask("GET", "/health/ready")
+        status, sent = 201, 0
+        while status == 201:
+            locs = (f"http://example.com/{sent}/{number:a<1000}" for number in range(500))
+            batch = [{"loc": loc, "change": "updated"} for loc in locs]
+            status, answer = await hub.ask("POST", "/api/sets/a/changes", json=batch)
+            sent += 1
+        assert (status, f"may take {20 * MIB:,} bytes" in answer["detail"]) == (507, True)
+
+        async def is_counted() -> bool:
+            record = keys.record(ChannelName("a", "change"))
+            return int(await client.hget(record, "counted")) > 10 * MIB
+
+        await until(is_counted)
+        for name in sets[1:]:
+            await hub.publish("http://example.com/other", set_name=name)
+        assert (await hub.ask("DELETE", "/api/sets/a"))[0] == 204
+        assert (await hub.ask("PUT", "/api/sets/a"))[0] == 201
+        assert (await hub.ask("POST", "/api/sets/a/changes", json=batch))[0] == 201
+
+
 async def test_a_slot_that_is_moved_is_found_whatever_moves_it(running, client):
     """MOVED for the once and the many, ASK for one key at a time, in its order."""
     await client.set(keys.load("a"), "old")

@@ -126,10 +126,12 @@ async def test_large_differences_are_published_in_bounded_submissions(loading, m
     sizes: list[int] = []
     publish = loading.hub.publish
 
-    async def counted(channel: ChannelName, submission: Submission) -> Interval:
+    async def counted(
+        channel: ChannelName, submission: Submission, *, is_limited: bool
+    ) -> Interval:
         if channel == CHANGES:
             sizes.append(len(submission.fragments))
-        return await publish(channel, submission)
+        return await publish(channel, submission, is_limited=is_limited)
 
     monkeypatch.setattr(loading.hub, "publish", counted)
     many = [f"res{number}" for number in range(1_200)]

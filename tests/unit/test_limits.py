@@ -24,9 +24,10 @@ from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import (
     appends,
     cache,
-    room,
+    set_options,
     sets,
     submission,
+    usage,
     window,
 )
 from rsnotify.operation import administration, shared_answers, status
@@ -120,7 +121,16 @@ LIMITS: dict[str, float] = {
     "characters of an `Idempotency-Key`": 255,
     "hours that a key is remembered": appends.KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
-    "percent of the `maxmemory` of Redis that one set takes, if it has one": 100 / room.SHARE,
+    (
+        "percent of the `maxmemory` of Redis that one set takes, if it has one and the set has no "
+        "`max_bytes`; of the smallest node of a Cluster"
+    ): usage.DEFAULT_PERCENT,
+    "bytes of Redis that a set may be given (`max_bytes`), at least": set_options.LEAST_BYTES,
+    "bytes of Redis that a set may be given (`max_bytes`), at most": set_options.MOST_BYTES,
+    (
+        "bytes that a set grows by before it is counted what it takes, or an eighth of what it may "
+        "take"
+    ): usage.COUNTED_AFTER_BYTES,
     "revoked tokens, removed sets and ended subscriptions that a process remembers, "
     "so that a failover does not bring them back": (recent.REMEMBERED_RECORDS),
     "seconds for which it remembers them": recent.REMEMBERED_SECONDS,

@@ -122,7 +122,7 @@ class LoadKeeper:
             part = await self._loads.differences(load, shard, PUBLISHED_CHANGES)
             if part.named:
                 fragments = fragments_of(part.named, load.token)
-                await self._journals.publish(channel, Submission(fragments))
+                await self._journals.publish(channel, Submission(fragments), is_limited=False)
             else:
                 shard = part.next_shard
 

@@ -246,7 +246,8 @@ class Resources:
             published = Published(self._journals.history, name)
             if (as_of := moment_of(options, None)) is not None:  # before all of the body is sent
                 await published.check_as_of(as_of, await self._loads.standing(name))
-            async with self._begun(name, key) as staging:
+            async with self._begun(name, key) as begun_now:
+                staging = begun_now._replace(max_bytes=self._journals.max_bytes(name))
                 fingerprint = await self._bodies.stage(request, staging, reader)
                 begun = staging._replace(as_of=moment_of(options, reader.as_of))
                 if begun.as_of is not None:

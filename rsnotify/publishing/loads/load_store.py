@@ -8,15 +8,16 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from zlib import crc32
 
 import msgspec
 
-from rsnotify.errors import NoSuchSet, TryAgain
+from rsnotify.errors import NoSuchSet, SetFull, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.appends import KEY_SECONDS
 from rsnotify.journal.coordination import Claim, Claims
+from rsnotify.journal.usage import Usage
 from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
 from rsnotify.publishing.loads.moment import LoadStanding
 from rsnotify.redis_client import Client, Script, connect
@@ -109,6 +110,7 @@ class Load(NamedTuple):
     key: str = ""
     fingerprint: str = ""
     as_of: Position | None = None  # the moment of what is loaded, if its Source has named it
+    max_bytes: int = 0  # that the set may take of Redis; 0: any number
 
     @property
     def is_decided(self) -> bool:
@@ -126,8 +128,9 @@ class Comparison(NamedTuple):
 class Loads:
     """The loads of every set, in one Redis."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, usage: Usage | None = None) -> None:
         self._client = client
+        self._usage = usage or Usage(client)
         self._claims = Claims(client)
         self._answered: dict[str, int] = {}  # acts of each load, by its token
 
@@ -152,6 +155,7 @@ class Loads:
         if not fields:
             return None
         texts = {name.decode(): value.decode() for name, value in fields.items()}
+        texts.pop("bytes", None)
         self._answered.setdefault(texts["token"], int(texts.pop("acts", "0")))
         found = msgspec.json.decode(texts.pop("found", "{}"), type=LoadCounts)
         at, as_of = Position(int(texts.pop("at"))), texts.pop("as_of", "")
@@ -170,8 +174,10 @@ class Loads:
         return Load(set_name, token, Position(at), key=key) if isinstance(at, int) else None
 
     async def stage(self, load: Load, part: Part) -> None:
-        """Stage these resources."""
-        different = await self._act(load, "stage", part.packed)
+        """Stage these resources; `SetFull` if there is no room for them."""
+        answer = await self._act(load, "stage", load.max_bytes, part.packed)
+        grown, *different = answer or self._refuse(load)
+        self._usage.has_grown(load.set_name, grown, load.max_bytes)
         if different:
             same = await asyncio.to_thread(_same, part.brought, different)
             if same:
@@ -226,8 +232,14 @@ class Loads:
         )  # fmt: skip
 
     async def decide(self, load: Load) -> None:
-        """Decide the load: its differences will be published, even if this process dies."""
-        await self._act(load, "decide", *_decided(load), is_confirmed=True)
+        """Decide the load: its differences will be published, even if this process dies. `SetFull`
+        if there is no room for them."""
+        if not await self._act(load, "decide", *_decided(load), is_confirmed=True):
+            self._refuse(load)
+
+    def _refuse(self, load: Load) -> NoReturn:
+        self._usage.count_soon(load.set_name)
+        raise SetFull(load.set_name, load.max_bytes)
 
     async def replace(self, load: Load) -> None:
         """Replace the state by what was staged."""
@@ -259,6 +271,7 @@ class Loads:
 
     async def _forget(self, load: Load) -> None:
         self._answered.pop(load.token, None)
+        self._usage.count_soon(load.set_name)
         await self.forget(load.set_name)
 
     async def forget(self, set_name: str) -> None:
@@ -355,6 +368,7 @@ def _same(brought: Sequence[Brought], different: Sequence[Any]) -> list[Brought]
     return found
 
 
-def _decided(load: Load) -> tuple[str, bytes, str, str]:
+def _decided(load: Load) -> tuple[str, bytes, str, str, int]:
     as_of = "" if load.as_of is None else str(int(load.as_of))
-    return load.stage, msgspec.json.encode(load.found), load.fingerprint, as_of
+    most = load.max_bytes if load.stage == "publishing" else 0
+    return load.stage, msgspec.json.encode(load.found), load.fingerprint, as_of, most

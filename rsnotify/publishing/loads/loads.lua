@@ -41,14 +41,25 @@ local function is_same(value, rest)
     or string.gsub(rest_of(value), KIND, '', 1) == string.gsub(rest, KIND, '', 1)
 end
 
+local function add_to_grown(bytes) return redis.call('HINCRBY', record, 'grown', digits(bytes)) end
+
+-- Whether the set takes no more than `most` with so many bytes more; 0 is no limit.
+local function has_room(most, bytes)
+  if tonumber(most) == 0 then return true end
+  local sizes = redis.call('HMGET', record, 'counted', 'grown')
+  return tonumber(sizes[1] or 0) + tonumber(sizes[2] or 0) + bytes <= tonumber(most)
+end
+
 local function drop_staged()
   for shard = 0, SHARDS - 1 do redis.call('UNLINK', staged .. shard) end
   redis.call('UNLINK', newer, settled, older)
 end
 
 local function drop()
+  local freed = tonumber(redis.call('HGET', load, 'bytes') or 0)
   drop_staged()
   redis.call('UNLINK', load)
+  if freed > 0 and redis.call('HEXISTS', record, 'created') == 1 then add_to_grown(-freed) end
   redis.call('HDEL', record, 'load')
 end
 
@@ -67,6 +78,16 @@ function acts.begin(token, key)
   return at
 end
 
+-- What these resources take when they are staged, at most.
+local function bytes_of(shards)
+  local size = 0
+  for i = 2, #shards, 2 do
+    size = size + 50 * #shards[i]
+    for _, text in ipairs(shards[i]) do size = size + #text end
+  end
+  return size
+end
+
 -- What the state has of what is brought of one shard, in the same order.
 local function known_of(shard, brought)
   if redis.call('EXISTS', state .. shard) == 0 then return {} end
@@ -75,10 +96,14 @@ local function known_of(shard, brought)
   return redis.call('HMGET', state .. shard, unpack(locs))
 end
 
--- Resources. Answers the index and what is known of those that seem to be different.
-function acts.stage(packed)
+-- bytes that the set may take of Redis, or 0; resources. Answers by how much the set has grown since it was
+-- counted, then the index and what is known of those that seem to be different; 0 if there is no room for them.
+function acts.stage(most, packed)
   local at, shards = redis.call('HGET', load, 'at'), cmsgpack.unpack(packed)
-  local different, index = {}, 0
+  local size = bytes_of(shards)
+  if not has_room(most, size) then return 0 end
+  local different, index = {add_to_grown(size)}, 0
+  redis.call('HINCRBY', load, 'bytes', digits(size))
   for i = 1, #shards, 2 do
     local shard, brought = shards[i], shards[i + 1]
     local known = known_of(shard, brought)
@@ -215,8 +240,10 @@ function acts.differ(shard, most)
 end
 
 -- From now on it is done to its end, whoever does it: how, what it found, which body it was,
--- of which moment (nothing if its Source did not say).
-function acts.decide(stage, found, fingerprint, as_of)
+-- of which moment (nothing if its Source did not say); bytes that the set may take of Redis, or 0. Answers 0
+-- if there is no room to publish what was staged: nobody may refuse that later.
+function acts.decide(stage, found, fingerprint, as_of, most)
+  if not has_room(most, tonumber(redis.call('HGET', load, 'bytes') or 0)) then return 0 end
   redis.call('HSET', load, 'stage', stage, 'found', found, 'fingerprint', fingerprint, 'as_of', as_of)
   return 1
 end
@@ -283,6 +310,7 @@ function acts.replace(most, ...)
   note_moment('until', at, 'replaced', at)
   redis.call('UNLINK', newer, settled, KEYS[6])
   redis.call('HDEL', record, 'load')
+  redis.call('HDEL', load, 'bytes') -- they are not freed when the load ends
   return acts.decide(...)
 end
 
