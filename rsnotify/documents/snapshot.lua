@@ -35,4 +35,16 @@ elseif old[1] then
   each_key(old[1], old[2], function(key) redis.call('EXPIRE', key, ARGV[3]) end)
 end
 redis.call('DEL', KEYS[1])
+
+local function bytes_of(name, parts)
+  local bytes = 0
+  each_key(name, parts, function(key) bytes = bytes + (redis.call('MEMORY', 'USAGE', key) or 0) end)
+  return bytes
+end
+
+-- What the set takes, as count.lua has it: a list more, and the old one until it ends.
+redis.call('HINCRBY', KEYS[2], 'grown', bytes_of(values.name, values.parts))
+if old[1] and ARGV[4] ~= '1' then
+  redis.call('HINCRBY', KEYS[2], 'replaced', bytes_of(old[1], old[2]))
+end
 return 1

@@ -16,6 +16,7 @@ from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
+from rsnotify.journal.usage import WALK_SECONDS
 from rsnotify.journal.windows import Windows
 from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
@@ -26,7 +27,6 @@ _BEGIN, _PUBLISH = Script("documents/begin_snapshot.lua"), Script("documents/sna
 CLAIM_SECONDS = 25  # with the next round, it is taken over within 30 s
 JOURNEY_RESOURCES = 2_000  # to be read from Redis at once, about
 SCANNED_RESOURCES = 1_000  # of one shard: publishers wait for Redis, then for the hub
-WALK_SECONDS = 3600  # how long a replaced part stays after it was asked for last
 
 
 class Beginning(NamedTuple):

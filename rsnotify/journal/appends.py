@@ -36,7 +36,7 @@ from rsnotify.errors import (
 )
 from rsnotify.journal import keys
 from rsnotify.journal.submission import ENTRIES_BYTES, Fragment, Submission
-from rsnotify.journal.usage import Usage
+from rsnotify.journal.usage import KEY_SECONDS, Usage
 from rsnotify.journal.witness import MARK_LENGTH, Evidence, Witness
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import Position
@@ -53,7 +53,6 @@ from rsnotify.resourcesync.notification import (
 # --- a journal in Redis --------------------------------------------------------------------------
 
 NO_WINDOW = (0, 0, 1)  # a framework channel's journal is not cut into Change Lists
-KEY_SECONDS = 24 * 3600
 LOC_BEGIN = len(LOC)
 
 

@@ -4,6 +4,7 @@
 -- KEYS  1 record of the change journal   2 prefix of the hashes of the state   3 prefix of those that a load
 --         has staged   4 .. every other key that may be large
 -- ARGV  1 how many hashes of each kind there are   2 bytes of what was counted before, beside these
+--       3 seconds for which a key is remembered   4 seconds for which a replaced Resource List is kept
 --
 -- Answer: the bytes; nil if there is no such set. It begins with what needs no room: then a Redis that is
 -- full lets the rest pass, too.
@@ -24,15 +25,22 @@ for i = 4, #KEYS do
   if redis.call('TYPE', KEYS[i]).ok == 'stream' then add(KEYS[i], 'SAMPLES', EXACT) else add(KEYS[i]) end
 end
 
--- The keys of appends have no list. Those of the day before the one that was begun last are no more.
-local KEY, DAY = 250, 24 * 3600 -- bytes that one takes; seconds for which it is remembered
-local now = tonumber(redis.call('TIME')[1])
-local keys = redis.call('HMGET', KEYS[1], 'keys', 'keys_before', 'keys_from')
-local recent, before, from = tonumber(keys[1] or 0), tonumber(keys[2] or 0), tonumber(keys[3] or 0)
-if now - from > DAY then recent, before, from = 0, recent, now end
-bytes = bytes + (recent + before) * KEY
-
 redis.call('HDEL', KEYS[1], 'grown')
-redis.call('HSET', KEYS[1], 'counted', string.format('%.0f', bytes),
-  'keys', recent, 'keys_before', before, 'keys_from', from)
+
+-- What ends by itself has no list: how much of it was added in this period and in the one before. What is
+-- older than a whole period is no more.
+local now = tonumber(redis.call('TIME')[1])
+local function added(what, seconds)
+  local found = redis.call('HMGET', KEYS[1], what, what .. '_before', what .. '_from')
+  local recent, before, from = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0)
+  if now - from > seconds then
+    recent, before = 0, recent
+    redis.call('HSET', KEYS[1], what, 0, what .. '_before', before, what .. '_from', now)
+  end
+  return recent + before
+end
+
+local KEY = 250 -- bytes that a key takes which is remembered; as in append.lua
+bytes = bytes + added('keys', tonumber(ARGV[3])) * KEY + added('replaced', tonumber(ARGV[4]))
+redis.call('HSET', KEYS[1], 'counted', string.format('%.0f', bytes))
 return bytes

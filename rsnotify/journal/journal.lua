@@ -7,7 +7,7 @@
 --       5 prefix of the keys of what is remembered of appends
 --       6 what was changed since a load of the whole state began (set, see loads.lua)
 --       7 record of the set's change journal, which says what the set takes of Redis: `counted` bytes when
---         count.lua looked last, `grown` since, by estimate; and how many `keys` are remembered
+--         count.lua looked last, `grown` since, by estimate; and how many `keys` were remembered
 -- ARGV  1 name of the channel, of the caller, and after a colon the mark of this call: six characters,
 --         as the bell says them   2 the bell, or nothing if replicas confirm it first
 --       3 changes a window holds, 0 for a channel without windows   4 bytes it holds

@@ -9,6 +9,7 @@ store so that a set can be kept in order, is never refused.
 
 from collections.abc import Sequence
 
+from rsnotify.errors import SetFull
 from rsnotify.journal import keys
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.redis_client import Client, Script
@@ -17,6 +18,8 @@ from rsnotify.resourcesync.notification import KINDS, ChannelName
 DEFAULT_PERCENT = 50  # of `maxmemory`, for a set without `max_bytes`
 COUNTED_AFTER_BYTES = 8 * 1024 * 1024  # that a set grows, or an eighth of what it may take
 SLICE = 500  # keys that are counted in one step
+KEY_SECONDS = 24 * 3600  # for which an idempotency key is remembered
+WALK_SECONDS = 3600  # for which a replaced Resource List stays after it was asked for last
 
 _COUNT, _MEMORY = Script("journal/count.lua"), Script("journal/memory.lua")
 
@@ -60,8 +63,17 @@ class Usage:
         names += [keys.stream(channel) for channel in channels]
         names += [keys.windows(change), keys.record(ChannelName(set_name, "framework"))]
         names += [keys.load(set_name), *(keys.load(set_name, each) for each in keys.OF_LOADS)]
-        counted: int | None = await _COUNT.run(self._client, names, keys.STATE_SHARDS, beside)
+        arguments = (keys.STATE_SHARDS, beside, KEY_SECONDS, WALK_SECONDS)
+        counted: int | None = await _COUNT.run(self._client, names, *arguments)
         return counted
+
+    async def require_room(self, set_name: str, max_bytes: int) -> None:
+        """`SetFull` if it takes more than it may."""
+        record = keys.record(ChannelName(set_name, "change"))
+        sizes = await self._client.hmget(record, "counted", "grown")
+        if 0 < max_bytes < sum(int(size or 0) for size in sizes):
+            self.count_soon(set_name)
+            raise SetFull(set_name, max_bytes)
 
     async def _strings_of(self, set_name: str) -> list[str]:
         """The keys of its packed windows and of its Resource Lists."""

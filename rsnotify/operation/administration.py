@@ -145,6 +145,7 @@ class Administration:
         await self._journals.learn_of(name)
         if name not in self._journals.sets:
             raise NoSuchSet(name)
+        await self._journals.usage.require_room(name, self._journals.max_bytes(name))
         taking = self._upkeep.snapshot_for(name)
         done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
         if not done:

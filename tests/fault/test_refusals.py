@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import randbytes
 
 import pytest
 
@@ -161,6 +162,20 @@ async def test_a_full_set_is_removed_from_a_full_redis(hub, own_redis):
     assert (await hub.ask("POST", "/api/sets/dataset1/changes", json=batch))[0] == 201
 
 
+async def test_lists_that_are_asked_for_end_where_the_set_is_full(hub, own_redis):
+    """Each stays for an hour, for those who read it."""
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": 4 * 2**20})
+    locs = (f"http://example.com/{randbytes(400).hex()}" for _ in range(900))
+    batch = [{"loc": loc, "change": "updated"} for loc in locs]
+    assert (await hub.ask("POST", "/api/sets/dataset1/changes", json=batch))[0] == 201
+    status, before = 201, (await own_redis.client.info("memory"))["used_memory"]
+    while status == 201:
+        status, answer = await hub.ask("POST", "/api/sets/dataset1/snapshot")
+    assert (status, "the set 'dataset1' may take" in answer["detail"]) == (507, True)
+    assert (await own_redis.client.info("memory"))["used_memory"] < before + 4 * 2**20
+    assert (await hub.ask("POST", "/api/sets/dataset2/snapshot"))[0] == 201
+
+
 async def test_a_full_set_is_packed_and_listed_and_refuses_no_other(own_redis, tmp_path):
     """What the hub does for it goes on; what is counted then makes room where there is some."""
     sets = ("dataset1", "dataset2")
@@ -169,6 +184,7 @@ async def test_a_full_set_is_packed_and_listed_and_refuses_no_other(own_redis, t
     ) as hub:
         await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": 8 * 2**20})
         await fill(hub)
+        assert (await hub.ask("POST", "/api/sets/dataset2/snapshot"))[0] == 201
         await hub.publish("http://example.com/other", set_name="dataset2")
 
         async def is_kept() -> bool:

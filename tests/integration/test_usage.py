@@ -238,6 +238,46 @@ async def test_keys_that_are_remembered_count_until_they_are_forgotten(hub, clie
         await client.hincrby(RECORD, "keys_from", -(24 * 3600 + 1))
 
 
+async def test_lists_that_are_replaced_count_until_they_are_gone(hub, client):
+    await hub.publish(*(Change(loc(f"{one}"), "updated") for one in range(3000)))
+    await hub.upkeep.snapshot(SET)
+    before = await hub.hub.usage.count(SET)
+    for _ in range(20):
+        await hub.upkeep.snapshot(SET)
+    estimated = sum(await sizes(client))
+    counted = await hub.hub.usage.count(SET)
+    assert before * 2 < counted == pytest.approx(estimated, rel=0.05)
+    assert counted == pytest.approx(await memory(client, SET), rel=0.05)
+    for left in (counted, before):  # some of them may be an hour younger than the others
+        await client.hincrby(RECORD, "replaced_from", -3601)
+        assert await hub.hub.usage.count(SET) == pytest.approx(left, rel=0.05)
+
+
+async def test_a_full_set_has_no_list_written_on_request(hub, client):
+    await allow(hub, LEAST_BYTES)
+    await hub.update("a")
+    _, grown = await sizes(client)
+    await client.hset(RECORD, "counted", LEAST_BYTES - grown)
+    await hub.hub.usage.require_room(SET, LEAST_BYTES)
+    await client.hincrby(RECORD, "counted", 1)
+    with pytest.raises(SetFull):
+        await hub.hub.usage.require_room(SET, LEAST_BYTES)
+    await hub.hub.usage.require_room(SET, 0)
+
+
+async def test_what_is_remembered_of_loads_counts(hub, client):
+    await hub.load(ndjson(["a"]))
+    await count(hub)
+    before = sum(await sizes(client))
+    taken = await memory(client, SET)
+    for number in range(50):
+        await hub.load(ndjson(["a"]), idempotency_key=f"{number}")
+    taken = await memory(client, SET) - taken
+    assert 50 * 300 < taken <= sum(await sizes(client)) - before < 3 * taken
+    await count(hub)
+    assert taken <= sum(await sizes(client)) - before
+
+
 async def test_a_set_is_counted_once_it_has_grown_and_not_before(hub, client):
     while (await sizes(client))[1] <= COUNTED_AFTER_BYTES:
         await count(hub)

@@ -15,9 +15,8 @@ import msgspec
 
 from rsnotify.errors import NoSuchSet, SetFull, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.appends import KEY_SECONDS
 from rsnotify.journal.coordination import Claim, Claims
-from rsnotify.journal.usage import Usage
+from rsnotify.journal.usage import KEY_SECONDS, Usage
 from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
 from rsnotify.publishing.loads.moment import LoadStanding
 from rsnotify.redis_client import Client, Script, connect

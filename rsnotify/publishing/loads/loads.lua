@@ -317,7 +317,11 @@ end
 -- what became of it; for a load with a key also the key's name and for how many seconds it is kept
 function acts.finish(outcome, remembered, seconds)
   local fingerprint = redis.call('HGET', load, 'fingerprint')
-  if remembered then redis.call('SET', remembered, fingerprint .. ' ' .. outcome, 'EX', seconds) end
+  if remembered then
+    redis.call('SET', remembered, fingerprint .. ' ' .. outcome, 'EX', seconds)
+    redis.call('HINCRBY', record, 'keys', 2) -- it takes as much as two that are remembered of appends
+    add_to_grown(500)
+  end
   redis.call('SET', KEYS[7], outcome)
   if redis.call('HGET', load, 'stage') == 'publishing' then
     note_moment('until', redis.call('HGET', record, 'head'))
