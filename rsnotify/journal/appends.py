@@ -21,7 +21,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import count, islice, repeat
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 import msgspec
@@ -208,23 +208,18 @@ class PendingAppend(msgspec.Struct, eq=False):
             self.answer.set_result(Appended(*ends, is_repeated, version, rows, mark, is_alone))
 
 
-class Round(NamedTuple):
+class Round:
     """The round of a call, by which Redis recognises the call if it is repeated."""
 
-    process: str
-    writer: str  # makes one round after the other
-    number: int  # higher than that of the writer's last round
+    __slots__ = ("caller", "mark", "number", "process", "writer")
 
-    @property
-    def caller(self) -> str:
-        """As the bell names it."""
-        return f"{self.process}:{self.mark}"
-
-    @property
-    def mark(self) -> str:
-        """Of the rows that this call stores: another call has another one."""
-        text = f"{self.process} {self.number}".encode()
-        return blake2b(text, digest_size=MARK_LENGTH // 2).hexdigest()
+    def __init__(self, process: str, writer: str, number: int) -> None:
+        self.process = process
+        self.writer = writer  # makes one round after the other
+        self.number = number  # higher than that of the writer's last round
+        digest = blake2b(f"{process} {number}".encode(), digest_size=MARK_LENGTH // 2)
+        self.mark = digest.hexdigest()  # of the rows that are stored: another call has another one
+        self.caller = f"{process}:{self.mark}"  # as the bell names it
 
 
 class Gaps:
