@@ -68,16 +68,23 @@ def why_full(memory: Mapping[str, Any]) -> str:
 
 class WritableParts:
     """Which sets a Cluster takes no writes for, found out by one small write to each node, and by
-    the memory that it has left."""
+    the memory that it has left. What was found out is remembered for a moment: anybody may ask."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, seconds: float = KNOWN_SECONDS) -> None:
         self._client = client
+        self._seconds = seconds
+        self._answers = Costly[dict[str, str]]("write to each node of a Cluster")
         self.maxmemory = 0  # the smallest of a Cluster
 
     async def away(self, set_names: Collection[str]) -> Mapping[str, list[str]]:
         """Why a node takes none -> these sets, as far as they are there. Of one server, nothing."""
         if not self._client.is_cluster:
             return {}
+        reasons = await self._answers.result("", self._reasons, self._seconds)
+        return self._by_reason(set_names, reasons) if reasons else {}
+
+    async def _reasons(self) -> dict[str, str]:
+        """Why a node takes none, by its lane."""
         tags = {self._client.lane(tag): tag for tag in TAGS}  # one for each node
         pipeline = self._client.pipeline(transaction=False)
         for tag in tags.values():
@@ -88,8 +95,7 @@ class WritableParts:
             for node, answer in zip(tags, answers, strict=True)
             if isinstance(answer, TryAgain)
         }
-        reasons |= await self._full(reasons)
-        return self._by_reason(set_names, reasons) if reasons else {}
+        return reasons | await self._full(reasons)
 
     async def _full(self, refusing: Collection[str]) -> dict[str, str]:
         """Which of the other nodes have hardly any memory left. One that is away is not asked."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -210,13 +211,29 @@ async def test_one_node_that_is_gone_is_no_matter_of_the_others(running, client)
 async def test_sets_of_a_node_that_takes_no_writes_are_named_with_the_reason(running, client):
     full = await running.master_of_set("a")
     of_it = [name for name in NAMES if await running.master_of_set(name) is full]
-    parts = WritableParts(client)
+    parts = WritableParts(client, seconds=0)
     assert await parts.away(NAMES) == {}
     async with full.client() as direct, out_of_memory(direct):
         ((reason, names),) = (await parts.away(NAMES)).items()
     assert (names, "no memory left" in reason) == (sorted(of_it), True)
     assert set(of_it) < set(NAMES)
     assert await parts.away(NAMES) == {}
+
+
+async def test_no_node_is_written_to_more_often_however_many_ask(running, client):
+    async def writes(node: Any) -> int:
+        async with node.client() as direct:
+            stats = await direct.info("commandstats")
+        return int(stats.get("cmdstat_set", {}).get("calls", 0))
+
+    node, parts = await running.master_of_set("a"), WritableParts(client)
+    await parts.away(NAMES)
+    before = await writes(node)
+    await asyncio.gather(*(parts.away(NAMES) for _ in range(50)))
+    assert await writes(node) == before
+    asked_anew = WritableParts(client, seconds=0)
+    await asyncio.gather(*(asked_anew.away(NAMES) for _ in range(50)))
+    assert await writes(node) == before + 1, "those who ask at the same time share one"
 
 
 @pytest.mark.parametrize(("left", "is_full"), [(2 * MIB, False), (MIB // 4, True)])
