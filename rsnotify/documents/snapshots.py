@@ -17,7 +17,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.usage import WALK_SECONDS
-from rsnotify.journal.windows import Windows
+from rsnotify.journal.windows import FORGET, Windows
 from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
@@ -103,11 +103,8 @@ class Snapshots:
                 await self._forget(set_name, snapshot)
 
     async def _forget(self, set_name: str, snapshot: Snapshot) -> None:
-        pipeline = self._client.pipeline(transaction=True)
-        pipeline.zrem(keys.archive(set_name), snapshot.name)
-        for key in _keys_of(set_name, snapshot):
-            pipeline.expire(key, WALK_SECONDS)
-        await pipeline.execute()
+        names = [keys.archive(set_name), *_keys_of(set_name, snapshot)]
+        await FORGET.run(self._client, names, snapshot.name, WALK_SECONDS)
 
     # --- taking --------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ _CLOSE, _KEEP, _TRIM = (
     Script("journal/trim.lua"),
 )
 _SPAN, _PASS = Script("journal/span.lua"), Script("journal/pass.lua")
+FORGET = Script("journal/forget.lua")
 
 # The fields of a record, and how Redis names them.
 FIELDS = {name: name for name in JournalRecord._fields} | {
@@ -180,10 +181,8 @@ class Windows:
     async def forget(self, set_name: str, windows: Sequence[Window]) -> None:
         """Remove closed windows for good."""
         channel = _changes(set_name)
-        pipeline = self._client.pipeline(transaction=True)
-        pipeline.zremrangebyscore(keys.windows(channel), "-inf", int(windows[-1].until))
-        pipeline.unlink(*(keys.packed(channel, window.from_) for window in windows))
-        await pipeline.execute()
+        packed = (keys.packed(channel, window.from_) for window in windows)
+        await FORGET.run(self._client, [keys.windows(channel), *packed], int(windows[-1].until), 0)
 
     async def claim(self, set_name: str, act: str, seconds: float) -> bool:
         """Whether this process may do it; no other may for so many seconds."""

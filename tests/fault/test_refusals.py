@@ -6,7 +6,10 @@ from random import randbytes
 
 import pytest
 
+from rsnotify.documents.snapshots import take_snapshot
 from rsnotify.journal import keys
+from rsnotify.redis_client import connect
+from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.faults import (
     OwnRedis,
@@ -15,6 +18,8 @@ from tests.support.faults import (
     out_of_memory,
     too_few_replicas,
 )
+from tests.support.loading import Loading, ndjson
+from tests.support.pulling import SET
 from tests.support.raw import Raw, raw_channel
 from tests.support.running import RunningHub, until
 
@@ -174,6 +179,32 @@ async def test_lists_that_are_asked_for_end_where_the_set_is_full(hub, own_redis
     assert (status, "the set 'dataset1' may take" in answer["detail"]) == (507, True)
     assert (await own_redis.client.info("memory"))["used_memory"] < before + 4 * 2**20
     assert (await hub.ask("POST", "/api/sets/dataset2/snapshot"))[0] == 201
+
+
+async def test_old_changes_and_lists_of_a_full_redis_are_let_go_and_its_sets_counted(own_redis):
+    """What makes room needs none."""
+    async with connect(own_redis.url) as client, Loading(client) as hub:
+        await hub.update(*(f"{number}" for number in range(1_000)))
+        await hub.windows.close(SET, 1)
+        await hub.upkeep.announce_and_pack(SET, (await hub.windows.record(SET)).packed_until)
+        for name in ("a", "b"):
+            await take_snapshot(hub.snapshots, hub.windows, SET, keep_old=True)
+            await hub.update(name)
+        before = await hub.hub.usage.count(SET)
+        async with hub.under_way(ndjson(["c"])) as upload, out_of_memory(own_redis.client):
+            await hub.let_go_of_all()
+            windows = (await hub.windows.span(SET)).windows
+            await hub.windows.forget(SET, windows)
+            assert (await hub.windows.span(SET)).windows == []
+            assert await hub.hub.usage.count(SET) < before
+            await hub.snapshots.let_go(SET, 0, Position(0))
+            assert await hub.snapshots.archived(SET) == []
+            upload.break_off()
+            await upload.answer()
+            assert await hub.leavings() == []
+            await hub.hub.remove_set(SET)
+        left = await client.keys(f"rsnotify:{{{SET}}}:*")
+        assert [key for key in left if await client.ttl(key) < 0] == []
 
 
 async def test_a_full_set_is_packed_and_listed_and_refuses_no_other(own_redis, tmp_path):

@@ -84,7 +84,7 @@ def synopses(command: str) -> Iterator[str]:
     yield " ".join(re.sub(r"\[.*?\](?:\.\.\.)?", "", command).split())
     if "[" in command:
         chosen = re.sub(r"\|[^\]]*|\.\.\.|[\[\]]", "", command)
-        yield re.sub(r"\b(NUMBER|DAYS|SECONDS|PERCENT)\b", "1", chosen)
+        yield re.sub(r"\b(NUMBER|BYTES|DAYS|SECONDS|PERCENT)\b", "1", chosen)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
