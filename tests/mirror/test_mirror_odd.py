@@ -696,6 +696,36 @@ async def two_change_lists_of_one_time_by_their_own_words(odd):
     return await odd.look()
 
 
+def lists_with_gaps(odd: MirroredSource) -> None:
+    """As a hub has them whose Redis has lost changes twice."""
+    named = ("one", 0, 10), ("two", 20, 30), ("three", 40, 50)
+    odd.write(change_index(odd, *named), "changes")
+    for name, begin, end in named:
+        done = [("created", each, begin + 1) for each in odd.has]
+        odd.write(changes(odd, *done, begin=begin, end=end), name)
+
+
+@lie("is in no list of the Source")
+async def change_lists_with_gaps_behind_a_resource_list(odd):
+    offers(odd, ("changelist", "changes"), at=AT)
+    lists_with_gaps(odd)
+    ran = await odd.look()
+    assert odd.is_equal(), "what there is on both sides of a gap is copied"
+    return ran
+
+
+@lie("is in no list of the Source")
+async def change_lists_with_gaps_and_no_resource_list(odd):
+    offers(odd, ("changelist", "changes"), at=AT)
+    entry = f'<url><loc>{odd.loc("changes")}</loc><rs:md capability="changelist"/></url>'
+    head = '<rs:md capability="capabilitylist"/>'
+    odd.write(f"<urlset {SITEMAP} {RS}>{head}{entry}</urlset>", "capabilities")
+    lists_with_gaps(odd)
+    await odd.look()
+    assert odd.is_equal()
+    return await odd.look()
+
+
 @lie("listed newest first")
 async def changes_with_the_newest_first(odd):
     lists(odd, ("updated", "r0", 1))

@@ -268,20 +268,22 @@ class Planner:
         return is_whole
 
     async def _join(self, lists: ChangeLists, baseline: "Baseline", at: Position) -> bool:
-        """Read the Change Lists from the baseline on."""
-        try:
-            return await self._catch_up(lists, at)
-        except SetBack as error:
-            self._note_gone(error)
-            self._was_set_back = False
-            self.state.set_fact("cursor", str(at))
-            return await self._join(lists, baseline, at)
-        except HistoryGone as error:
-            if (gap := baseline.gap_before(error.begins, at)) is not None:
-                self._skip(gap)
-            self.state.set_fact("cursor", str(error.begins))
-            self.state.set_fact("baseline", str(error.begins))
-            return await self._catch_up(lists, error.begins)
+        """Read the Change Lists from the baseline on, also where they do not join."""
+        while True:
+            try:
+                return await self._catch_up(lists, at)
+            except SetBack as error:
+                self._note_gone(error)
+                self._was_set_back = False
+                self.state.set_fact("cursor", str(at))
+            except HistoryGone as error:
+                if error.begins <= at:
+                    raise
+                if (gap := baseline.gap_before(error.begins, at)) is not None:
+                    self._skip(gap)
+                at = error.begins
+                self.state.set_fact("cursor", str(at))
+                self.state.set_fact("baseline", str(at))
 
     @property
     def _is_whole(self) -> bool:
@@ -662,18 +664,26 @@ class Baseline:
 
     async def _changes(self, lists: ChangeLists) -> Position | None:
         """All changes together, which stand for a list of resources where there is none."""
-        at: Position | None = None
-        try:
-            async for received in lists.after(None):
-                is_packed = lists.is_in_package
-                record(self._state, received, self._selection, is_held_back=is_packed)
-                at = received.until
-        except SetBack as error:  # raised at the end: all of them are recorded
-            self.skip(f"{error}; {READ_AGAIN}")
-            self._state.doubt_times()
-            lists.gone_to = Position(0), Position(0)
-        except (Rejected, TryAgain) as error:
-            self.skip(error.detail)
+        at, cursor, is_read = None, None, False
+        while not is_read:
+            try:
+                async for received in lists.after(cursor):
+                    is_packed = lists.is_in_package
+                    record(self._state, received, self._selection, is_held_back=is_packed)
+                    at = received.until
+                is_read = True
+            except SetBack as error:  # raised at the end: all of them are recorded
+                self.skip(f"{error}; {READ_AGAIN}")
+                self._state.doubt_times()
+                lists.gone_to = Position(0), Position(0)
+                is_read = True
+            except HistoryGone as error:  # they do not join: what lies between is lost
+                self.skip(f"what changed before {error.begins} is in no list of the Source")
+                is_read = cursor is not None and error.begins <= cursor
+                at = cursor = error.begins
+            except (Rejected, TryAgain) as error:
+                self.skip(error.detail)
+                is_read = True
         return at
 
     # Resource Dumps -----------------------------------------------------------------------------
