@@ -121,11 +121,11 @@ while at <= #ARGV do
   local key, fingerprint, most, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3])
   local known = known_keys[key]
   if key == '' then known = known_of_call[#without_key + 1] end
-  if known and known ~= FULL then
+  if not known and not has_room(most, key, at + 4, count) then known = FULL end
+  if known == FULL then
+    answers[#answers + 1], is_to_be_counted = {0}, true
+  elseif known then
     answers[#answers + 1] = answer_again(known, fingerprint)
-  elseif known or not has_room(most, key, at + 4, count) then
-    answers[#answers + 1] = {0}
-    known, is_to_be_counted = FULL, true
   else
     local from, positions = append(at + 4, count)
     known = fingerprint .. ' ' .. digits(from) .. ' ' .. digits(head)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
-from rsnotify.errors import NoSuchSet, Rejected
+from rsnotify.errors import NoSuchSet, Rejected, SetFull
 from rsnotify.journal import keys
 from rsnotify.journal.appends import (
     CALL_SECONDS,
@@ -44,13 +44,18 @@ async def of_a_set(client: Client) -> None:
 
 
 async def called(
-    client: Client, submissions: Sequence[Submission], number: int = 1, writer: str = WRITER
+    client: Client,
+    submissions: Sequence[Submission],
+    number: int = 1,
+    writer: str = WRITER,
+    max_bytes: int = 0,
 ) -> list[Any]:
     """What each of them is told."""
     loop, witness = asyncio.get_running_loop(), Witness(Position(0))
     appends = [
         PendingAppend(
-            CHANNEL, each, len(each.fragments[0].xml), 0, witness, 0.0, loop.create_future()
+            *(CHANNEL, each, len(each.fragments[0].xml), max_bytes, witness, 0.0),
+            loop.create_future(),
         )
         for each in submissions
     ]
@@ -206,6 +211,27 @@ async def test_a_loss_is_said_once_though_the_call_that_finds_it_is_repeated(cli
     assert again == (interval, 0)
     assert interval.from_ == known.given + 1
     assert await stored(client) == 1
+
+
+async def test_what_was_refused_for_want_of_room_is_refused_again_in_a_repetition(client):
+    """Its caller has been told, or will be; only a new call of it is judged anew."""
+    large = submission(*(f"{number}" for number in range(100)))
+    call = [submission("a"), large, submission("b"), submission("c", key="k")]
+    before = await called(client, call, max_bytes=2000)
+    assert [type(each) for each in before] == [Appended, SetFull, Appended, Appended]
+    again = await called(client, call, max_bytes=10**6)
+    assert [getattr(each, "interval", None) for each in again] == [
+        getattr(each, "interval", None) for each in before
+    ]
+    assert await stored(client) == 3
+    assert isinstance((await called(client, [large], 2, max_bytes=10**6))[0], Appended)
+
+
+async def test_a_call_of_which_all_was_refused_leaves_nothing(client):
+    names = await client.keys()
+    (refused,) = await called(client, [submission("a")], max_bytes=1)
+    assert isinstance(refused, SetFull)
+    assert sorted(await client.keys()) == sorted(names)
 
 
 async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):

@@ -37,8 +37,8 @@ FAULTS = {
     # A request that is repeated is stored again.
     "forgotten_key": Fault(
         "cut_answers",
-        "  if known then\n    answers",
-        "  if known and false then\n    answers",
+        "  elseif known then\n    answers",
+        "  elseif known and false then\n    answers",
     ),
     # A set turns private between a reader's admission and its place in the channel.
     "admitted_before": Fault(
@@ -200,8 +200,8 @@ FAULTS = {
     # A request that is repeated after a failover is stored again.
     "key_of_script": Fault(
         "failover_in_a_script",
-        "  if known then\n    answers",
-        "  if known and false then\n    answers",
+        "  elseif known then\n    answers",
+        "  elseif known and false then\n    answers",
     ),
     # An append does not look whether the journal has lost what its process knows.
     "append_does_not_look": Fault(
