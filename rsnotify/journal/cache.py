@@ -1,8 +1,7 @@
 """What is kept in memory of the journals: each channel's newest notifications, within one limit.
 
-Everything here can be read again from the journal, except what is remembered for repairs, so any
-entry may be released at any time. A channel that nobody reads is released after a while even if
-there is room.
+Everything here can be read again from the journal, so any entry may be released at any time. A
+channel that nobody reads is released after a while even if there is room.
 
 A channel's tail holds its newest notifications for all readers. Consecutive ones join: `from_` is
 the `until` of the one before. It has a limit in bytes, too, which includes the frames made of its
