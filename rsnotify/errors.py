@@ -6,7 +6,7 @@ Each error carries what an answer needs: HTTP status, WebSocket close code, the 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NotRequired, TypedDict
+from typing import NotRequired, Self, TypedDict
 
 PROBLEM = "application/problem+json"
 """The content type in which a hub says why it refuses a request (RFC 9457)."""
@@ -97,6 +97,13 @@ class TryAgain(Exception):
         super().__init__(detail)
         self.detail = detail
         self.retry_after_seconds = retry_after_seconds
+
+    def saying(self, detail: str) -> Self:
+        """The same error in other words."""
+        error = type(self).__new__(type(self), detail)
+        error.__dict__.update(self.__dict__)
+        error.detail = detail
+        return error
 
 
 class BecamePrivate(TryAgain):

@@ -189,4 +189,4 @@ def _incomplete(
     detail += ": repeat all with the same key" if key else ": repeat only what is not stored"
     if isinstance(error, Rejected):
         return Rejected(detail, status=error.status)
-    return type(error)(detail, retry_after_seconds=error.retry_after_seconds)
+    return error.saying(detail)

@@ -167,6 +167,17 @@ async def test_a_full_set_is_removed_from_a_full_redis(hub, own_redis):
     assert (await hub.ask("POST", "/api/sets/dataset1/changes", json=batch))[0] == 201
 
 
+async def test_a_request_for_several_sets_is_refused_by_the_full_one_alone(hub):
+    await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": 2 * 2**20})
+    await fill(hub)
+    large = CHANGE | {"loc": "http://example.com/" + "a" * 2000, "sets": ["dataset1", "dataset2"]}
+    batch = [large | {"loc": f"{large['loc']}{number}"} for number in range(400)]
+    status, problem = await hub.ask("POST", "/api/changes", json=batch)
+    assert status == 507
+    assert problem["detail"].startswith("dataset1: the set 'dataset1' may take")
+    assert problem["detail"].endswith("stored for dataset2: repeat only what is not stored")
+
+
 async def test_lists_that_are_asked_for_end_where_the_set_is_full(hub, own_redis):
     """Each stays for an hour, for those who read it."""
     await hub.ask("PATCH", "/api/sets/dataset1", json={"max_bytes": 4 * 2**20})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import Rejected, SetFull, StoreFull, TooFewReplicas, TryAgain
 from rsnotify.journal.journals import Journals
 from rsnotify.publishing.bodies import read_submissions
 from rsnotify.publishing.intake import answer_of
@@ -173,3 +173,24 @@ def test_a_key_that_is_taken_is_not_to_be_used_again():
     with pytest.raises(Rejected) as failed:
         answer_of(submissions("k"), {a: Interval(Position(1), Position(2)), b: taken})
     assert failed.value.detail == "b: the key was used for other changes; stored for a"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TryAgain("no", retry_after_seconds=7),
+        StoreFull("no"),
+        SetFull("a", 1),
+        TooFewReplicas(TryAgain("no")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_set_that_fails_is_named_with_its_own_status_and_wait(error):
+    a, b = (ChannelName(name, "change") for name in (A, B))
+    results = {a: error, b: Interval(Position(1), Position(2))}
+    with pytest.raises(type(error)) as raised:
+        answer_of(submissions("k"), results)
+    said = raised.value
+    assert (said.status, said.retry_after_seconds) == (error.status, error.retry_after_seconds)
+    expected = f"a: {error.detail}; stored for b: repeat all with the same key"
+    assert said.detail == str(said) == expected
