@@ -199,6 +199,8 @@ class PendingAppend(msgspec.Struct, eq=False):
         is_repeated, ends = bool(repeated), (Position(from_), Position(until))
         if is_repeated:
             mark = mark_of(more.pop())  # none if it is trimmed by now
+        elif until == from_:
+            mark = ""  # nothing was stored: another call has stored the change at the end
         if until > from_ and mark:
             self.witness.know(ends[1], mark)
         else:
@@ -288,8 +290,9 @@ class Group:
         answers, gap, _ = reply
         ends = [(gap, round_.mark)]
         stored = (each for each in answers if len(each) > 1)
-        for _, until, is_repeated, *more in stored:
-            ends.append((until, mark_of(more[0]) if is_repeated else round_.mark))
+        for from_, until, is_repeated, *more in stored:
+            if until > from_:  # else nothing was stored
+                ends.append((until, mark_of(more[0]) if is_repeated else round_.mark))
         head, mark = max(ends)
         stroke = stroke_of(self.channel, f"{round_.process}:{mark}")
         return f"{stroke} {head}" if head else None

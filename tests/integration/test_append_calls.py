@@ -250,4 +250,5 @@ async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):
     assert group.stroke(NoSuchSet("a"), round_) is None
     assert group.stroke([[[]], 0, 0], round_) is None, "its key was used otherwise"
     assert group.stroke([[[0]], 0, -1], round_) is None, "its set is full"
+    assert group.stroke([[[7, 7, 0, [0]]], 0, 0], round_) is None, "another has stored 7"
     assert group.stroke([[], 7, 0], round_) == f"a/change process:{round_.mark} 7", "a gap"

@@ -4,6 +4,7 @@ nothing that is left moves."""
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from rsnotify.channels.channel import ChannelReaders
@@ -13,6 +14,7 @@ from rsnotify.journal import keys
 from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.journal import UNMARKED, Journal, Standing
 from rsnotify.journal.journals import Journals
+from rsnotify.journal.submission import Submission
 from rsnotify.journal.window import following_from, stretch_after
 from rsnotify.journal.windows import Windows
 from rsnotify.journal.witness import KnownChange, Witness
@@ -464,6 +466,20 @@ async def test_an_append_that_stores_nothing_does_not_forget_what_it_has_found(
     await Journal(client, window_changes=10_000).append(CHANNEL, submission("new"))
     await hub.start()
     assert len(await gaps(client)) == 1
+
+
+async def test_a_load_that_stores_nothing_does_not_claim_the_change_of_another(hub, client):
+    """Its rows are outdated; the journal ends with a change whose stroke was not heard yet."""
+    stranger = Journal(client, window_changes=10_000)
+    await stranger.append(CHANNEL, submission("newer"))
+    (fragment,) = submission("loaded").fragments
+    loaded = Submission([msgspec.structs.replace(fragment, load="ended")])
+    await hub.publish(CHANNEL, loaded)
+    await hub.following.read_new()
+    await hub.head(CHANNEL)
+    await hub.publish(CHANNEL, submission("next"))
+    assert await names(client) == ["newer", "next"]
+    assert await gaps(client) == []
 
 
 async def test_a_gap_that_is_lost_itself_is_left_again(hub, client, losing):
