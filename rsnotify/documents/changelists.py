@@ -253,8 +253,8 @@ class ChangeListEndpoints:
 
     async def _given(self, set_name: str, record: JournalRecord, before: Position) -> JournalRecord:
         channel = ChannelName(set_name, "change")
-        head = await self._journals.give(channel, record.head, record.last, before)
-        return record._replace(head=head)
+        newest = await self._journals.give(channel, record.newest, record.last, before)
+        return record._replace(head=newest.position)
 
     async def _window(self, requested: RequestedSet, from_: Position) -> JournalRecord | Window:
         """The closed window that begins here, or the record if the open one does."""

@@ -105,6 +105,17 @@ def mark_of(field: bytes) -> str:
     return field[:MARK_LENGTH].decode()
 
 
+def mark_of_newest(newest: bytes | None, head: int) -> str:
+    """The mark of a journal's newest change, as its record has it; empty if a hub of an earlier
+    version has appended since.
+
+    >>> mark_of_newest(b"7:abcdef", 7), mark_of_newest(b"7:abcdef", 8), mark_of_newest(None, 8)
+    ('abcdef', '', '')
+    """
+    at, _, mark = (newest or b"").decode().partition(":")
+    return mark if at == str(int(head)) else ""
+
+
 def remembered_key(channel: ChannelName, created: int, digest: str) -> str:
     """The key of Redis under which journal.lua remembers an idempotency key."""
     return f"{keys.remembered(channel)}{int(created)}:{digest}"

@@ -9,6 +9,7 @@ from rsnotify.journal.appends import (
     Appends,
     channel_arguments,
     channel_keys,
+    mark_of_newest,
     marks_of,
     parse_known,
     remembered_key,
@@ -176,9 +177,7 @@ def _standing(fields: Sequence[bytes | None]) -> Standing | None:
     ends = Position(int(first)), Position(int(head)), Position(int(last))
     if max(ends) > ends[2]:  # believed, every later change would follow it
         raise ValueError(f"a journal that ends at {ends[2]} cannot hold {max(ends)}")
-    at, _, mark = (newest or b"").decode().partition(":")
-    is_known = at == str(int(ends[1]))  # else a hub of an earlier version has appended since
-    return Standing(*ends, max(_gaps(gaps), default=NONE), mark if is_known else "")
+    return Standing(*ends, max(_gaps(gaps), default=NONE), mark_of_newest(newest, ends[1]))
 
 
 def _failure(answers: Sequence[object]) -> Exception | None:

@@ -198,8 +198,7 @@ class Journals:
     async def _newest(self, channel: ChannelName) -> KnownChange:
         before = self.given(channel)
         standing = await self.reading.standing(channel)
-        head = await self.give(channel, standing.head, standing.last, before)
-        return KnownChange(head, standing.mark if head == standing.head else "")
+        return await self.give(channel, standing.newest, standing.last, before)
 
     def given(self, channel: ChannelName) -> Position:
         """The newest position that anybody was given here; to be asked for before a journal is read
@@ -207,22 +206,27 @@ class Journals:
         return self.feed(channel).witness.given
 
     async def give(
-        self, channel: ChannelName, head: Position, last: Position, before: Position
-    ) -> Position:
-        """Up to where somebody may be given what was read of a journal that had this head, and
-        ended at `last`. If that is before what had been given until then, changes are lost."""
+        self, channel: ChannelName, newest: KnownChange, last: Position, before: Position
+    ) -> KnownChange:
+        """Up to where somebody may be given what was read of a journal that had this newest change,
+        and ended at `last`. If that is before what had been given until then, changes are lost."""
         feed = self.feed(channel)
         if last < before:
             await self.losses.look(feed)
             raise TryAgain("Redis has just lost changes of this set; ask again to see what is left")
-        if head > feed.newest_known and self._journal.client.confirms:
+        if newest.position > feed.newest_known and self._journal.client.confirms:
             await self._confirming.result(feed, lambda: self.losses.confirm(feed))
-            head = min(head, feed.newest_known)
-        if head == feed.tail.head:
+            if newest.position > feed.newest_known:
+                newest = KnownChange(feed.newest_known, "")
+        if newest.mark:
+            feed.witness.know(*newest)
+        elif newest.position == feed.tail.head:
             feed.give_head()
         else:
-            feed.witness.give(head)
-        return head
+            feed.witness.give(newest.position)
+        if feed.witness.is_crowded:
+            await self.losses.look(feed)
+        return newest
 
     async def latest(self, feed: Feed) -> Notification | None:
         """The newest notification that is in Redis now; None if there is none."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple, Self
 
+from rsnotify.journal.witness import KnownChange
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 WINDOW_BYTES = 50_000_000  # with room for the document around it below the 50 MiB of a sitemap
@@ -71,6 +72,11 @@ class JournalRecord(NamedTuple):
     changed: Position  # when the newest change came, by the clock of Redis
     packed_until: Position  # closed windows up to here are packed and announced
     grew_until: Position  # up to here it was announced that the open list grew
+    mark: str = ""  # of the call that stored the newest change, if it is known
+
+    @property
+    def newest(self) -> KnownChange:
+        return KnownChange(self.head, self.mark)
 
 
 class DocumentSchedule(NamedTuple):

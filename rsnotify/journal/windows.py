@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
+from rsnotify.journal.appends import mark_of_newest
 from rsnotify.journal.coordination import Claim, Claims, observed_clock, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.window import MINUTE, ClockHistory, JournalRecord, Span, Window
@@ -30,6 +31,7 @@ FORGET = Script("journal/forget.lua")
 FIELDS = {name: name for name in JournalRecord._fields} | {
     "packed_until": "settled",
     "grew_until": "told",
+    "mark": "newest",
 }
 AHEAD = MINUTE  # of Redis's clock: positions must not run away with a wrong one
 NOT_READ = "the record of the set was not read; repeat the request"
@@ -202,9 +204,11 @@ def _behind(position: Position | None) -> str:
 
 
 def _record(row: Sequence[bytes | None]) -> JournalRecord | None:
-    if None in row:
+    *fields, newest = row
+    if None in fields:
         return None
-    return JournalRecord(*(Position(int(value or 0)) for value in row))
+    record = JournalRecord._make((*(Position(int(value or 0)) for value in fields), ""))
+    return record._replace(mark=mark_of_newest(newest, record.head))
 
 
 def _first(found: Sequence[bytes]) -> Window | None:
