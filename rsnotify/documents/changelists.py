@@ -39,7 +39,7 @@ from rsnotify.documents.responses import (
     stream_list,
 )
 from rsnotify.documents.stretches import Stretches
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.journal.cache import Cache, Tail
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.journals import Journals
@@ -50,6 +50,7 @@ from rsnotify.journal.window import (
     Span,
     Stretch,
     Window,
+    ended_at,
     following_from,
     kept_from,
     split,
@@ -243,18 +244,21 @@ class ChangeListEndpoints:
     async def _record(self, set_name: str) -> JournalRecord:
         """The record, up to the newest change that may be given to anybody."""
         before = self._journals.given(ChannelName(set_name, "change"))
-        return await self._given(set_name, await self._windows.record(set_name), before)
+        record = await self._windows.record(set_name)
+        head = await self._give(set_name, record, before)
+        return record if head == record.head else (await self._span(set_name, after=head)).record
 
     async def _span(self, set_name: str, after: Position | None = None) -> Span:
         """Likewise, with closed windows."""
         before = self._journals.given(ChannelName(set_name, "change"))
         span = await self._windows.span(set_name, after=after)
-        return span._replace(record=await self._given(set_name, span.record, before))
+        head = await self._give(set_name, span.record, before)
+        return span if head == span.record.head else ended_at(head, span)
 
-    async def _given(self, set_name: str, record: JournalRecord, before: Position) -> JournalRecord:
+    async def _give(self, set_name: str, record: JournalRecord, before: Position) -> Position:
         channel = ChannelName(set_name, "change")
         newest = await self._journals.give(channel, record.newest, record.last, before)
-        return record._replace(head=newest.position)
+        return newest.position
 
     async def _window(self, requested: RequestedSet, from_: Position) -> JournalRecord | Window:
         """The closed window that begins here, or the record if the open one does."""
@@ -264,6 +268,8 @@ class ChangeListEndpoints:
         window = await self._windows.closed_after(requested.name, from_)
         if window is None or window.from_ != from_:
             raise await self._missing(requested, from_)
+        if from_ > record.window_from:
+            raise TryAgain("this list has changes that replicas have not confirmed yet")
         return window
 
     async def _open(self, requested: RequestedSet, record: JournalRecord) -> Response:
@@ -362,7 +368,7 @@ class ChangeListEndpoints:
         query_of(request, DOCUMENT)
         requested = await self._admission.admit(request)
         begin, begun = self._index_begin()
-        span = await self._windows.span(requested.name, after=begin)
+        span = await self._span(requested.name, after=begin)
         archived = span.oldest is not None and span.oldest.until <= begin
         _, windows = split(span.windows, begin)
         open_from = span.record.window_from

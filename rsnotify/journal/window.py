@@ -131,6 +131,20 @@ class Stretch(NamedTuple):
     until: Position | None
 
 
+def ended_at(head: Position, span: Span) -> Span:
+    """The same as if this were the newest change: what follows may be given to nobody yet, and a
+    window that it has closed is still open."""
+    closed = [window for window in span.windows if window.until <= head]
+    record, opened = span.record._replace(head=head, mark=""), span.windows[len(closed) :]
+    if opened:
+        record = record._replace(
+            window_from=opened[0].from_,
+            window_count=record.window_count + sum([window.changes for window in opened]),
+            window_bytes=record.window_bytes + sum([window.size for window in opened]),
+        )
+    return span._replace(record=record, windows=closed)
+
+
 def last_edge(now: int, period: int) -> Position:
     """The newest edge of the grid before `now`: an edge itself belongs to what lies before it."""
     return Position(now - 1 - (now - 1) % period)

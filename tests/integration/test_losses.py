@@ -9,7 +9,8 @@ import pytest
 
 from rsnotify.channels.channel import ChannelReaders
 from rsnotify.channels.reader import Keepalive
-from rsnotify.errors import HistoryDeleted, NoSuchSet, TryAgain
+from rsnotify.documents.documents import change_list
+from rsnotify.errors import HistoryDeleted, NoSuchSet, TooFewReplicas, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.journal import UNMARKED, Journal, Standing
@@ -18,7 +19,7 @@ from rsnotify.journal.submission import Submission
 from rsnotify.journal.window import following_from, stretch_after
 from rsnotify.journal.windows import Windows
 from rsnotify.journal.witness import KnownChange, Witness
-from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client import Client, Replicas, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.xml_reader import parse_document
@@ -757,6 +758,25 @@ async def test_who_goes_on_from_before_a_gap_is_told_410_and_from_its_end_is_ser
     next_ = await pulling.update("next")
     answer = await pulling.get(f"{OPEN}?from={Position(next_.from_ + more)}")
     assert answer.status == (200 if more == 0 else 410), answer.body
+
+
+async def test_no_list_has_what_no_replica_has_confirmed(client, redis_url, monkeypatch):
+    """Also where that has filled a window: a failover could lose it, and nobody would know."""
+    monkeypatch.setattr("rsnotify.redis_client.client.WAIT_MILLISECONDS", 1)
+    kept = await (await looking_when_asked(client, changes=2)).update("confirmed")
+    async with connect(redis_url, replicas=Replicas(1)) as careful:
+        pulling = Pulling(careful, changes=2)
+        await pulling.hub.start()
+        for name in ("closing", "other", "closing-too"):
+            with pytest.raises(TooFewReplicas):
+                await pulling.update(name)
+        pages = (f"{OPEN}?from={kept.from_}", f"{OPEN}?from={kept.from_}&limit=10")
+        for path in (OPEN, change_list(SET, kept.from_), *pages):
+            assert await of_list(pulling, path) == ["confirmed"], path
+        assert await listed(pulling) == ["confirmed"]
+        *_, newest = (await pulling.windows.span(SET)).windows
+        assert (await pulling.get(change_list(SET, newest.from_))).status == 503
+        assert await of_list(pulling, f"{OPEN}?from={kept.until}") == []
 
 
 async def test_a_snapshot_after_a_loss_lacks_what_was_lost(client, losing_documents):
