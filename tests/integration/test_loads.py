@@ -729,3 +729,13 @@ async def test_a_load_of_which_redis_has_lost_something_deletes_nothing(loading,
             await act
     await loading.loads.discard(load)
     assert await loading.known() == before
+
+
+async def test_a_load_that_told_nobody_and_is_lost_leaves_a_gap(loading, client):
+    """No change says it, but who has the list that it made has what Redis lacks now."""
+    async with Losing(client, f"rsnotify:{{{SET}}}*"):
+        await loading.load(ndjson(TEN))
+    assert await loading.known() == {}
+    await loading.hub.checking.check_all()
+    record = keys.record(CHANGES)
+    assert await client.hget(record, "gaps") == await client.hget(record, "head")

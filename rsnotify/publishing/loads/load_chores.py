@@ -112,7 +112,10 @@ class LoadKeeper:
             if load.found.differs or load.stage == "listing":
                 await self._list(load)
             done = outcome(load, "done")
+            replaced = (await self._loads.standing(load.set_name)).replaced
             await self._loads.finish(load, msgspec.json.encode(done))
+            # If Redis loses what no change says, it is a loss as well.
+            self._journals.feed(ChannelName(load.set_name, "change")).witness.give(replaced)
             return done
 
     async def _publish(self, load: Load) -> None:
