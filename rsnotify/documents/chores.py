@@ -33,6 +33,7 @@ from rsnotify.journal.window import (
 from rsnotify.journal.windows import Windows
 from rsnotify.loops import Loop, repeat
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.single_flight import SingleFlight
 
 OUTDATED = 100  # entries of the heap that may be so before it is made anew
@@ -434,6 +435,9 @@ class Upkeep:
         keep_old = self._schedule.archived_lists > 0
         snapshot = await take_snapshot(self._snapshots, self._windows, name, keep_old=keep_old)
         if snapshot is not None:
+            feed = self._journals.feeds.get(ChannelName(name, "change"))
+            if feed is not None:  # whoever takes the list is given all up to there
+                feed.witness.give(snapshot.at)
             self._journals.usage.count_soon(name)
             await self.announcements.snapshot_taken(name, snapshot)
             if archived := await self._snapshots.archived(name):  # it has what was replaced

@@ -795,3 +795,15 @@ async def test_a_snapshot_after_a_loss_lacks_what_was_lost(client, losing_docume
     assert (await stranger.get(f"{OPEN}?from={before.at}")).status == 410
     after = await stranger.upkeep.snapshot(SET)
     assert after is None or after.at >= gap
+
+
+async def test_what_only_a_resource_list_had_is_missed_by_who_made_it(client, losing_documents):
+    """Whoever has appended it is gone."""
+    pulling = await looking_when_asked(client)
+    async with losing_documents:
+        await Pulling(client).journal.append(CHANGES, submission("of the dead"))
+        taken = await pulling.upkeep.snapshot(SET)
+        assert taken is not None
+    await pulling.hub.start()
+    (gap,) = await gaps(client, CHANGES)
+    assert gap > taken.at
