@@ -11,15 +11,16 @@
 
 if redis.call('HEXISTS', KEYS[1], 'created') == 0 then return nil end
 
-local EXACT = 100000 -- nodes of a stream that are all looked at; of a larger one, so many
+local EXACT = 100000 -- nodes of a stream that are all looked at; of a larger one, so many…
+local IN_EACH = 400 -- …and so many resources of each hash: the few that Redis looks at by itself are the small ones
 local bytes = tonumber(ARGV[2])
 
 local function add(key, ...) bytes = bytes + (redis.call('MEMORY', 'USAGE', key, ...) or 0) end
 
 add(KEYS[1])
 for shard = 0, ARGV[1] - 1 do
-  add(KEYS[2] .. shard)
-  add(KEYS[3] .. shard)
+  add(KEYS[2] .. shard, 'SAMPLES', IN_EACH)
+  add(KEYS[3] .. shard, 'SAMPLES', IN_EACH)
 end
 for i = 4, #KEYS do
   if redis.call('TYPE', KEYS[i]).ok == 'stream' then add(KEYS[i], 'SAMPLES', EXACT) else add(KEYS[i]) end

@@ -230,7 +230,7 @@ async def test_keys_that_are_remembered_count_until_they_are_forgotten(hub, clie
     _, estimated = await sizes(client)
     counted = await hub.hub.usage.count(SET)
     assert await memory(client, SET) < counted <= estimated
-    assert counted < 1.5 * await memory(client, SET)
+    assert counted < 2 * await memory(client, SET)  # Valkey takes less for a key
     for kept in (2000, 0):  # a day later they are no more
         assert await hub.hub.usage.count(SET) == pytest.approx(
             counted - 250 * (2000 - kept), rel=0.01
