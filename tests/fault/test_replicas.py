@@ -215,6 +215,11 @@ async def test_a_primary_without_a_file_is_named_at_the_start_and_its_restart_is
             async with raw_channel(hub.channel()) as reader:
                 await go_back(redis.primary, None)
                 assert await reader.closed_with_code() == 4404
+
+            async def is_made_again() -> bool:  # a moment later
+                return (await hub.ask("GET", "/dataset1/capabilitylist.xml"))[0] == 200
+
+            await until(is_made_again)
             await until_done(hub, "POST", "/api/sets/dataset1/changes", **keyed("after"))
             assert "Redis has lost data" in " ".join(hub.log.read_text().split())
             path = f"/dataset1/changelist.xml?from={lost_['until']}"
