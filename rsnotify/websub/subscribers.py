@@ -250,8 +250,7 @@ class Subscribers:
     async def forget(self, share: Share, subscribers: Sequence[Subscriber], reason: str) -> None:
         """End these, but for those whose callback has confirmed them again meanwhile.
 
-        If Redis has one with another lease, that one goes on: its renewal
-        was lost here.
+        If Redis has one with another lease, that one goes on: its renewal was lost here.
         """
         if not subscribers:
             return
