@@ -3,9 +3,11 @@
    In the file named in WORLD_CLOCK, the world has put two numbers of microseconds: where the wall
    clock stands, and how long the world has existed. They are looked at where the server reads what it
    is asked, so no time passes between two questions, however long those are apart. What the server
-   takes for random comes from the file named in WORLD_CHANCE. */
+   takes for random comes from the file named in WORLD_CHANCE. A piece of memory is as large as was
+   asked for: the C library's own pieces may be larger, by where they lie, and `MEMORY USAGE` says so. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -88,6 +90,71 @@ ssize_t recv(int file, void *into, size_t size, int flags) {
   ssize_t count = recvfrom(file, into, size, flags, NULL, NULL);
   if (count > 0) look();
   return count;
+}
+
+/* --- memory ------------------------------------------------------------------------------------ */
+
+typedef struct {
+  void *begin; /* of what the C library gave */
+  size_t size;
+} Piece;
+
+static void *take(size_t size) {
+  static void *(*real)(size_t);
+  if (!real) real = (void *(*)(size_t))dlsym(RTLD_NEXT, "malloc");
+  return real(size);
+}
+
+static void give_back(void *begin) {
+  static void (*real)(void *);
+  if (!real) real = (void (*)(void *))dlsym(RTLD_NEXT, "free");
+  real(begin);
+}
+
+static Piece *piece_of(void *given) { return (Piece *)given - 1; }
+
+void *memalign(size_t alignment, size_t size) {
+  if (alignment < sizeof(Piece)) alignment = sizeof(Piece);
+  size_t more = alignment + sizeof(Piece);
+  void *begin = size > SIZE_MAX - more ? NULL : take(size + more);
+  if (!begin) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  void *given = (void *)(((uintptr_t)begin + more - 1) / alignment * alignment);
+  *piece_of(given) = (Piece){begin, size};
+  return given;
+}
+
+void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
+
+int posix_memalign(void **into, size_t alignment, size_t size) {
+  void *given = memalign(alignment, size);
+  if (given) *into = given;
+  return given ? 0 : ENOMEM;
+}
+
+void *malloc(size_t size) { return memalign(sizeof(Piece), size); }
+
+void *calloc(size_t count, size_t each) {
+  size_t size;
+  void *given = __builtin_mul_overflow(count, each, &size) ? NULL : memalign(sizeof(Piece), size);
+  return given ? memset(given, 0, size) : NULL;
+}
+
+void free(void *given) {
+  if (given) give_back(piece_of(given)->begin);
+}
+
+size_t malloc_usable_size(void *given) { return given ? piece_of(given)->size : 0; }
+
+void *realloc(void *given, size_t size) {
+  void *other = malloc(size);
+  size_t kept = malloc_usable_size(given);
+  if (!other || !given) return other;
+  memcpy(other, given, kept < size ? kept : size);
+  free(given);
+  return other;
 }
 
 /* --- chance ----------------------------------------------------------------------------------- */

@@ -86,10 +86,13 @@ def story(*arguments: str, before: Sequence[str] = ()) -> list[str]:
     return [line for line in done.stdout.splitlines() if not re.search(r"\d s for|s each$", line)]
 
 
-def test_a_seed_gives_the_same_history_again(engine, monkeypatch):
-    arguments = ("crashed_hub", "--seed", "7", "--redis", engine)
+@pytest.mark.parametrize(("scenario", "seed"), [("crashed_hub", 7), ("large_publish", 1)])
+def test_a_seed_gives_the_same_history_again(scenario, seed, engine, tmp_path, monkeypatch):
+    arguments = (scenario, "--seed", str(seed), "--redis", engine)
     first = story(*arguments)
+    (elsewhere := tmp_path / "a long name of a folder").mkdir()
     monkeypatch.setenv("PYTHONHASHSEED", "0")
+    monkeypatch.setenv("TMPDIR", str(elsewhere))
     second = story(*arguments)
     assert len(first) > 10
     assert first[-2].startswith("fingerprint: ")
