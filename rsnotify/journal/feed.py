@@ -70,7 +70,7 @@ class Feed:
     def __init__(self, channel: ChannelName, created: str, head: Position, mark: str = "") -> None:
         self.channel = channel
         self.created = created
-        self.newest_known = head  # position of the newest change, read or not
+        self.newest_known = head  # of the newest change, read or not; at the tail or after it
         self.tail = Tail(head)
         self.mark = mark  # of the change at the head, if it is known
         self.witness = Witness(head)
@@ -144,6 +144,7 @@ class Feed:
         self.release()
         self.tail.skip_to(head)
         self.mark = mark
+        self.newest_known = max(self.newest_known, head)
 
     def pass_gap(self, end: Position) -> None:
         """Redis has lost changes before `end`: drop all that was made of them, and go on there.

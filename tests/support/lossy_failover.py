@@ -30,6 +30,7 @@ from tests.support.stories import (
     Ends,
     Row,
     Story,
+    difference,
     lost,
     rows_of,
     story_of_deliveries,
@@ -201,8 +202,11 @@ async def settled(
         gaps = await gaps_in_redis(hubs[0].redis_url)
         stories = [*(each.story for each in followers), *others()]
         faults = wrong(lists[0], book.answers, stories, gaps=gaps, may_lose=may_lose)
-        if any(each != lists[0] for each in lists):
-            faults.append("the hubs list different changes")
+        faults += [
+            f"{hub.url} does not list what {hubs[0].url} lists: {difference(each, lists[0])}"
+            for hub, each in zip(hubs, lists, strict=True)
+            if each != lists[0]
+        ]
         faults += await _unsaid(hubs, lists[0], book)
         found[:] = faults, lists[0], gaps
         return not faults

@@ -57,3 +57,13 @@ async def test_a_feed_that_nobody_reads_moves_on_and_what_is_known_of_it_stays()
     assert (feed.tail.head, feed.mark) == newest
     assert feed.witness.changes == (known,), "nobody has looked whether it is still there"
     assert feed.witness.given == known.position, "nobody was given where it has moved to"
+
+
+async def test_a_stroke_heard_before_a_loss_was_noticed_counts_after_it():
+    """Else whatever is given of this journal would end at the gap, until somebody publishes."""
+    feeds, feed, _ = feeds_of_one_set()
+    newest = after(feed, 5)
+    feeds.ring(CHANNEL, newest)
+    feed.pass_gap(after(feed, 3).position)
+    assert feeds.take_rung() == {}
+    assert (feed.tail.head, feed.newest_known) == (newest.position, newest.position)
