@@ -19,18 +19,8 @@ from typing import NamedTuple
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rsnotify.channels.channel import ChannelReaders, Sent
-from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_of
-from rsnotify.channels.reader import Keepalive, Reader, ReaderInput
-from rsnotify.channels.several import SeveralChannels
-from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
-from rsnotify.http.bounds import LimitedCounts
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
-from rsnotify.loops import repeat
-from rsnotify.registry.access import Access, origins_that_read
-from rsnotify.registry.requests import (
+from rsnotify.access.access import Access, origins_that_read
+from rsnotify.access.requests import (
     CHANNEL,
     LAST_EVENT_ID,
     SEVERAL_CHANNELS,
@@ -44,6 +34,16 @@ from rsnotify.registry.requests import (
     parse_start,
     render_cursors,
 )
+from rsnotify.channels.channel import ChannelReaders, Sent
+from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_of
+from rsnotify.channels.reader import Keepalive, Reader, ReaderInput
+from rsnotify.channels.several import SeveralChannels
+from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
+from rsnotify.http.bounds import LimitedCounts
+from rsnotify.journal.feed import Feed
+from rsnotify.journal.journals import Journals
+from rsnotify.journal.set_options import SetRecord
+from rsnotify.loops import repeat
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName, Kind, kind_named

@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from rsnotify.access.access import CREDENTIALS
 from rsnotify.channels.admission import ChannelEntry, Channels, requested_channels
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, flushed, in_chunks
 from rsnotify.channels.plain_asgi import SendingTransport
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
 from rsnotify.http.bounds import EVENT_STREAM, HAND_OVER
 from rsnotify.journal.gzip_parts import GZIP_HEAD
-from rsnotify.registry.access import CREDENTIALS
 from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify.resourcesync.notification import FROM_HEADER, kind_named
 

@@ -9,13 +9,13 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from rsnotify.access.requests import render_cursors
 from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_next, write_turn
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.reader import Keepalive, Reader
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.journals import Journals
-from rsnotify.registry.requests import render_cursors
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 

@@ -284,7 +284,7 @@ def revoke_token(token_id: TokenId, json: Json = False, hub: Hub = HERE) -> None
 
 def _made(hub: Hub, content: Mapping[str, object], path: str = "/api/tokens") -> dict[str, Any]:
     """A token that is chosen here, so that the request can be repeated."""
-    from rsnotify.registry.tokens import id_of, new_secret
+    from rsnotify.access.tokens import id_of, new_secret
 
     secret = new_secret()
     try:

@@ -11,11 +11,11 @@ import typer
 from msgspec.structs import replace
 from typer import Option
 
+from rsnotify.access.requests import parse_moment
 from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import Rejected
-from rsnotify.registry.requests import parse_moment
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.access.requests import CHANGE_LIST, DOCUMENT, Query, check_not_future, parse_start
 from rsnotify.documents.documents import (
     ListHead,
     Neighbours,
@@ -57,7 +58,6 @@ from rsnotify.journal.window import (
     stretch_after,
 )
 from rsnotify.journal.windows import Windows
-from rsnotify.registry.requests import CHANGE_LIST, DOCUMENT, Query, check_not_future, parse_start
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import LIST_FORMS, XML
 from rsnotify.resourcesync.notification import ChannelName

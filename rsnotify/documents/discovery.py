@@ -13,6 +13,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from rsnotify.access.requests import BaseUrl, form_of
 from rsnotify.documents.documents import (
     Offered,
     capabilities,
@@ -27,7 +28,6 @@ from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import DAY, Window
 from rsnotify.journal.windows import Windows
-from rsnotify.registry.requests import BaseUrl, form_of
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import XML, Form
 from rsnotify.resourcesync.json_writer import json_frame, render_entries_json

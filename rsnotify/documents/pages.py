@@ -17,13 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from rsnotify.documents.documents import Neighbours, change_list_head
-from rsnotify.documents.responses import ByteStream, RequestedSet
-from rsnotify.documents.stretches import NOBODY, READ_CHANGES, ReadTurns
-from rsnotify.errors import Rejected, Trimmed, TryAgain
-from rsnotify.journal.reading import History
-from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
-from rsnotify.registry.requests import (
+from rsnotify.access.requests import (
     Query,
     check_not_future,
     parse_moment,
@@ -31,6 +25,12 @@ from rsnotify.registry.requests import (
     single,
     whole_number,
 )
+from rsnotify.documents.documents import Neighbours, change_list_head
+from rsnotify.documents.responses import ByteStream, RequestedSet
+from rsnotify.documents.stretches import NOBODY, READ_CHANGES, ReadTurns
+from rsnotify.errors import Rejected, Trimmed, TryAgain
+from rsnotify.journal.reading import History
+from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
 from rsnotify.single_flight import AtOnce

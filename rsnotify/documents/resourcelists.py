@@ -12,6 +12,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.access.requests import DOCUMENT, RESOURCE_LIST, Query, whole_number
 from rsnotify.documents.documents import (
     Neighbours,
     Snapshot,
@@ -33,7 +34,6 @@ from rsnotify.documents.snapshots import PART_RESOURCES, Snapshots
 from rsnotify.documents.stretches import ReadTurns
 from rsnotify.errors import Rejected
 from rsnotify.journal.gzip_parts import PackedEntries, count_entries, some_entries
-from rsnotify.registry.requests import DOCUMENT, RESOURCE_LIST, Query, whole_number
 from rsnotify.resourcesync.forms import LIST_FORMS, NDJSON
 
 _PART = re.compile(r"(\d{1,20})(?:-(\d{1,5}))?").fullmatch

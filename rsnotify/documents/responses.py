@@ -21,13 +21,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from rsnotify.access.access import Access
+from rsnotify.access.requests import BaseUrl, Query, form_of, parse_query
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.registry.access import Access
-from rsnotify.registry.requests import BaseUrl, Query, form_of, parse_query
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accepts_gzip
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json

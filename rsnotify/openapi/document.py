@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from rsnotify import __version__
+from rsnotify.access import requests
 from rsnotify.errors import PROBLEM
 from rsnotify.http.endpoints import Route, Routes
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
 from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, ref
-from rsnotify.registry import requests
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import MAX_ENTRIES

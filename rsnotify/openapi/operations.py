@@ -10,8 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
-from rsnotify.registry.requests import (
+from rsnotify.access.requests import (
     CHANGE_LIST,
     CHANNEL,
     DOCUMENT,
@@ -20,6 +19,7 @@ from rsnotify.registry.requests import (
     RIGHTS,
     SEVERAL_CHANNELS,
 )
+from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.websub.rules import SECRET_BYTES, URL_CHARACTERS
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from rsnotify.access.access import RightsShown
+from rsnotify.access.tokens import Right, Token
 from rsnotify.errors import Fault
 from rsnotify.journal.set_options import (
     ADDRESSES,
@@ -25,8 +27,6 @@ from rsnotify.operation.administration import (
     SnapshotShown,
 )
 from rsnotify.publishing.bodies import MAX_CHANGES, ChangeForSets
-from rsnotify.registry.access import RightsShown
-from rsnotify.registry.tokens import Right, Token
 from rsnotify.resourcesync.change import (
     CHANGE_FREQUENCIES,
     CHANGE_TYPES,

@@ -7,6 +7,7 @@ pass.
 
 from pathlib import Path
 
+from rsnotify.access.access import Access
 from rsnotify.journal.coordination import Bell
 from rsnotify.loops import Loop
 from rsnotify.operation.health import Health, Writable, WritableParts
@@ -15,7 +16,6 @@ from rsnotify.operation.metrics import Metrics
 from rsnotify.operation.reports import EventLoopDelay, Identity, Peers, ThisProcess, Watched
 from rsnotify.operation.status import Overview, Status
 from rsnotify.redis_client import Client
-from rsnotify.registry.access import Access
 
 __all__ = ["Watched", "Watching"]
 

@@ -11,6 +11,9 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.access.access import Access
+from rsnotify.access.requests import RIGHTS, parse_query, parse_sets_asked, single
+from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected, StoreFull
 from rsnotify.http.endpoints import JsonResponse, read_body
@@ -18,9 +21,6 @@ from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions, SetRecord
 from rsnotify.journal.window import DAY
 from rsnotify.operation.shared_answers import SharedAnswers
-from rsnotify.registry.access import Access
-from rsnotify.registry.requests import RIGHTS, parse_query, parse_sets_asked, single
-from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import MICROSECONDS, Position, misfit, problem
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
 from rsnotify.websub.rules import channel_of

@@ -17,10 +17,10 @@ from prometheus_client.utils import floatToGoString
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.access.access import Access
 from rsnotify.journal.journals import Journals
 from rsnotify.operation.reports import HistogramNumbers, Numbers, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
-from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.single_flight import Costly, kept_seconds, let_others_go_on, slices
 

@@ -17,6 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify import __version__
+from rsnotify.access.access import Access
+from rsnotify.access.requests import SetsAsked, parse_sets_asked
 from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
 from rsnotify.http.endpoints import JsonResponse
@@ -27,8 +29,6 @@ from rsnotify.journal.window import DAY, Window, changes_since
 from rsnotify.operation.reports import Peers, Report
 from rsnotify.operation.shared_answers import SharedAnswers
 from rsnotify.redis_client import Client, each
-from rsnotify.registry.access import Access
-from rsnotify.registry.requests import SetsAsked, parse_sets_asked
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 

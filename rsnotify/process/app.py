@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from rsnotify.access.access import Cors
 from rsnotify.channels.event_stream import Sse, wants_stream
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.discovery import Discovery
@@ -22,7 +23,6 @@ from rsnotify.process.composition import Composition
 from rsnotify.process.logs import AccessLog
 from rsnotify.publishing.intake import SeveralSets
 from rsnotify.publishing.loads.load_endpoint import Resources
-from rsnotify.registry.access import Cors
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation

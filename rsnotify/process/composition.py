@@ -14,6 +14,9 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from rsnotify.access.access import Access
+from rsnotify.access.requests import BaseUrl
+from rsnotify.access.tokens import Tokens
 from rsnotify.channels.admission import Channels, ReaderLimits
 from rsnotify.channels.reader import Keepalive
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
@@ -43,16 +46,13 @@ from rsnotify.publishing.intake import Intake, RefusedCounts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import connect
-from rsnotify.registry.access import Access
-from rsnotify.registry.requests import BaseUrl
-from rsnotify.registry.tokens import Tokens
 from rsnotify.websub import websub
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import settle_lost_subscriptions
 from rsnotify.websub.subscription_store import Subscriptions
 
 if TYPE_CHECKING:
-    from rsnotify.registry.jwts import Jwts
+    from rsnotify.access.jwts import Jwts
 
 RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
+from rsnotify.access.jwt_rules import SET_BYTES, parse_key
+from rsnotify.access.jwts import Jwts, KeySetSource
 from rsnotify.process.settings import Settings, is_web_address
-from rsnotify.registry.jwt_rules import SET_BYTES, parse_key
-from rsnotify.registry.jwts import Jwts, KeySetSource
 from rsnotify.websub.dialler import Dialler
 
 

@@ -14,7 +14,7 @@ REPEAT_SECONDS = 60.0
 MESSAGES_KEPT = 1_000
 OF_A_KIND = 30  # messages with the same words, in a minute
 
-ACCESS = "rsnotify.registry.access"
+ACCESS = "rsnotify.access_log"
 FIELDS = "fields"  # the attribute of a record that has them
 
 

@@ -81,7 +81,7 @@ def is_web_address(text: str) -> bool:
 
 def _key(text: str) -> str:
     """Looked at by what judges JWTs, which takes long to load."""
-    from rsnotify.registry.jwt_rules import parse_key  # noqa: PLC0415
+    from rsnotify.access.jwt_rules import parse_key  # noqa: PLC0415
 
     parse_key(text)
     return text

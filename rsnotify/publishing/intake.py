@@ -13,12 +13,12 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.access.access import Access
 from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
 from rsnotify.http.endpoints import JsonResponse, decoded, read_body
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import BODY_BYTES, PARTS, read_submission, read_submissions
-from rsnotify.registry.access import Access
 from rsnotify.resourcesync.notification import ChannelName, Interval
 
 BESIDE_THE_LOOP_BYTES = 256 * 1024

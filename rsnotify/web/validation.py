@@ -12,9 +12,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.access.access import Access
 from rsnotify.errors import DETAIL_CHARACTERS, Rejected, TooMany, shown
 from rsnotify.http.endpoints import JsonResponse, read_body
-from rsnotify.registry.access import Access
 from rsnotify.resourcesync.change import misfit
 from rsnotify.resourcesync.document_rules import Violation, check
 from rsnotify.websub.dialler import Dialler

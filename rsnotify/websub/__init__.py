@@ -17,9 +17,9 @@ the answer means; `Ownership.record_progress` writes that to Redis.
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from rsnotify.access.tokens import Tokens
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.journals import Journals
-from rsnotify.registry.tokens import Tokens
 from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import Deliverer, Rights
 from rsnotify.websub.dialler import Dialler

@@ -12,9 +12,9 @@ from typing import get_args
 
 import msgspec
 
+from rsnotify.access.tokens import Tokens
 from rsnotify.errors import HistoryDeleted, Rejected
 from rsnotify.journal.journals import Journals
-from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Notification
 from rsnotify.websub.dialler import KEEP_ALIVE_SECONDS, Dialler

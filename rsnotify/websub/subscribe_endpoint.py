@@ -18,12 +18,8 @@ from typing import Protocol
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.errors import NoSuchSet, Rejected, TryAgain
-from rsnotify.http.endpoints import JsonResponse, read_body
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord, channel_of_own_topic
-from rsnotify.registry.access import JWT, Access
-from rsnotify.registry.requests import (
+from rsnotify.access.access import JWT, Access
+from rsnotify.access.requests import (
     CHANNEL,
     BaseUrl,
     check_not_future,
@@ -31,6 +27,10 @@ from rsnotify.registry.requests import (
     parse_query,
     parse_start,
 )
+from rsnotify.errors import NoSuchSet, Rejected, TryAgain
+from rsnotify.http.endpoints import JsonResponse, read_body
+from rsnotify.journal.journals import Journals
+from rsnotify.journal.set_options import SetRecord, channel_of_own_topic
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import JSON, XML, Form

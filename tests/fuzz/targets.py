@@ -19,13 +19,13 @@ from lxml import etree
 from redis._parsers import _AsyncHiredisParser
 from redis.exceptions import InvalidResponse, RedisError
 
+from rsnotify.access import requests as query
 from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission, read_submissions
 from rsnotify.publishing.loads.load_formats import LoadReader
 from rsnotify.redis_client.pool import DirectConnection
-from rsnotify.registry import requests as query
 from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.stream import DocumentStream

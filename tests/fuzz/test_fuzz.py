@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from rsnotify.access import requests as query
 from rsnotify.channels.reader import SocketReader
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.publishing.loads.load_formats import NdjsonReader
 from rsnotify.redis_client.pool import DirectConnection
-from rsnotify.registry import requests as query
 from rsnotify.resourcesync.stream import DocumentStream
 from rsnotify.websub import rules as protocol
 from rsnotify_bridge import feeds, oaipmh

@@ -10,6 +10,9 @@ import pytest
 from starlette.requests import Request
 from starlette.websockets import WebSocket
 
+from rsnotify.access.access import Access
+from rsnotify.access.requests import BaseUrl
+from rsnotify.access.tokens import Token, Tokens
 from rsnotify.channels.admission import READER, Channels
 from rsnotify.channels.event_stream import Sse
 from rsnotify.channels.reader import Keepalive, ReaderInput, SocketReader
@@ -17,9 +20,6 @@ from rsnotify.errors import NoSuchSet
 from rsnotify.http.bounds import HAND_OVER
 from rsnotify.journal.feed import Feed
 from rsnotify.redis_client import Client
-from rsnotify.registry.access import Access
-from rsnotify.registry.requests import BaseUrl
-from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.subscribe_endpoint import Topic
 from tests.support.hubs import hub_on, submission

@@ -11,6 +11,8 @@ import pytest
 import uvloop
 from uvicorn.server import ServerState
 
+from rsnotify.access.access import Access
+from rsnotify.access.tokens import Tokens
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.handshake import EARLY_BYTES, Handshake
 from rsnotify.channels.reader import Keepalive
@@ -18,8 +20,6 @@ from rsnotify.http.bounds import WEBSOCKET, ConnectionLimits
 from rsnotify.http.endpoints import Application, WebSocketRoute
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.redis_client import Client, connect
-from rsnotify.registry.access import Access
-from rsnotify.registry.tokens import Tokens
 from tests.protocol.test_channels import in_seconds
 from tests.support.faults import SlowWay
 from tests.support.hubs import hub_on

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from rsnotify.access.access import Access
+from rsnotify.access.tokens import Tokens
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.reader import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
@@ -11,8 +13,6 @@ from rsnotify.journal import keys
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.journal import Standing
 from rsnotify.loops import end
-from rsnotify.registry.access import Access
-from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification
 from tests.support.hubs import hub_on, submission

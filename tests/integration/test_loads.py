@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.submission import Submission, fragment_of
@@ -19,7 +20,6 @@ from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
 from rsnotify.publishing.loads.load_endpoint import BesideTheLoop
 from rsnotify.publishing.loads.load_store import Load, Part, pack, shard_of
 from rsnotify.redis_client import Client
-from rsnotify.registry.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import LOC_END, ChannelName, Interval, shorten, spell_out
 from rsnotify.resourcesync.xml_reader import change_of

@@ -3,13 +3,13 @@ logged, and whoever has a subscription that is lost is notified."""
 
 import pytest
 
+from rsnotify.access.tokens import Token, Tokens
 from rsnotify.errors import NoSuchSet
 from rsnotify.journal import keys
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.redis_client import Client
-from rsnotify.registry.tokens import Token, Tokens
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.ownership import ENDED, LOST, settle_lost_subscriptions
 from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from starlette.requests import HTTPConnection
 
+from rsnotify.access import access
+from rsnotify.access.access import SECRET_CHARACTERS, TOKEN_SECONDS, UNKNOWN_SECONDS, Access
+from rsnotify.access.tokens import Right, Token, Tokens
 from rsnotify.errors import Rejected, TokenRefused
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.redis_client import Client
-from rsnotify.registry import access
-from rsnotify.registry.access import SECRET_CHARACTERS, TOKEN_SECONDS, UNKNOWN_SECONDS, Access
-from rsnotify.registry.tokens import Right, Token, Tokens
 from tests.support.running import PATIENT_SECONDS, until
 
 ADMIN = "the-admin-token"

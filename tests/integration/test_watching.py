@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.requests import Request
 
 from rsnotify import __version__
+from rsnotify.access.access import Access
+from rsnotify.access.tokens import Tokens
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.journals import Journals
@@ -24,8 +26,6 @@ from rsnotify.operation.metrics import METRICS, Metrics, shown_names
 from rsnotify.operation.reports import Identity, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.redis_client import connect
-from rsnotify.registry.access import Access
-from rsnotify.registry.tokens import Tokens
 from tests.integration.test_cli import rsnotify
 from tests.support.receivers import Receiver, has, subscribe
 from tests.support.running import TOKEN, RunningHub, until
@@ -228,7 +228,7 @@ async def test_each_request_is_logged_without_its_token_if_that_is_wanted(tmp_pa
             pass
     log = hub.log.read_text()
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    told = [line["message"] for line in lines if line["room"] == "rsnotify.registry.access"]
+    told = [line["message"] for line in lines if line["room"] == "rsnotify.access_log"]
     assert re.fullmatch(r"192\.0\.2\.7 GET /dataset1/capabilitylist\.xml 200 [\d.]+ ms", told[0])
     assert re.fullmatch(r"127\.0\.0\.1 WEBSOCKET /channels/\S+ 101 [\d.]+ ms", told[1])
     assert "secret" not in log

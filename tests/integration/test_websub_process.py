@@ -17,10 +17,10 @@ import msgspec
 import pytest
 from yarl import URL
 
+from rsnotify.access.tokens import Tokens
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.redis_client import Client
-from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_slots import Slots

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from rsnotify.access.access import FREE_TRIES
 from rsnotify.publishing.bodies import BODY_BYTES
-from rsnotify.registry.access import FREE_TRIES
 from rsnotify_client.notification import read_notification
 from tests.support.raw import KEY, raw_channel
 from tests.support.running import PATIENT_SECONDS, TOKEN, RunningHub

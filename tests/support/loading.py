@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rsnotify.access.access import Access
+from rsnotify.access.tokens import Tokens
 from rsnotify.process.app import build_app, resource_routes
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_store as load_parts
@@ -15,8 +17,6 @@ from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_endpoint import Resources
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import Client
-from rsnotify.registry.access import Access
-from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import spell_out
 from tests.support.pulling import CHANGES, SET, Pulling, loc

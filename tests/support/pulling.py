@@ -8,6 +8,9 @@ from lxml import etree
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
+from rsnotify.access.access import Access
+from rsnotify.access.requests import BaseUrl
+from rsnotify.access.tokens import Tokens
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
@@ -29,9 +32,6 @@ from rsnotify.journal.windows import Windows
 from rsnotify.loops import end
 from rsnotify.process.app import build_app, pull_routes
 from rsnotify.redis_client import Client, connect
-from rsnotify.registry.access import Access
-from rsnotify.registry.requests import BaseUrl
-from rsnotify.registry.tokens import Tokens
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.notification import ChannelName, Interval

@@ -28,7 +28,7 @@ FLOORS = (
     ("gunzip", "recent", "single_flight"),
     ("http", "loops", "redis_client", "resourcesync"),
     ("journal",),
-    ("registry",),
+    ("access",),
     ("channels", "documents", "websub"),
     ("publishing",),
     ("operation", "web"),
@@ -67,7 +67,7 @@ ROOMS_OF = {
         "rsnotify/journal/gzip_parts.py",
     ),
     "httptools": ("rsnotify/http/exchange.py",),
-    "jwt": ("rsnotify/registry/jwt_rules.py",),
+    "jwt": ("rsnotify/access/jwt_rules.py",),
     "typer": ("rsnotify/cli/",),
     "rich": ("rsnotify/cli/",),
 }

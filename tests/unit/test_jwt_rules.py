@@ -13,8 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
-from rsnotify.errors import TokenRefused
-from rsnotify.registry.jwt_rules import (
+from rsnotify.access.jwt_rules import (
     JWT_CHARACTERS,
     KEYS,
     KID_CHARACTERS,
@@ -28,6 +27,7 @@ from rsnotify.registry.jwt_rules import (
     parse_key,
     parse_key_set,
 )
+from rsnotify.errors import TokenRefused
 
 NOW = 1_000_000.0
 SECRET = "a secret of exactly thirty-two b"

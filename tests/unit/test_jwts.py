@@ -11,9 +11,9 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
+from rsnotify.access import jwts as module
+from rsnotify.access.jwts import AGAIN_SECONDS, KEPT_SECONDS, Jwts, KeySetSource
 from rsnotify.errors import TokenRefused, TryAgain
-from rsnotify.registry import jwts as module
-from rsnotify.registry.jwts import AGAIN_SECONDS, KEPT_SECONDS, Jwts, KeySetSource
 
 
 class Signer:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import errors, loops, recent, single_flight
+from rsnotify.access import access, jwt_rules, requests
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import frames as channel_protocol
@@ -40,7 +41,6 @@ from rsnotify.publishing.loads import load, load_formats, moment
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
-from rsnotify.registry import access, jwt_rules, requests
 from rsnotify.resourcesync import change_rules, forms, notification, tables
 from rsnotify.resourcesync import xml_structure as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position

@@ -72,7 +72,7 @@ def test_the_access_log_is_not_cut():
     flood = FloodFilter()
     lines = [record("%s", number, level=logging.INFO) for number in range(OF_A_KIND + 1)]
     for line in lines:
-        line.name = "rsnotify.registry.access"
+        line.name = "rsnotify.access_log"
     assert all(map(flood.filter, lines))
 
 

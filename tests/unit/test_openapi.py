@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rsnotify import errors
+from rsnotify.access.requests import CHANNEL, COOKIE, SEVERAL_CHANNELS, SUBPROTOCOL
 from rsnotify.errors import TryAgain
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served
@@ -18,7 +19,6 @@ from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
 from rsnotify.publishing.bodies import read_submission, read_submissions
-from rsnotify.registry.requests import CHANNEL, COOKIE, SEVERAL_CHANNELS, SUBPROTOCOL
 from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH

@@ -2,9 +2,7 @@
 
 import pytest
 
-from rsnotify.errors import Rejected
-from rsnotify.journal.set_options import SetRecord
-from rsnotify.registry.requests import (
+from rsnotify.access.requests import (
     CHANGE_LIST,
     CHANNEL,
     SETS_LISTED,
@@ -19,6 +17,8 @@ from rsnotify.registry.requests import (
     parse_start,
     render_cursors,
 )
+from rsnotify.errors import Rejected
+from rsnotify.journal.set_options import SetRecord
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 
 T = Position.parse("2026-11-20T20:34:00.123456Z")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.registry.access import KNOWN, RateLimit
+from rsnotify.access.access import KNOWN, RateLimit
 
 
 class Clock:

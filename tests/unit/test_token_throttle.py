@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from rsnotify.registry.access import (
+from rsnotify.access.access import (
     FREE_TRIES,
     KNOWN,
     LONGEST_SECONDS,

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from rsnotify.access.requests import parse_query, single
 from rsnotify.documents.documents import render_resources
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment
-from rsnotify.registry.requests import parse_query, single
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import (
     HOLE,

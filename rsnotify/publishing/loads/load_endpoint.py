@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rsnotify.access.access import Access
+from rsnotify.access.requests import RESOURCES, parse_query, single
 from rsnotify.documents.documents import described
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse
@@ -39,8 +41,6 @@ from rsnotify.publishing.loads.load_chores import LoadKeeper, LoadOutcome, outco
 from rsnotify.publishing.loads.load_formats import PIECE_BYTES, LoadReader
 from rsnotify.publishing.loads.load_store import Gathered, Load, Loads
 from rsnotify.publishing.loads.moment import Published, TakenBack
-from rsnotify.registry.access import Access
-from rsnotify.registry.requests import RESOURCES, parse_query, single
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 

@@ -35,12 +35,12 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rsnotify.access.requests import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
+from rsnotify.access.tokens import Right, Token, Tokens, token_key
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.http.endpoints import Routes
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
-from rsnotify.registry.requests import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
-from rsnotify.registry.tokens import Right, Token, Tokens, token_key
 
 TOKEN_SECONDS = 2.0
 UNKNOWN_SECONDS = 1.0  # for which Redis is not asked again about a token that it did not have

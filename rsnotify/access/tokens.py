@@ -32,7 +32,7 @@ def token_key(secret: str) -> str:
 
 log = logging.getLogger(__name__)
 
-_TOKENS = Script("registry/tokens.lua")
+_TOKENS = Script("access/tokens.lua")
 
 
 Right = Literal["publish", "read"]

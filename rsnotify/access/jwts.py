@@ -10,10 +10,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import monotonic, time
 
+from rsnotify.access.jwt_rules import Grant, JwtKey, UnknownKey, is_over, judge_jwt, parse_key_set
+from rsnotify.access.tokens import token_key
 from rsnotify.errors import TryAgain
 from rsnotify.loops import repeat
-from rsnotify.registry.jwt_rules import Grant, JwtKey, UnknownKey, is_over, judge_jwt, parse_key_set
-from rsnotify.registry.tokens import token_key
 from rsnotify.single_flight import SingleFlight
 
 REFRESH_SECONDS = 60
