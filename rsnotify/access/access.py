@@ -1,45 +1,27 @@
 """Who may do what: the admin token everything, other tokens what was chosen for them.
 
-`Access` judges requests. Anyone may read a public set. A private one does not exist for those who
-have no token for it. A token is compared in constant time or found by its hash; its rights are read
-from Redis again every two seconds. One that Redis does not have is not asked for again within a
-second, unless a token is made meanwhile: strangers may send the same one without end. A token in an
-address is never the admin's, is never logged, and counts only where a request does no harm. A JWT
-says itself what it allows; its signature says who made it.
-
-`TokenThrottle` makes an address that sends many wrong tokens wait. A token that was right from an
-address always passes there. Repeating the same wrong one costs nothing, as a forgotten client does
-that. Memory is bounded: what was not seen for longest is forgotten first. Right tokens are in
-memory anyway; wrong ones are kept as hashes, since they may have any length, or be passwords of
-something else.
-
-`Cors` lets web pages of other origins read what is public, errors included. The rule is that of the
-channels: all pages may read public sets and none private ones, unless the operator has named
-origins. A page that may not read gets the same answer, but its browser withholds it. Preflights are
-answered here. They and errors have the headers of a public set, so that neither says whether there
-is a private one.
+Anyone may read a public set. A private one does not exist for those who have no token for it. A
+token is compared in constant time or found by its hash; its rights are read from Redis again every
+two seconds. One that Redis does not have is not asked for again within a second, unless a token is
+made meanwhile: strangers may send the same one without end. A token in an address is never the
+admin's, is never logged, and counts only where a request does no harm. A JWT says itself what it
+allows; its signature says who made it.
 """
 
-import hashlib
 import hmac
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from math import ceil
 from time import monotonic
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
-from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import HTTPConnection
 
-from rsnotify.access.requests import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
+from rsnotify.access.sent_token import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
+from rsnotify.access.throttle import RateLimit, TokenThrottle
 from rsnotify.access.tokens import Right, Token, Tokens, token_key
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
-from rsnotify.http.endpoints import Routes
-from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 
 TOKEN_SECONDS = 2.0
@@ -49,14 +31,11 @@ TOKENS_KNOWN = 10_000
 PUBLISHES_PER_SECOND = 10_000
 SECRET_CHARACTERS = 256  # ours have 47
 TOKEN_CHARACTERS = 8 * 1024  # of whatever is sent as a token
-
 UNKNOWN = "the token is unknown or has been revoked"
 SEND = "send `Authorization: Bearer <token>`"
 IN_ADDRESS = f"{UNKNOWN}; the admin token does not count in an address"
-
 JWT = "jwt:"
 """What the keys of JWTs begin with; those of our tokens are hexadecimal."""
-
 ClientAddressOf = Callable[[HTTPConnection], str]
 OriginOf = Callable[[HTTPConnection], str]
 
@@ -373,179 +352,3 @@ class Access:
 
 def _no_right(right: Right, set_name: str) -> Rejected:
     return Rejected(f"the token has no right to {right} {set_name!r}", status=403)
-
-
-# --- how often ------------------------------------------------------------------------------------
-
-
-KNOWN = 10_000  # keys of which something is kept
-
-FREE_TRIES = 20  # wrong tokens that an address may send at once
-SECONDS_EACH = 1.0  # after how long it may send one more
-LONGEST_SECONDS = 60.0  # that it waits, however many it has sent
-
-Mark = tuple[str, bytes]  # an address and a wrong token's hash
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-class TokenThrottle:
-    """Slows down addresses that guess tokens, and no others."""
-
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
-        self._clock = clock
-        self._forgiven_at: OrderedDict[str, float] = OrderedDict()  # by address: its tries
-        self._right: OrderedDict[tuple[str, str], None] = OrderedDict()  # an address and a token
-        self._wrong: OrderedDict[Mark, None] = OrderedDict()
-
-    def seconds_to_wait(self, address: str, secret: str) -> float:
-        """Zero if the token may be checked now."""
-        forgiven_at = self._forgiven_at.get(address)
-        if forgiven_at is None:
-            return 0.0
-        if (address, secret) in self._right or _mark(address, secret) in self._wrong:
-            return 0.0
-        return max(0.0, forgiven_at - self._clock() - (FREE_TRIES - 1) * SECONDS_EACH)
-
-    def was_right(self, address: str, secret: str) -> None:
-        _keep(self._right, (address, secret), None)
-
-    def was_wrong(self, address: str, secret: str) -> None:
-        mark = _mark(address, secret)
-        self._right.pop((address, secret), None)
-        if mark not in self._wrong:
-            self._count(address)
-        _keep(self._wrong, mark, None)
-
-    def _count(self, address: str) -> None:
-        now = self._clock()
-        forgiven_at = max(self._forgiven_at.get(address, now), now) + SECONDS_EACH
-        longest = (FREE_TRIES - 1) * SECONDS_EACH + LONGEST_SECONDS
-        _keep(self._forgiven_at, address, min(forgiven_at, now + longest))
-
-
-def _mark(address: str, secret: str) -> Mark:
-    return address, hashlib.blake2b(secret.encode(), digest_size=16).digest()
-
-
-def _keep(known: OrderedDict[Key, Value], key: Key, value: Value) -> None:
-    """Keep the latest; beyond the cap the oldest is removed."""
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > KNOWN:
-        known.popitem(last=False)
-
-
-class RateLimit:
-    """Allows so many acts in a second, for each key."""
-
-    def __init__(self, per_second: int, clock: Callable[[], float] = monotonic) -> None:
-        self._per_second = per_second
-        self._clock = clock
-        self._free_at: OrderedDict[str, float] = OrderedDict()  # when all earlier acts are forgiven
-
-    def seconds_to_wait(self, key: str) -> float:
-        """How long the act must wait; zero if it may be done now, and then it is counted."""
-        now = self._clock()
-        free_at = max(self._free_at.pop(key, now), now)
-        wait = free_at + 1 / self._per_second - now - 1
-        if wait <= 1e-9:
-            free_at, wait = free_at + 1 / self._per_second, 0.0
-        self._free_at[key] = free_at
-        if len(self._free_at) > KNOWN:
-            self._free_at.popitem(last=False)
-        return wait
-
-
-# --- pages of other origins -----------------------------------------------------------------------
-
-
-EXPOSED = "ETag, Link, Retry-After, Rsnotify-At, Rsnotify-From, Rsnotify-Until"
-ALLOWED = "Accept, Authorization, If-Modified-Since, If-None-Match, Last-Event-ID"
-METHODS = "GET, HEAD, OPTIONS"
-PREFLIGHT_SECONDS = 86_400
-
-ORIGIN = "access-control-allow-origin"
-CREDENTIALS = "access-control-allow-credentials"
-
-
-class Cors:
-    """Lets pages of other origins read the answers of routes."""
-
-    def __init__(
-        self,
-        journals: Journals,
-        allowed_origins: tuple[str, ...] | None,
-        cookie_origins: Collection[str] = (),
-    ) -> None:
-        self._journals = journals
-        self._cookie_origins = cookie_origins
-        self._allowed_origins = allowed_origins
-
-    def opened(self, routes: Routes) -> Routes:
-        """The same routes with CORS headers; those for GET answer preflights, too."""
-        for route in routes:
-            if "GET" in route.methods:
-                route.methods = {*METHODS.split(", ")}
-                route.app = self.around(route.app)
-        return routes
-
-    def around(self, app: ASGIApp) -> ASGIApp:
-        """The same application with CORS headers."""
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope)
-
-            async def send_cors(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    is_content = scope["method"] != "OPTIONS" and message["status"] < 400
-                    is_private = is_content and self._is_private(request)
-                    _add(MutableHeaders(scope=message), self._cors(request, is_private=is_private))
-                await send(message)
-
-            await (_preflight if scope["method"] == "OPTIONS" else app)(scope, receive, send_cors)
-
-        return answer
-
-    def _is_private(self, request: Request) -> bool:
-        record = self._journals.sets.get(request.path_params.get("set", ""))
-        return record is not None and record.private
-
-    def _cors(self, request: Request, *, is_private: bool) -> Mapping[str, str]:
-        """The headers that say who may read. What depends on the origin varies with it."""
-        allowed = origins_that_read(self._allowed_origins, is_private=is_private)
-        if "*" in allowed:
-            return {ORIGIN: "*", "access-control-expose-headers": EXPOSED}
-        origin = request.headers.get("origin")
-        if origin in allowed:
-            headers = {ORIGIN: origin, "access-control-expose-headers": EXPOSED, "vary": "origin"}
-            return headers | ({CREDENTIALS: "true"} if origin in self._cookie_origins else {})
-        return {"vary": "origin"} if allowed else {}
-
-
-def origins_that_read(allowed: tuple[str, ...] | None, *, is_private: bool) -> tuple[str, ...]:
-    """The origins whose pages may read a set: as the operator says, else all for a public one."""
-    if allowed is None:
-        return () if is_private else ("*",)
-    return allowed
-
-
-def _add(headers: MutableHeaders, cors: Mapping[str, str]) -> None:
-    """Add these, unless the answer has them already, as an event stream does."""
-    if ORIGIN in headers:
-        return
-    for name, value in cors.items():
-        if name == "vary":
-            headers.add_vary_header(value)
-        else:
-            headers[name] = value
-
-
-async def _preflight(scope: Scope, receive: Receive, send: Send) -> None:
-    headers = {
-        "allow": METHODS,
-        "access-control-allow-methods": METHODS,
-        "access-control-allow-headers": ALLOWED,
-        "access-control-max-age": str(PREFLIGHT_SECONDS),
-    }
-    await Response(status_code=204, headers=headers)(scope, receive, send)

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rsnotify.access.access import Access, origins_that_read
-from rsnotify.access.requests import (
+from rsnotify.access.access import Access
+from rsnotify.access.cors import origins_that_read
+from rsnotify.access.query import (
     CHANNEL,
     LAST_EVENT_ID,
     SEVERAL_CHANNELS,
-    SUBPROTOCOL,
     check_not_future,
     form_of,
     parse_cursors,
@@ -34,6 +34,7 @@ from rsnotify.access.requests import (
     parse_start,
     render_cursors,
 )
+from rsnotify.access.sent_token import SUBPROTOCOL
 from rsnotify.channels.channel import ChannelReaders, Sent
 from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_of
 from rsnotify.channels.reader import Keepalive, Reader, ReaderInput

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rsnotify.access.access import CREDENTIALS
+from rsnotify.access.cors import CREDENTIALS
 from rsnotify.channels.admission import ChannelEntry, Channels, requested_channels
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, flushed, in_chunks
 from rsnotify.channels.plain_asgi import SendingTransport

@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from rsnotify.access.requests import render_cursors
+from rsnotify.access.query import render_cursors
 from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_next, write_turn
 from rsnotify.channels.frames import WireFormat
 from rsnotify.channels.reader import Keepalive, Reader

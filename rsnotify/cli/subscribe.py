@@ -11,7 +11,7 @@ import typer
 from msgspec.structs import replace
 from typer import Option
 
-from rsnotify.access.requests import parse_moment
+from rsnotify.access.query import parse_moment
 from rsnotify.cli.options import Commands, Json
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.access.requests import CHANGE_LIST, DOCUMENT, Query, check_not_future, parse_start
+from rsnotify.access.query import CHANGE_LIST, DOCUMENT, Query, check_not_future, parse_start
 from rsnotify.documents.documents import (
     ListHead,
     Neighbours,

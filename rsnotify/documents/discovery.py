@@ -13,7 +13,8 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.access.requests import BaseUrl, form_of
+from rsnotify.access.base_url import BaseUrl
+from rsnotify.access.query import form_of
 from rsnotify.documents.documents import (
     Offered,
     capabilities,

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from rsnotify.access.requests import (
+from rsnotify.access.query import (
     Query,
     check_not_future,
     parse_moment,

@@ -12,7 +12,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rsnotify.access.requests import DOCUMENT, RESOURCE_LIST, Query, whole_number
+from rsnotify.access.query import DOCUMENT, RESOURCE_LIST, Query, whole_number
 from rsnotify.documents.documents import (
     Neighbours,
     Snapshot,

@@ -22,7 +22,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from rsnotify.access.access import Access
-from rsnotify.access.requests import BaseUrl, Query, form_of, parse_query
+from rsnotify.access.base_url import BaseUrl
+from rsnotify.access.query import Query, form_of, parse_query
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries

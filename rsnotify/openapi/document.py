@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from rsnotify import __version__
-from rsnotify.access import requests
+from rsnotify.access import query, sent_token
 from rsnotify.errors import PROBLEM
 from rsnotify.http.endpoints import Route, Routes
 from rsnotify.openapi.operations import OPERATIONS, TEXT, Content, Operation
@@ -187,7 +187,7 @@ SETS = {
     "type": "array",
     "items": {"type": "string", "pattern": f"^{NAME.pattern}(?:@{MOMENT_OR_DAY[1:-1]})?$"},
     "minItems": 1,
-    "maxItems": requests.SETS_OF_A_CONNECTION,
+    "maxItems": query.SETS_OF_A_CONNECTION,
     "description": "Each set once; `name@position` for one with a position of its own",
 }
 SECURITY: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -222,7 +222,7 @@ def described(routes: Routes) -> Json:
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "token in the address": {"type": "apiKey", "in": "query", "name": "access_token"},
-                "JWT in a cookie": {"type": "apiKey", "in": "cookie", "name": requests.COOKIE},
+                "JWT in a cookie": {"type": "apiKey", "in": "cookie", "name": sent_token.COOKIE},
             },
         },
     }
@@ -273,8 +273,8 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
-        elif name == "limit" and operation.query == requests.LISTED_SETS:
-            limit = {"type": "integer", "minimum": 1, "maximum": requests.SETS_LISTED}
+        elif name == "limit" and operation.query == query.LISTED_SETS:
+            limit = {"type": "integer", "minimum": 1, "maximum": query.SETS_LISTED}
             yield {"name": name, "in": "query", "schema": limit}
         elif name != "access_token" or operation.who != "reader":
             yield _parameter(name, "query")

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.access.requests import (
+from rsnotify.access.query import (
     CHANGE_LIST,
     CHANNEL,
     DOCUMENT,

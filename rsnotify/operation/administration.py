@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access.access import Access
-from rsnotify.access.requests import RIGHTS, parse_query, parse_sets_asked, single
+from rsnotify.access.query import RIGHTS, parse_query, parse_sets_asked, single
 from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected, StoreFull

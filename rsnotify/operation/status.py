@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from rsnotify import __version__
 from rsnotify.access.access import Access
-from rsnotify.access.requests import SetsAsked, parse_sets_asked
+from rsnotify.access.query import SetsAsked, parse_sets_asked
 from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
 from rsnotify.http.endpoints import JsonResponse

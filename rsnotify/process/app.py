@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from rsnotify.access.access import Cors
+from rsnotify.access.cors import Cors
 from rsnotify.channels.event_stream import Sse, wants_stream
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.discovery import Discovery

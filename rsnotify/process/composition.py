@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from rsnotify.access.access import Access
-from rsnotify.access.requests import BaseUrl
+from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
 from rsnotify.channels.admission import Channels, ReaderLimits
 from rsnotify.channels.reader import Keepalive

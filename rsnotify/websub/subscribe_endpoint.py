@@ -19,14 +19,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.access.access import JWT, Access
-from rsnotify.access.requests import (
-    CHANNEL,
-    BaseUrl,
-    check_not_future,
-    form_of,
-    parse_query,
-    parse_start,
-)
+from rsnotify.access.base_url import BaseUrl
+from rsnotify.access.query import CHANNEL, check_not_future, form_of, parse_query, parse_start
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse, read_body
 from rsnotify.journal.journals import Journals

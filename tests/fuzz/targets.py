@@ -19,7 +19,7 @@ from lxml import etree
 from redis._parsers import _AsyncHiredisParser
 from redis.exceptions import InvalidResponse, RedisError
 
-from rsnotify.access import requests as query
+from rsnotify.access import query
 from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Submission

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.access import requests as query
+from rsnotify.access import query
 from rsnotify.channels.reader import SocketReader
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.publishing.loads.load_formats import NdjsonReader

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.websockets import WebSocket
 
 from rsnotify.access.access import Access
-from rsnotify.access.requests import BaseUrl
+from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Token, Tokens
 from rsnotify.channels.admission import READER, Channels
 from rsnotify.channels.event_stream import Sse

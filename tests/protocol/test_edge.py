@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from rsnotify.access.access import FREE_TRIES
+from rsnotify.access.throttle import FREE_TRIES
 from rsnotify.publishing.bodies import BODY_BYTES
 from rsnotify_client.notification import read_notification
 from tests.support.raw import KEY, raw_channel

@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp
 
 from rsnotify.access.access import Access
-from rsnotify.access.requests import BaseUrl
+from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.changelists import ChangeListEndpoints

@@ -5,7 +5,7 @@ from ipaddress import ip_network
 import pytest
 from starlette.requests import Request
 
-from rsnotify.access.requests import BaseUrl
+from rsnotify.access.base_url import BaseUrl
 from rsnotify.errors import Rejected
 
 PROXY = (ip_network("10.0.0.0/8"), ip_network("2001:db8:1::/48"))

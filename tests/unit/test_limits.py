@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify import errors, loops, recent, single_flight
-from rsnotify.access import access, jwt_rules, requests
+from rsnotify.access import access, jwt_rules, query, throttle
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import frames as channel_protocol
@@ -165,7 +165,7 @@ LIMITS: dict[str, float] = {
     "seconds that a token is accepted after it was replaced": administration.GRACE_SECONDS,
     "body of a request about sets or tokens": administration.BODY_BYTES,
     "sets in a status, if no `limit` is sent": status.SETS_SHOWN,
-    "`limit` of a list of sets, or of a status": requests.SETS_LISTED,
+    "`limit` of a list of sets, or of a status": query.SETS_LISTED,
     "strangers who wait for a list of sets, or for a status: those are made one after the other": (
         shared_answers.WAITING
     ),
@@ -181,8 +181,8 @@ LIMITS: dict[str, float] = {
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,
-    "sets over one connection": requests.SETS_OF_A_CONNECTION,
-    "seconds that a position may be in the future": requests.AHEAD_SECONDS,
+    "sets over one connection": query.SETS_OF_A_CONNECTION,
+    "seconds that a position may be in the future": query.AHEAD_SECONDS,
     "bytes, or one notification, for a reader who is behind, before the next one's turn": (
         turns.SEND_BYTES
     ),
@@ -307,7 +307,7 @@ LIMITS: dict[str, float] = {
     "packages of a document": dump_documents.MAX_ENTRIES,
     "days for which a mirror knows deletions": state.GONE_SECONDS / 86_400,
     "changes of a window": parts.MAX_ENTRIES,
-    "wrong tokens from an address at once; then one a second": access.FREE_TRIES,
+    "wrong tokens from an address at once; then one a second": throttle.FREE_TRIES,
 }
 
 
@@ -468,7 +468,7 @@ def test_an_answer_names_100_faults_and_does_not_count_the_others(wrong, more):
 
 def test_a_position_may_be_5_seconds_in_the_future_and_no_more():
     now, newest = 10 * MICROSECONDS, Position(0)
-    requests.check_not_future(Position(now + 5 * MICROSECONDS), newest, now)
+    query.check_not_future(Position(now + 5 * MICROSECONDS), newest, now)
     with pytest.raises(Rejected, match="in the future"):
-        requests.check_not_future(Position(now + 5 * MICROSECONDS + 1), newest, now)
-    requests.check_not_future(Position(now * 9), Position(now * 9), now)  # there is such a change
+        query.check_not_future(Position(now + 5 * MICROSECONDS + 1), newest, now)
+    query.check_not_future(Position(now * 9), Position(now * 9), now)  # there is such a change

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from rsnotify import errors
-from rsnotify.access.requests import CHANNEL, COOKIE, SEVERAL_CHANNELS, SUBPROTOCOL
+from rsnotify.access.query import CHANNEL, SEVERAL_CHANNELS
+from rsnotify.access.sent_token import COOKIE, SUBPROTOCOL
 from rsnotify.errors import TryAgain
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served

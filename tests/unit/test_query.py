@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.access.requests import (
+from rsnotify.access.query import (
     CHANGE_LIST,
     CHANNEL,
     SETS_LISTED,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.access.access import KNOWN, RateLimit
+from rsnotify.access.throttle import KNOWN, RateLimit
 
 
 class Clock:

@@ -3,7 +3,7 @@
 import pytest
 from starlette.requests import HTTPConnection
 
-from rsnotify.access.requests import SentToken, cookie_counts, is_jwt, sent_token
+from rsnotify.access.sent_token import SentToken, cookie_counts, is_jwt, sent_token
 
 OWN = "https://hub.example"
 

@@ -4,13 +4,7 @@ from itertools import count
 
 import pytest
 
-from rsnotify.access.access import (
-    FREE_TRIES,
-    KNOWN,
-    LONGEST_SECONDS,
-    SECONDS_EACH,
-    TokenThrottle,
-)
+from rsnotify.access.throttle import FREE_TRIES, KNOWN, LONGEST_SECONDS, SECONDS_EACH, TokenThrottle
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access.access import Access
-from rsnotify.access.requests import RESOURCES, parse_query, single
+from rsnotify.access.query import RESOURCES, parse_query, single
 from rsnotify.documents.documents import described
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse
