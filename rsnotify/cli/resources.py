@@ -21,6 +21,7 @@ from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import InvalidSettings
+from rsnotify.gunzip import MAGIC
 from rsnotify_client.hub import JSON
 from rsnotify_client.loading import (
     COUNTS,
@@ -154,7 +155,6 @@ def show(
 XML = "application/xml"
 FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
 PIECE_BYTES = 256 * 1024
-GZIP = b"\x1f\x8b"
 STDIN = Path("-")
 
 
@@ -194,7 +194,7 @@ def files_of(files: Sequence[Path], format_: str | None) -> LoadedFiles:
         headers = {"Content-Type": FORMATS[format_ or "ndjson"]}
         return LoadedFiles(files, headers)
     begins = [_beginning(path) for path in files]
-    packed = [begin.startswith(GZIP) for begin in begins]
+    packed = [begin.startswith(MAGIC) for begin in begins]
     if any(packed) and not all(packed):
         raise InvalidSettings("some files are gzip and some are not: make them all the same")
     kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])

@@ -7,7 +7,6 @@ that has begun, the server breaks it off.
 
 import logging
 import re
-import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -29,9 +28,8 @@ from rsnotify.errors import (
     TryAgain,
     shown,
 )
-from rsnotify.gunzip import Gunzip
+from rsnotify.gunzip import BrokenGzip, content_within, is_gzip
 
-KNOWN = ("gzip", "x-gzip")
 UNSTATED: Mapping[str, str] = {}
 
 log = logging.getLogger(__name__)
@@ -42,29 +40,15 @@ log = logging.getLogger(__name__)
 
 def decoded(body: bytes, encoding: str, most: int) -> bytes:
     """The content of a body with this `Content-Encoding`; it is never longer than `most`."""
-    name = encoding.strip().lower()
-    if name in ("", "identity"):
+    if not is_gzip(encoding):
         return body
-    if name not in KNOWN:
-        refused = f"Content-Encoding {name[:40]!r} is not understood; send gzip, or plain"
-        raise Rejected(refused, status=415, headers={"accept-encoding": "gzip"})
-    return _unzipped(body, most)
-
-
-def _unzipped(body: bytes, most: int) -> bytes:
-    unpacker, content = Gunzip(), bytearray()
     try:
-        for piece in unpacker.feed(body):
-            content += piece
-            if len(content) > most:
-                raise Rejected(
-                    f"unpacked, the body exceeds {most} bytes; post it in parts", status=413
-                )
-        unpacker.close()
-    except zlib.error as error:
-        refused = f"the body is no whole gzip, as its Content-Encoding says: {error}"
-        raise Rejected(refused) from None
-    return bytes(content)
+        content = content_within(most, body)
+    except BrokenGzip as error:
+        raise error.of_a_body() from None
+    if content is None:
+        raise Rejected(f"unpacked, the body exceeds {most} bytes; post it in parts", status=413)
+    return content
 
 
 async def read_body(request: Request, limit: int, advice: str = "send less") -> bytes:

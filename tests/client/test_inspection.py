@@ -334,11 +334,11 @@ FAULTS: dict[str, tuple[Spoil, str, str]] = {
         "/part1.xml",
         "not well-formed XML",
     ),
-    "a document is not whole": (truncated, "/part2.xml.gz", "is no whole gzip file"),
+    "a document is not whole": (truncated, "/part2.xml.gz", "it is no whole gzip"),
     "a document is packed wrongly": (
         lambda site: site.documents.update({"/part2.xml.gz": b"\x1f\x8b no gzip"}),
         "/part2.xml.gz",
-        "is no whole gzip file",
+        "it is no whole gzip",
     ),
     "a document is a bomb": (
         lambda site: site.documents.update({"/part2.xml.gz": gzip.compress(bytes(60 * 2**20))}),

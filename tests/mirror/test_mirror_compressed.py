@@ -11,7 +11,7 @@ from aiohttp import web
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import SMALL_BYTES
-from rsnotify_mirror.fetch import inflated, may_be_compressed
+from rsnotify_mirror.fetch import may_be_compressed
 from tests.mirror.test_mirror import LARGE, files, leavings, once
 from tests.support.packing import bomb
 from tests.support.sources import CAPABILITIES, Source, digest, rendered
@@ -178,20 +178,6 @@ async def test_what_is_too_long_to_be_unpacked_in_memory_is_asked_for_as_it_is(
 def test_gzip_is_asked_for_where_it_may_save_something(name, kind, length, expected):
     url = f"http://source.example/{name}"
     assert may_be_compressed(url, SourceResource(url, type=kind, length=length)) is expected
-
-
-@pytest.mark.parametrize(
-    ("packed", "cap", "expected"),
-    [
-        (PACKED, len(TEXT), TEXT),
-        (PACKED, len(TEXT) - 1, None),
-        (PACKED + PACKED, 2 * len(TEXT), TEXT + TEXT),
-        (PACKED + PACKED, 2 * len(TEXT) - 1, None),
-        (gzip.compress(b"", mtime=0), 0, b""),
-    ],
-)
-def test_gzip_is_inflated_up_to_a_cap(packed, cap, expected):
-    assert inflated(packed, cap) == expected
 
 
 @pytest.mark.parametrize("status", [206, 416])

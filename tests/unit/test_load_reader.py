@@ -212,9 +212,11 @@ def test_a_whole_resource_is_as_long_as_documented_and_no_longer(content_type, i
 def test_a_gzip_that_breaks_off_is_refused():
     with pytest.raises(Rejected, match="breaks off"):
         read(NDJSON, "gzip", gzip.compress(LINES)[:-1], 10)
-    with pytest.raises(Rejected, match="not gzip"):
+    with pytest.raises(
+        Rejected, match="no whole gzip, as its Content-Encoding says: incorrect header"
+    ):
         read(NDJSON, "gzip", LINES, 10)
-    with pytest.raises(Rejected, match="has not begun"):
+    with pytest.raises(Rejected, match="or is empty"):
         read(NDJSON, "gzip", b"", 10)
 
 

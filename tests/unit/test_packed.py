@@ -5,19 +5,17 @@ import io
 import lzma
 import struct
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 from rsnotify.errors import Rejected
-from rsnotify.gunzip import FREE_BYTES, PIECE_BYTES, Gunzip
+from rsnotify.gunzip import FREE_BYTES, PIECE_BYTES, BrokenGzip, Gunzip, content_within, unpacked
 from rsnotify.http.endpoints import decoded
-from rsnotify.publishing.loads.load_formats import _Gzip
+from rsnotify.publishing.loads.load_formats import UnpackedBody
 from rsnotify_client.between import _unpacked as of_a_list
-from rsnotify_client.dumps import _ungzip, _unxz
+from rsnotify_client.dumps import _unxz
 from rsnotify_client.web import Unpacker
-from rsnotify_mirror.fetch import unpacked
 
 MOST = 100_000_000
 EMPTY = gzip.compress(b"", mtime=0)
@@ -26,7 +24,7 @@ Reader = Callable[[bytes], Iterable[bytes]]
 
 
 def _load(data: bytes) -> Iterator[bytes]:
-    body = _Gzip()
+    body = UnpackedBody("gzip")
     yield from body.feed(data)
     body.close()
 
@@ -42,8 +40,7 @@ READERS: dict[str, Reader] = {
     "a load": _load,
     "a document": _document,
     "a list of publish --between": lambda data: of_a_list(io.BytesIO(data)),
-    "a resource": lambda data: unpacked([data]),
-    "a package": lambda data: _ungzip([data]),
+    "a resource, or a package": lambda data: unpacked([data]),
 }
 WHOLE = {
     "one member": (A, b"a" * 70_000),
@@ -78,7 +75,7 @@ def test_members_that_follow_each_other_are_one_content(reader, name):
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_not_whole_or_has_something_behind_it_is_refused(reader, name):
-    with pytest.raises((zlib.error, Rejected)):
+    with pytest.raises(Rejected, match=r"(it|the body) is no whole gzip"):
         b"".join(READERS[reader](BROKEN[name]))
 
 
@@ -98,11 +95,42 @@ def test_what_comes_without_content_is_bounded():
         list(gunzip.feed(A))
         spare = FREE_BYTES - len(A) + 2 * 70_000
         if beyond:
-            with pytest.raises(zlib.error, match="more than twice as long in gzip as unpacked"):
+            with pytest.raises(BrokenGzip, match="more than twice as long in gzip as unpacked"):
                 list(gunzip.feed(bytes(spare + beyond)))
         else:
             list(gunzip.feed(bytes(spare)))
             gunzip.close()
+
+
+AT_THE_BOUND = [
+    (A, 70_000),
+    (A + B, 70_001),
+    (A + EMPTY + bytes(9), 70_000),
+    (gzip.compress(bytes(PIECE_BYTES)), PIECE_BYTES),
+    (EMPTY, 0),
+    (gzip.compress(bytes(20_000_000)), 20_000_000),
+]
+
+
+@pytest.mark.parametrize(("packed", "length"), AT_THE_BOUND)
+def test_content_is_read_up_to_the_bound_and_no_byte_beyond_it(packed, length):
+    whole = content_within(length, packed)
+    assert whole is not None
+    assert len(whole) == len(decoded(packed, "gzip", length)) == length
+    if length:
+        assert content_within(length - 1, packed) is None
+        with pytest.raises(Rejected, match=f"the body exceeds {length - 1} bytes") as refused:
+            decoded(packed, "gzip", length - 1)
+        assert refused.value.status == 413
+
+
+@pytest.mark.parametrize("read", [lambda said: decoded(B, said, 9), UnpackedBody])
+@pytest.mark.parametrize("said", ["br", "gzip, gzip", "x" * 100])
+def test_a_coding_that_is_not_understood_is_refused_in_the_same_words(read, said):
+    with pytest.raises(Rejected, match="is not understood; send gzip, or plain") as refused:
+        read(said)
+    assert (refused.value.status, refused.value.headers) == (415, {"accept-encoding": "gzip"})
+    assert len(refused.value.detail) < 120
 
 
 def test_bombs_come_in_pieces_and_many_members_take_no_time_that_grows_with_their_square():

@@ -7,7 +7,6 @@ fetched are fetched. Nothing here knows what is sent, or where.
 """
 
 import sqlite3
-import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from math import ceil
@@ -44,7 +43,6 @@ def too_many(deleted: int, known: int, max_delete: float, what: str = "resources
     )
 
 
-GZIP = b"\x1f\x8b"
 PIECE_BYTES = 64 * 1024
 DOCUMENT_BYTES = 4 * 1024**3
 """Decompressed; a million entries take 300 MB. It ends what would otherwise never end."""
@@ -111,7 +109,7 @@ def _page(place: str) -> Generator[tuple[str, Entry], None, Head]:
         if isinstance(error, Unreadable) or error.detail.startswith(place):
             raise
         raise Rejected(f"{place}: {error.detail}") from None
-    except (OSError, zlib.error) as error:
+    except OSError as error:
         raise Rejected(f"cannot read {place}: {cause_of(error)}") from None
     return stream.head
 

@@ -8,7 +8,6 @@ functions decide what was found; `discover` only fetches.
 
 import logging
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from urllib.parse import urlsplit
@@ -329,7 +328,7 @@ def _document(page: FetchedPage, *, is_said: bool = False) -> tuple[Head, list[E
         for piece in islice(Unpacker().feed(page.body), BEGINNING_PIECES):
             entries += stream.feed(piece)
         entries += stream.close()
-    except (Rejected, zlib.error) as error:
+    except Rejected as error:
         if not stream.has_head or stream.head.md.capability in ("capabilitylist", *DESCRIPTIONS):
             if is_said:
                 why = f"is no ResourceSync document: {error}; look whether it is right"

@@ -4,7 +4,6 @@ Rules that hold here: no more is ever inflated than may be read; the error for a
 cannot be read has its address and what is wrong with it. All pages of a document are read.
 """
 
-import zlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from time import time
@@ -130,8 +129,6 @@ class RemoteDocument:
                         yield entries
             if entries := self._stream.close():
                 yield entries
-        except zlib.error as error:
-            raise Malformed(f"{url} is no whole gzip file: {error}") from None
         except Malformed:
             raise
         except Rejected as error:

@@ -22,7 +22,8 @@ from time import time
 from typing import BinaryIO, NamedTuple, cast
 
 from rsnotify.errors import Rejected
-from rsnotify.gunzip import SLICE_BYTES, Gunzip
+from rsnotify.gunzip import MAGIC, SLICE_BYTES
+from rsnotify.gunzip import unpacked as ungzip
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.tables import MAX_BYTES
@@ -45,7 +46,7 @@ from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Refused, Tag, Web, check_status
 
 MANIFEST = "manifest.xml"
-XZ, GZIP = b"\xfd7zXZ\0", b"\x1f\x8b"
+XZ = b"\xfd7zXZ\0"
 TEXTS = 100  # that hold for all members of a tar
 MEMBERS = 0xFFFE  # what a ZIP without extensions can say
 DIRECTORY_BYTES = 32 * 1024 * 1024
@@ -191,7 +192,7 @@ async def opened(file: BinaryIO, where: str) -> AsyncIterator[Package]:
     """The package in a file, which may be a tar in xz or gzip, too."""
     begins = file.read(len(XZ))
     file.seek(0)
-    if not begins.startswith((XZ, GZIP)):
+    if not begins.startswith((XZ, MAGIC)):
         yield Package(file, where)
         return
     with TemporaryFile() as zipped:
@@ -207,7 +208,7 @@ def _as_zip(file: BinaryIO, where: str, zipped: BinaryIO) -> None:
     try:
         with TemporaryFile() as plain, zipfile.ZipFile(zipped, "w") as package:
             pieces = iter(partial(file.read, PIECE_BYTES), b"")
-            for piece in (_unxz if begins.startswith(XZ) else _ungzip)(pieces):
+            for piece in (_unxz if begins.startswith(XZ) else ungzip)(pieces):
                 if plain.tell() + len(piece) > most:
                     raise Refused(f"{where} inflates beyond {most} bytes")
                 plain.write(piece)
@@ -233,13 +234,6 @@ def _put_into(package: zipfile.ZipFile, tar: tarfile.TarFile, where: str) -> Non
             content = tar.extractfile(member)
             with package.open(zipfile.ZipInfo(name), "w", force_zip64=True) as copy:
                 copyfileobj(cast("BinaryIO", content), copy)
-
-
-def _ungzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    gunzip = Gunzip()
-    for piece in pieces:
-        yield from gunzip.feed(piece)
-    gunzip.close()
 
 
 def _unxz(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.gunzip import Gunzip
+from rsnotify.gunzip import MAGIC, Gunzip
 from rsnotify_client.address import joined, origin, without_tokens
 from rsnotify_client.answer import AGAIN, capped_seconds, cause_of, problem_in, untrusted
 from rsnotify_client.blocking_threads import BlockingThreads
@@ -28,7 +28,6 @@ from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 
 # --- what is compressed --------------------------------------------------------------------------
 
-GZIP = b"\x1f\x8b"
 LAYERS = 2  # a .gz file that is sent with Content-Encoding: gzip
 
 
@@ -47,9 +46,9 @@ class Unpacker:
             return
         if self._gunzip is None:
             data = self._begun = self._begun + data
-            if len(data) < len(GZIP):
+            if len(data) < len(MAGIC):
                 return
-            if not data.startswith(GZIP):
+            if not data.startswith(MAGIC):
                 self._layers = 0
                 yield data
                 return
@@ -172,7 +171,7 @@ class Reply:
 
 
 async def unpacked(answer: Reply) -> AsyncGenerator[bytes, None]:
-    """The body to its end, inflated if it is gzip; `zlib.error` if that is not whole."""
+    """The body to its end, inflated if it is gzip; `BrokenGzip` if that is not whole."""
     unpacker = Unpacker()
     async for chunk in answer.pieces():
         for piece in unpacker.feed(chunk):

@@ -12,8 +12,7 @@ import asyncio
 import hashlib
 import os
 import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from mimetypes import guess_type
@@ -23,7 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rsnotify.errors import TryAgain
-from rsnotify.gunzip import Gunzip
+from rsnotify.gunzip import CODINGS, BrokenGzip, content_within, unpacked
 from rsnotify_client.answer import AGAIN, cause_of
 from rsnotify_client.network import without_login
 from rsnotify_client.resource import Check, SourceResource, digests
@@ -124,7 +123,6 @@ LARGE_READ_BYTES = 512 * 1024
 WRITE_BYTES = 64 * 1024  # ext4 takes two to five times as long for more at once, in long files
 REPORTED_BYTES = 4 * 1024 * 1024
 GONE = (404, 410)
-GZIP = ("gzip", "x-gzip")
 ASKS_FOR_GZIP = {"Accept-Encoding": "gzip"}
 TEXT = re.compile(
     r"text/.*|application/(?:.*[+-])?(?:json|xml|javascript|ndjson|n-triples|n-quads|sql|yaml)"
@@ -297,7 +295,7 @@ def _begin(
     is_open = False
     try:
         _check(url, wanted, answer)
-        if may_be_packed and _encoding(answer) in GZIP:
+        if may_be_packed and _encoding(answer) in CODINGS:
             is_open = is_long_gzip(wanted, answer)
             return answer if is_open else _unpacked(url, wanted, answer)
         _check_encoding(url, wanted, answer)
@@ -368,33 +366,14 @@ def _unpacked(url: str, wanted: SourceResource, answer: Answer) -> Fetched | Non
         with suppress(Mismatch):
             return _small(url, wanted, packed, answer)
     try:
-        content = inflated(packed, SMALL_BYTES if wanted.length is None else wanted.length)
-    except zlib.error as error:
+        content = content_within(SMALL_BYTES if wanted.length is None else wanted.length, packed)
+    except BrokenGzip as error:
         raise _no_gzip(url, error) from None
     if content is not None:
         return _small(url, wanted, content, answer)
     if wanted.length is None:
         return None
     raise _too_long(url, wanted)
-
-
-def inflated(packed: bytes, cap: int) -> bytes | None:
-    """Unpack gzip; None if the content has more than `cap` bytes. Raises `zlib.error`."""
-    pieces = []
-    for piece in unpacked([packed]):
-        cap -= len(piece)
-        if cap < 0:
-            return None
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-def unpacked(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Unpack gzip, a bounded piece at a time; `zlib.error` if it is damaged or has no end."""
-    gunzip = Gunzip()
-    for each in pieces:
-        yield from gunzip.feed(each)
-    gunzip.close()
 
 
 def _check(url: str, wanted: SourceResource, answer: Answer) -> None:
@@ -504,7 +483,7 @@ class Receiving(NamedTuple):
             return
         try:
             yield from unpacked(_pieces(answer))
-        except zlib.error as error:
+        except BrokenGzip as error:
             raise _no_gzip(self.url, error) from None
 
 
@@ -514,7 +493,7 @@ def is_long_gzip(wanted: SourceResource, answer: Answer) -> bool:
         wanted.length is not None
         and wanted.length > SMALL_BYTES
         and answer.status == 200
-        and _encoding(answer) in GZIP
+        and _encoding(answer) in CODINGS
         and answer.length != wanted.length
     )
 
@@ -523,8 +502,8 @@ def _too_long(url: str, wanted: SourceResource) -> Mismatch:
     return Mismatch(f"{url} has more than {wanted.length} bytes, which the Source says")
 
 
-def _no_gzip(url: str, why: zlib.error) -> Mismatch:
-    return Mismatch(f"{url} is no whole gzip: {why}")
+def _no_gzip(url: str, error: BrokenGzip) -> Mismatch:
+    return Mismatch(f"{url} is no whole gzip: {error.why}")
 
 
 def _pieces(answer: Answer) -> Iterator[memoryview]:

@@ -8,7 +8,6 @@ is decompressed and read before the next one is.
 import codecs
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from rsnotify.errors import Fault, Rejected
-from rsnotify.gunzip import Gunzip
+from rsnotify.gunzip import BrokenGzip, Gunzip, is_gzip
 from rsnotify.journal.submission import forms_of
 from rsnotify.publishing.bodies import Foreign
 from rsnotify.publishing.loads.load import parse_as_of
@@ -324,15 +323,14 @@ class LoadReader:
 
     def __init__(self, content_type: str, content_encoding: str) -> None:
         self._form = _form_of(content_type)
-        self._gzip = _gzip_for(content_encoding)
+        self._body = UnpackedBody(content_encoding)
         self._bytes = 0
         self._accounted = PADDING_BYTES
         self.resources = 0
 
     def feed(self, data: bytes) -> Iterator[Sequence[Ready]]:
         """The resources that are complete, some at a time."""
-        pieces = _pieces(data) if self._gzip is None else self._gzip.feed(data)
-        for piece in pieces:
+        for piece in self._body.feed(data):
             self._bytes += len(piece)
             if self._bytes > LOAD_BYTES:
                 raise Rejected(f"the body exceeds {LOAD_BYTES} bytes, decompressed", status=413)
@@ -351,8 +349,7 @@ class LoadReader:
 
     def close(self) -> Sequence[Ready]:
         """The last ones; `Rejected` if the body is not whole."""
-        if self._gzip is not None:
-            self._gzip.close()
+        self._body.close()
         return self._ready(self._form.close())
 
     def _ready(self, found: Sequence[LoadedResource]) -> Sequence[Ready]:
@@ -376,33 +373,25 @@ class LoadReader:
         return short[len(LOC) : end], short[end:]
 
 
-class _Gzip:
-    """The body's gzip; what is wrong with it is said to who sends it."""
+class UnpackedBody:
+    """The body without its Content-Encoding, a bounded piece at a time."""
 
-    def __init__(self) -> None:
-        self._gunzip = Gunzip()
+    def __init__(self, content_encoding: str) -> None:
+        self._gzip = Gunzip() if is_gzip(content_encoding) else None
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         try:
-            yield from self._gunzip.feed(data)
-        except zlib.error as error:
-            raise Rejected(f"the body is not gzip: {error}") from None
+            yield from _pieces(data) if self._gzip is None else self._gzip.feed(data)
+        except BrokenGzip as error:
+            raise error.of_a_body() from None
 
     def close(self) -> None:
+        """All was fed: is it whole?"""
         try:
-            self._gunzip.close()
-        except zlib.error:
-            said = "the body is not whole: its gzip breaks off, or has not begun"
-            raise Rejected(said) from None
-
-
-def _gzip_for(content_encoding: str) -> _Gzip | None:
-    coding = content_encoding.strip().lower()
-    if coding in ("", "identity"):
-        return None
-    if coding in ("gzip", "x-gzip"):
-        return _Gzip()
-    raise Rejected(f"Content-Encoding {coding[:80]!r} is not understood; send gzip", status=415)
+            if self._gzip is not None:
+                self._gzip.close()
+        except BrokenGzip as error:
+            raise error.of_a_body() from None
 
 
 def _pieces(data: bytes) -> Iterator[bytes]:

@@ -7,7 +7,6 @@ violation only if the document that named it still does, for a Source changes wh
 
 import asyncio
 import zipfile
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -17,6 +16,7 @@ from typing import BinaryIO, NamedTuple, cast
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.gunzip import BrokenGzip
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.document_rules import Violation, Violations, judge_document
 from rsnotify.resourcesync.tables import ARCHIVES, LISTS, MAX_BYTES, as_of_today
@@ -331,8 +331,8 @@ async def fetched(asking: Asking, url: str, cap: int) -> FetchedPage:
                     body += piece
                     if len(body) > cap:
                         raise TooLong(f"{url} has more than {cap} bytes when it is unpacked")
-        except zlib.error as error:
-            raise Rejected(f"{url} is no whole gzip file: {error}") from None
+        except BrokenGzip as error:
+            raise Rejected(f"{url}: {error.detail}") from None
         return FetchedPage(url, answer.status, answer.headers, bytes(body))
 
 

@@ -5,7 +5,6 @@ is. Each channel is opened for a moment only.
 """
 
 import asyncio
-import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -151,7 +150,7 @@ ADVICE = f"Serve the Source Description at {WELL_KNOWN}, or link to the Capabili
 def begins_a_document(body: bytes) -> bool:
     """Whether this is the beginning of a document, packed or not."""
     stream = DocumentStream()
-    with suppress(Rejected, zlib.error):
+    with suppress(Rejected):
         for piece in Unpacker().feed(body):
             stream.feed(piece)
     return stream.has_head
