@@ -537,6 +537,25 @@ async def quiet_failover(world: World, redis: Engine) -> None:
 
 
 @scenario
+async def unread_after_a_loss(world: World, redis: Engine) -> None:
+    """A replica confirms, and another one takes over that lacks it. A hub that nobody follows hears
+    no bell then: it lists what is published afterwards all the same."""
+    chance = world.chance
+    await hubs_ready(world, "a", "b", replicas=1)
+    source = Source(world, ["a"])
+    await source.publish(source.new())
+    redis.keep()
+    await source.publish(source.new())
+    redis.deaf.add("b")
+    redis.fail_over()
+    for _ in range(chance.randrange(1, 4)):
+        await source.publish(source.new())
+        await asyncio.sleep(chance.random() ** 2 * 2)
+    redis.deaf.clear()
+    await Judge(world, ["a", "b"], [source], [], may_lose=True).judge()
+
+
+@scenario
 async def bell_elsewhere(world: World, redis: Engine) -> None:
     """As a node of a Cluster that loses changes while the bell is at another one: what is appended
     next is heard of at once, and no reader gets it who has not been told."""

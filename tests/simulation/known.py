@@ -245,6 +245,12 @@ FAULTS = {
         "string.sub(row[2][1], 1, 6) ~= known then",
         "false then",
     ),
+    # Who heard of a change before noticing the loss before it takes the gap for the newest of all.
+    "newest_behind_head": Fault(
+        "unread_after_a_loss",
+        "        self.newest_known = max(self.newest_known, head)\n",
+        "",
+    ),
     # Others are told before a replica has it.
     "rung_before_confirmation": Fault(
         "confirmed_by_a_replica",
