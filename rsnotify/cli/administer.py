@@ -11,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from rsnotify.cli.options import Commands, Json
-from rsnotify.cli.output import counted, print_done, print_fields, print_table
+from rsnotify.cli.output import counted, print_done, print_fields, print_table, size
 from rsnotify.cli.target import HERE, Hub, SetName, asked, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
@@ -61,7 +61,7 @@ MaxBytes = Annotated[
 def list_sets(json: Json = False, hub: Hub = HERE) -> None:
     """List the sets that the hub serves."""
     rows = hub.ask("GET", "/api/sets").objects(*RECORD)
-    print_table(rows, ("name", "created", "private"), json=json)
+    print_table(rows, ("name", "created", "private", "max_bytes"), json=json)
 
 
 @sets.command("add")
@@ -379,7 +379,7 @@ def print_status(status: Mapping[str, Any], *, json: bool) -> None:
     each = status["rates"].items()
     rates = (f"{number:.1f} {name.removesuffix('_per_second')}" for name, number in each)
     typer.echo(f"each second: {', '.join(rates)}")
-    columns = ("set", "changes", "newest", "resources", "readers", "behind")
+    columns = ("set", "changes", "newest", "resources", "memory", "readers", "behind")
     print_table([_of_set(found) for found in status["sets"]], columns, json=False)
     if more := status["sets_total"] - len(status["sets"]):
         typer.echo(f"{more} more sets are not shown: choose some with --search TEXT")
@@ -398,9 +398,20 @@ def _of_set(found: Mapping[str, Any]) -> dict[str, Any]:
         "changes": found["changes"],
         "newest": found["newest"],
         "resources": found["resources"],
+        "memory": _memory(found.get("bytes"), found.get("max_bytes")),
         "readers": sum(sum(channel["readers"].values()) for channel in channels),
         "behind": f"{behind} ({longest:.0f} s)" if behind else 0,
     }
+
+
+def _memory(taken: int | None, most: int | None) -> str | None:
+    """
+    >>> _memory(12_300_000, 50_000_000), _memory(900, None), _memory(None, 50_000_000)
+    ('12.3 MB of 50.0 MB', '900 B', None)
+    """
+    if taken is None:
+        return None
+    return f"{size(taken)} of {size(most)}" if most else size(taken)
 
 
 def _websub(websub: Mapping[str, Any]) -> str:

@@ -108,6 +108,12 @@ OF_A_SET: dict[str, Metric] = {
     "rsnotify_journal_newest_timestamp_seconds": Metric(
         "gauge", "When the newest change came, in Unix time.", ("set",)
     ),
+    "rsnotify_set_memory_bytes": Metric(
+        "gauge", "What the set takes of Redis: counted, and an estimate since then.", ("set",)
+    ),
+    "rsnotify_set_memory_limit_bytes": Metric(
+        "gauge", "What the set may take of Redis; 0 if it has no limit.", ("set",)
+    ),
     "rsnotify_change_lists": Metric("gauge", "Closed Change Lists.", ("set",)),
     "rsnotify_snapshot_resources": Metric(
         "gauge", "Resources in the newest Resource List; 0 without one.", ("set",)
@@ -185,10 +191,17 @@ class Metrics:
                     written.add(name, some, ("worker",))
                     await let_others_go_on()
         for names in slices(list(filter(named, self._journals.sets))):
-            numbers = _of_sets(await self._overview.of(names))
+            numbers = self._of_sets(await self._overview.of(names))
             for name in OF_A_SET:
                 written.add(name, numbers[name])
         return written.whole()
+
+    def _of_sets(self, sets: dict[str, SetNumbers]) -> Numbers:
+        found: Numbers = {name: [] for name in OF_A_SET}
+        for name, numbers in sets.items():
+            for metric, number in _of_set(numbers, self._journals.max_bytes(name)).items():
+                found[metric].append(((name,), number))
+        return found
 
     def _is_public(self, name: str) -> bool:
         """Whether it is known as public; another process may know a set that is not known here."""
@@ -294,19 +307,13 @@ def _buckets(numbers: HistogramNumbers) -> list[tuple[str, float]]:
     return [(bound, sum(counts[: at + 1])) for at, bound in enumerate(bounds)]
 
 
-def _of_sets(sets: dict[str, SetNumbers]) -> Numbers:
-    found: Numbers = {name: [] for name in OF_A_SET}
-    for name, numbers in sets.items():
-        for metric, number in _of_set(numbers).items():
-            found[metric].append(((name,), number))
-    return found
-
-
-def _of_set(numbers: SetNumbers) -> dict[str, float]:
+def _of_set(numbers: SetNumbers, max_bytes: int) -> dict[str, float]:
     return {
         "rsnotify_journal_changes": numbers.changes,
         "rsnotify_journal_oldest_timestamp_seconds": numbers.first / MICROSECONDS,
         "rsnotify_journal_newest_timestamp_seconds": numbers.head / MICROSECONDS,
+        "rsnotify_set_memory_bytes": numbers.bytes,
+        "rsnotify_set_memory_limit_bytes": max_bytes,
         "rsnotify_change_lists": numbers.change_lists,
         "rsnotify_snapshot_resources": numbers.resources or 0,
         "rsnotify_snapshot_timestamp_seconds": (numbers.snapshot or 0) / MICROSECONDS,

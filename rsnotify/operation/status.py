@@ -33,6 +33,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 
 AT_ONCE = 200  # sets, in one round trip
+OF_RECORD = ("first", "head", "counted", "grown", "window_from", "window_count")
 
 
 class SetNumbers(NamedTuple):
@@ -44,6 +45,7 @@ class SetNumbers(NamedTuple):
     change_lists: int  # closed ones that can be pulled
     resources: int | None  # of the newest snapshot; None if there is none
     snapshot: Position | None  # when it was completed
+    bytes: int  # that it takes of Redis: as they were counted, and an estimate of what came since
     today: int | None  # changes since 0:00 UTC; None if Change Lists do not end there
 
 
@@ -68,7 +70,7 @@ class Overview:
         for name in set_names:
             channel = ChannelName(name, "change")
             pipeline.xlen(keys.stream(channel))
-            pipeline.hmget(keys.record(channel), "first", "head", "window_from", "window_count")
+            pipeline.hmget(keys.record(channel), *OF_RECORD)
             pipeline.zcard(keys.windows(channel))
             pipeline.zrangebyscore(keys.windows(channel), f"({midnight}", "+inf")
             pipeline.hmget(keys.snapshot(name), "resources", "completed")
@@ -83,7 +85,13 @@ def _numbers(midnight: int, row: Sequence[Any]) -> SetNumbers:
     for answer in row:
         if isinstance(answer, Exception):
             raise answer
-    changes, (first, head, *open_list), change_lists, closed, (resources, completed) = row
+    (
+        changes,
+        (first, head, counted, grown, *open_list),
+        change_lists,
+        closed,
+        (resources, completed),
+    ) = row
     begin, count = map(int, open_list)
     return SetNumbers(
         changes=changes,
@@ -92,6 +100,7 @@ def _numbers(midnight: int, row: Sequence[Any]) -> SetNumbers:
         change_lists=change_lists,
         resources=None if resources is None else int(resources),
         snapshot=None if completed is None else Position(int(completed)),
+        bytes=max(0, int(counted or 0) + int(grown or 0)),
         today=changes_since(midnight, int(head), begin, count, map(Window.parse, closed)),
     )
 
@@ -148,7 +157,8 @@ class Status:
             kept = _kept(numbers.get(record.name))
             channels = [read.get((record.name, kind)) or _unread(kind) for kind in KINDS]
             named = {"name": record.name, "private": record.private, "created": record.created}
-            rows.append(named | kept | {"channels": channels})
+            most = {"max_bytes": self._journals.max_bytes(record.name) or None}
+            rows.append(named | kept | most | {"channels": channels})
             if number % AT_ONCE == 0:
                 await asyncio.sleep(0)  # others need turns of the event loop, too
         return rows
@@ -172,13 +182,15 @@ def _of_this(report: Report) -> dict[str, Any]:
 def _kept(numbers: SetNumbers | None) -> dict[str, Any]:
     """What Redis has of a set; nothing if Redis does not answer."""
     if numbers is None:
-        return dict.fromkeys(("changes", "changes_today", "newest", "change_lists", "resources"))
+        names = ("changes", "changes_today", "newest", "change_lists", "resources", "bytes")
+        return dict.fromkeys(names)
     return {
         "changes": numbers.changes,
         "changes_today": numbers.today,
         "newest": str(numbers.head) if numbers.changes else None,
         "change_lists": numbers.change_lists,
         "resources": numbers.resources,
+        "bytes": numbers.bytes,
     }
 
 

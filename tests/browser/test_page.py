@@ -693,11 +693,36 @@ async def test_the_admin_adds_edits_and_removes_a_set(page, page_hub, set_name):
     await expect(page.locator("#admin-answer")).to_have_text(f"Save {name}: done.")
     assert (await found())["private"] is False
     assert (await found())["describedby"] == "http://example.com/about"
+    await page.fill("#edit-set [name=max_bytes]", "2000000")
+    await page.click("#edit-set button")
+    await expect(page.locator("#usage")).to_contain_text("of the 2,000,000 that it may take")
+    assert (await found())["max_bytes"] == 2_000_000
+    await page.fill("#edit-set [name=max_bytes]", "1")
+    assert await page.is_visible("#edit-set :invalid")
+    await page.fill("#edit-set [name=max_bytes]", "")
+    await page.click("#edit-set button")
+    await expect(page.locator("#usage")).not_to_contain_text("may take")
+    assert (await found())["max_bytes"] is None
     await page.click("#remove")
     await expect(page.locator("#admin-answer")).to_have_text(f"Remove {name}: done.")
     await view(page, "Overview")
     await page.fill("#find", name)
     await expect(page.locator("#found")).to_contain_text("No set has this in its name")
+
+
+async def test_a_set_that_is_there_is_not_changed_by_a_form_that_was_not_filled_with_it(
+    page, page_hub, set_name
+):
+    """Its options would be those of an empty form: a private set would be public."""
+    await page_hub.ask("PUT", "/api/sets/another", json={"private": True, "max_bytes": 2_000_000})
+    await use_token(page)
+    await view(page, "Admin")
+    await page.fill("#edit-set [name=name]", "another")
+    await page.click("#edit-set button")
+    await expect(page.locator("#admin-answer")).to_contain_text("another is there already")
+    found = (await page_hub.ask("GET", "/api/sets?name=another"))[1][0]
+    assert (found["private"], found["max_bytes"]) == (True, 2_000_000)
+    await page_hub.ask("DELETE", "/api/sets/another")
 
 
 async def test_the_admin_makes_a_token_that_works_until_it_is_revoked(page, page_hub, set_name):

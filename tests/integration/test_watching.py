@@ -121,6 +121,39 @@ async def check_private_sets(hub: RunningHub) -> None:
     assert any(("set", "secret") in labels for _, labels in everything)
 
 
+async def test_what_a_set_takes_of_redis_and_may_take_is_told(tmp_path):
+    async with RunningHub(tmp_path / "data", sets=("dataset1", "small")) as hub:
+
+        async def taken(name: str) -> tuple[int, int | None]:
+            (found,) = (await hub.ask("GET", f"/api/status?name={name}"))[1]["sets"]
+            return found["bytes"], found["max_bytes"]
+
+        assert (await taken("dataset1"))[1] is None  # its Redis has no maxmemory
+        await hub.ask("PATCH", "/api/sets/small", json={"max_bytes": 2**20})
+        assert (await taken("small"))[1] == 2**20
+        before = (await taken("dataset1"))[0]
+        await hub.publish("http://example.com/1", "http://example.com/2")
+        assert (await taken("dataset1"))[0] > before + 200
+        numbers = (await metrics(hub))[1]
+        named = ("rsnotify_set_memory_bytes", "rsnotify_set_memory_limit_bytes")
+        found = [
+            [total(numbers, name, set=each) for name in named] for each in ("dataset1", "small")
+        ]
+        assert found[0][0] > before + 200
+        assert [limit for _, limit in found] == [0, 2**20]
+
+
+async def test_a_bounded_redis_gives_each_set_half_of_it(tmp_path, own_redis):
+    await own_redis.client.config_set("maxmemory", 10 * 2**20)
+    async with RunningHub(tmp_path / "data", "--redis", own_redis.url) as hub:
+
+        async def is_half() -> bool:  # once the hub has looked at it
+            (found,) = (await hub.ask("GET", "/api/status"))[1]["sets"]
+            return found["max_bytes"] == 5 * 2**20
+
+        await until(is_half)
+
+
 class Telling:
     """A process that has a reader in each of these sets."""
 

@@ -1,6 +1,8 @@
 """`rsnotify status`, `health` and `check`, as an operator sees them."""
 
 import json
+import re
+from unittest.mock import ANY
 
 from rsnotify.cli.administer import print_status
 from tests.support.forks import run
@@ -19,7 +21,7 @@ async def test_status_shows_the_whole_and_health_answers_for_a_container(hub, tm
     assert status == 0
     assert f"at {hub.url} is ready\nRedis answers in " in out
     assert (
-        "set\tchanges\tnewest\tresources\treaders\tbehind\n" in out
+        "set\tchanges\tnewest\tresources\tmemory\treaders\tbehind\n" in out
     )  # as every table is in a pipe
     assert "\ndataset1\t2\t" in out
     assert "WebSub: no subscribers" in out
@@ -31,6 +33,26 @@ async def test_status_shows_the_whole_and_health_answers_for_a_container(hub, tm
     status, out, err = await rsnotify("health", "--url", hub.url)
     assert (status, out) == (1, "")
     assert "cannot be reached: connection refused; is the hub running?" in err
+
+
+async def test_an_operator_sees_what_a_set_takes_of_redis_and_may_take(hub):
+    mine = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+
+    async def shown(command: str) -> list[list[str]]:
+        _, out, _ = await rsnotify(*command.split(), **mine)
+        return [line.split("\t") for line in out.splitlines() if line.count("\t") > 2]
+
+    await hub.publish("http://example.com/1")
+    head, row = await shown("status")
+    assert re.fullmatch(r"\d+ B|\d+\.\d kB", row[head.index("memory")])
+    assert await shown("sets list") == [
+        ["name", "created", "private", "max_bytes"],
+        [ANY, ANY, "no", "-"],
+    ]
+    await rsnotify("sets", "edit", "dataset1", "--max-bytes", "2000000", **mine)
+    assert (await shown("sets list"))[1][3] == "2000000"
+    head, row = await shown("status")
+    assert re.fullmatch(r"\S+ k?B of 2\.0 MB", row[head.index("memory")])
 
 
 def test_status_says_how_many_sets_it_does_not_show(capsys):

@@ -12,14 +12,21 @@ const subscriptions = table(the.subscriptions, "WebSub subscriptions",
   "callback", "channel", "behind", "last answer", "next attempt", "actions");
 const [answer, made] = [the["admin-answer"], the["made-token"]];
 const form = the["edit-set"].elements;
+let edited = set?.name; // the form shows this set: any other must be new
 let turn = 0; // an older answer changes nothing
 
-watch(() => ({ limit: 1 }), (status) => { if (status) showHub(status); });
+const look = () => watch(() => (edited ? { limit: 1, name: edited } : { limit: 1 }), (status) => {
+  if (!status) return;
+  showHub(status);
+  showUsage(status.sets.find(({ name }) => name === edited));
+});
+look();
 the.admin.hidden = !rights.admin;
 the["not-admin"].hidden = rights.admin;
 if (rights.admin) {
   form.name.value = set?.name ?? "";
   form.describedby.value = set?.describedby ?? "";
+  form.max_bytes.value = set?.max_bytes ?? "";
   form.private.checked = set?.private;
   show();
 }
@@ -35,6 +42,12 @@ function showHub({ rates, store, following, processes = [], websub }) {
   ];
   the.numbers.replaceChildren(...figures.flatMap(([name, value]) => [
     make.dt({}, name.replaceAll("_", " ")), make.dd({}, typeof value === "number" ? number(value) : value)]));
+}
+
+/** What the set takes of Redis, and may take. */
+function showUsage(found) {
+  const most = found?.max_bytes ? ` of the ${number(found.max_bytes)} that it may take` : "";
+  the.usage.textContent = found ? `${found.name} takes ${number(found.bytes)} bytes of Redis${most}.` : "";
 }
 
 async function show() {
@@ -71,17 +84,34 @@ async function act(words, work, place = answer) {
 const action = (text, name, work, question) =>
   button(text, name, () => { if (!question || confirm(question)) act(`${text} ${name}`, work); });
 
-submits(the["edit-set"], ({ name, private: isPrivate, describedby }) => {
-  const options = { private: isPrivate.checked, describedby: describedby.value || null };
-  act(`Save ${name.value}`, async () => {
-    await ask("PUT", setPath(name.value), options);
-    await ask("PATCH", setPath(name.value), options);
-  });
+submits(the["edit-set"], ({ name: { value: name }, private: isPrivate, describedby, max_bytes: most }) => {
+  const options = {
+    private: isPrivate.checked,
+    describedby: describedby.value || null,
+    max_bytes: Number(most.value) || null,
+  };
+  act(`Save ${name}`, () => save(name, options));
 });
+
+async function save(name, options) {
+  if (name === edited) await ask("PATCH", setPath(name), options);
+  else {
+    const { length } = await get("api/sets", { name });
+    if (length) throw new Error(`${name} is there already: choose it in the Overview to edit it`);
+    await ask("PUT", setPath(name), options);
+  }
+  edited = name;
+  look();
+}
+
 the.remove.onclick = () => {
   const name = form.name.value;
   if (!form.name.reportValidity() || !confirm(`Remove the set ${name} and all its changes?`)) return;
-  act(`Remove ${name}`, () => ask("DELETE", setPath(name)));
+  act(`Remove ${name}`, async () => {
+    await ask("DELETE", setPath(name));
+    if (name === edited) edited = undefined;
+    look();
+  });
 };
 
 function tokenRow({ id, note = "", rights: may = ["publish"], sets, used, expires }) {
