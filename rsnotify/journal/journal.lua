@@ -188,6 +188,11 @@ local function leave_gap()
   if window_count > 0 then close_window(head) end
   last = math.max(given + 1, last + 1, now)
   head, window_from, record[7] = last, last, digits(last)
-  gaps = (gaps and gaps .. ' ' or '') .. digits(last)
+  local left = {} -- what was before the stream begins ends there anyway
+  for gap in string.gmatch(gaps or '', '%d+') do
+    if tonumber(gap) > first then left[#left + 1] = gap end
+  end
+  left[#left + 1] = digits(last)
+  gaps = table.concat(left, ' ')
   redis.call('HSET', channel, 'gaps', gaps)
 end

@@ -10,7 +10,7 @@ import pytest
 from rsnotify.channels.channel import ChannelReaders
 from rsnotify.channels.reader import Keepalive
 from rsnotify.documents.documents import change_list
-from rsnotify.errors import HistoryDeleted, NoSuchSet, TooFewReplicas, TryAgain
+from rsnotify.errors import HistoryDeleted, NoSuchSet, TooFewReplicas, Trimmed, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.journal import UNMARKED, Journal, Standing
@@ -129,6 +129,25 @@ async def test_a_gap_is_left_although_nothing_is_published(hub, client, losing):
     for _ in range(3):
         await hub.start()
     assert await gaps(client) == [gap], "it is said once"
+
+
+@pytest.mark.parametrize("trimmed_at", ["before", "at"])
+async def test_a_gap_is_forgotten_once_the_stream_begins_behind_it(hub, client, trimmed_at):
+    async with Losing(client):
+        await hub.publish(FRAMEWORK, submission("lost"))
+    await hub.start()
+    (former,) = await gaps(client, FRAMEWORK)
+    await hub.publish(FRAMEWORK, submission("kept"))
+    begin = former if trimmed_at == "at" else Position(former - 1)
+    await Windows(client).trim_framework("a", begin)
+    async with Losing(client):
+        await hub.publish(FRAMEWORK, submission("lost again"))
+    await hub.start()
+    *kept, newest = await gaps(client, FRAMEWORK)
+    assert kept == ([] if trimmed_at == "at" else [former])
+    assert newest > former
+    with pytest.raises(Trimmed):
+        await hub.history.read(FRAMEWORK, Position(former - 1), until=newest, count=9)
 
 
 async def test_nothing_is_said_where_nothing_is_lost(hub, client):
