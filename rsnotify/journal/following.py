@@ -310,6 +310,13 @@ class Checking:
 FEW_READERS = 8  # to write to them takes less than to make the answer
 OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
 
+HearOfToken = Callable[[str, str], None]
+"""Called with what was done to a token, of `TOKEN_ACTS`, and with the token's key."""
+
+
+def not_heard(_: str, __: str) -> None:
+    """Nobody here judges tokens."""
+
 
 class Following:
     """The follow loop, and what the bell wakes it for."""
@@ -324,6 +331,7 @@ class Following:
         feeds: Feeds,
         *,
         base_url: str,
+        hear_of_token: HearOfToken,
     ) -> None:
         self.caller = journal.appends.caller
         self._journal = journal
@@ -338,7 +346,7 @@ class Following:
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
         self._rounds = asyncio.Condition()  # notified after each
         self._base_url = base_url
-        self.hear_of_token: Callable[[str, str], None] = lambda _, __: None
+        self._hear_of_token = hear_of_token
 
     async def run(self) -> None:
         """Follow for as long as the hub runs."""
@@ -377,7 +385,7 @@ class Following:
         caller, _, head = appended.partition(" ")
         caller, _, mark = caller.partition(":")
         if name in TOKEN_ACTS:
-            self.hear_of_token(name, appended)
+            self._hear_of_token(name, appended)
         elif caller == self.caller:
             self._hear_own(name, head, mark)
         elif not self._ring(name, head, mark):

@@ -5,7 +5,7 @@ Publishing never waits for a reader.
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 
 from rsnotify.errors import KeysMoving, NoSuchSet, SetFull, TryAgain
@@ -13,9 +13,9 @@ from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed, Feeds
-from rsnotify.journal.following import STALE_SECONDS, Checking, Following
+from rsnotify.journal.following import STALE_SECONDS, Checking, Following, HearOfToken, not_heard
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.losses import Losses
+from rsnotify.journal.losses import AfterAnotherServer, Losses
 from rsnotify.journal.reading import History, Reading
 from rsnotify.journal.set_options import SetOptions, SetRecord
 from rsnotify.journal.sets import KnownSets, Sets
@@ -46,6 +46,8 @@ class Journals:
         *,
         base_url: str,
         cache: Cache | None = None,
+        hear_of_token: HearOfToken = not_heard,
+        after_another_server: Iterable[AfterAnotherServer] = (),
     ) -> None:
         self.base_url = base_url
         self.cache = Cache(CACHE_MIB, monotonic) if cache is None else cache
@@ -54,7 +56,7 @@ class Journals:
         self.usage = journal.usage
         self.known = KnownSets()
         self.feeds = Feeds(self.cache)
-        self.losses = Losses(journal, self.feeds)
+        self.losses = Losses(journal, self.feeds, after_another_server)
         self._confirming: SingleFlight[Feed, None] = SingleFlight("confirmation of a journal")
         self.checking = Checking(journal, sets, self.losses, self.known, self.feeds, bell)
         self.history, check_sets = History(journal, windows), self.checking.check_changed_sets
@@ -67,6 +69,7 @@ class Journals:
             self.known,
             self.feeds,
             base_url=base_url,
+            hear_of_token=hear_of_token,
         )
 
     # --- publishing ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ that are compared in turn, and all of them after a failover. What a loss is, jou
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from time import monotonic, time
 from typing import Any, NamedTuple
@@ -26,6 +26,10 @@ LOOK_SECONDS = 0.25  # of each second; appends and readers look at their own jou
 AHEAD = 60 * MICROSECONDS  # so much at most is our own clock believed
 
 
+AfterAnotherServer = Callable[[], Awaitable[None]]
+"""Done once another Redis serves, or the same one has been started again."""
+
+
 class Lineage(NamedTuple):
     """Which servers have the journals: `servers` changes after a restart or a failover, `data`
     after Redis has been emptied."""
@@ -37,11 +41,13 @@ class Lineage(NamedTuple):
 class Losses:
     """Looks for what this process knows of the journals."""
 
-    def __init__(self, journal: Journal, feeds: Feeds) -> None:
+    def __init__(
+        self, journal: Journal, feeds: Feeds, after_another_server: Iterable[AfterAnotherServer]
+    ) -> None:
         self._journal = journal
         self._feeds = feeds
         self._lineage: Lineage | None = None
-        self.after_another_server: list[Callable[[], Awaitable[None]]] = []
+        self.after_another_server = [*after_another_server]
         self._suspects: dict[Feed, None] = {}  # each is looked at
 
     async def check_lineage(self) -> None:
@@ -111,7 +117,7 @@ async def lineage_of(client: Client) -> Lineage:
     return Lineage(servers, data or await new_data_id(client))
 
 
-async def _unless_damaged(act: Callable[[], Awaitable[None]]) -> None:
+async def _unless_damaged(act: AfterAnotherServer) -> None:
     """Log data that cannot be read: they must not keep the rest from being looked at."""
     try:
         await act()

@@ -28,7 +28,7 @@ from rsnotify.publishing.intake import Intake
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.websub.ownership import Ownership
-from rsnotify.websub.state import Survey
+from rsnotify.websub.survey import Survey
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +103,7 @@ class Watched(NamedTuple):
     journal: Journal
     intake: Intake
     channels: Channels
+    ownership: Ownership
 
 
 class ThisProcess:
@@ -117,9 +118,8 @@ class ThisProcess:
         machine: Machine,
     ) -> None:
         self.identity = identity
-        self.ownership: Ownership | None = None  # until the loops run
         self._survey = Survey()
-        self._journals, self._journal, self._intake, self._channels = watched
+        self._journals, self._journal, self._intake, self._channels, self._ownership = watched
         self._delay = delay
         self._health = health
         self._machine = machine
@@ -135,8 +135,7 @@ class ThisProcess:
 
     async def survey(self) -> None:
         """Look at every WebSub subscriber of this process: there may be very many."""
-        if self.ownership is not None:
-            self._survey = await self.ownership.survey()
+        self._survey = await self._ownership.survey()
 
     def _own(self) -> Numbers:
         return {
@@ -189,15 +188,13 @@ class ThisProcess:
         }
 
     def _websub(self) -> Numbers:
-        if self.ownership is None:
-            return {}
-        survey, deliverer = self._survey, self.ownership.deliverer
+        survey, deliverer = self._survey, self._ownership.deliverer
         return {
             "rsnotify_websub_subscribers": _by(survey.places),
             "rsnotify_websub_oldest_undelivered_seconds": _one(_age(survey.owed_since)),
             "rsnotify_websub_deliveries": _by(deliverer.outcomes),
             "rsnotify_websub_sent_bytes": _one(deliverer.sent_bytes),
-            "rsnotify_websub_calls": _one(self.ownership.calls),
+            "rsnotify_websub_calls": _one(self._ownership.calls),
         }
 
 

@@ -6,8 +6,7 @@ Each object is created once, when it is first used. Nothing here opens a port.
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from functools import cached_property, partial
 from pathlib import Path
 from time import monotonic, time
@@ -46,7 +45,7 @@ from rsnotify.publishing.intake import Intake, RefusedCounts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import connect
-from rsnotify.websub import websub
+from rsnotify.websub import WebSub
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import settle_lost_subscriptions
 from rsnotify.websub.subscription_store import Subscriptions
@@ -153,22 +152,20 @@ class Composition:
     @cached_property
     def journals(self) -> Journals:
         stores = self.stores
-        journals = Journals(
+        return Journals(
             stores.journal,
             stores.sets,
             stores.bell(),
             stores.windows,
             base_url=self._own_url,
             cache=Cache(self.settings.cache_mb, monotonic),
+            hear_of_token=stores.tokens.hear,
+            after_another_server=(
+                stores.doubt_bells,
+                stores.tokens.close_again,
+                partial(settle_lost_subscriptions, stores.subscriptions),
+            ),
         )
-        lost = partial(settle_lost_subscriptions, stores.subscriptions)
-        journals.following.hear_of_token = stores.tokens.hear
-        journals.losses.after_another_server += (
-            stores.doubt_bells,
-            stores.tokens.close_again,
-            lost,
-        )
-        return journals
 
     @cached_property
     def stretches(self) -> Stretches:
@@ -188,10 +185,30 @@ class Composition:
         )
 
     @cached_property
+    def websub(self) -> WebSub:
+        settings = self.settings
+        return WebSub(
+            self.journals,
+            self.stores.subscriptions,
+            self.stores.tokens,
+            self.stores.bell(keys.SUBSCRIPTIONS_BELL),
+            Dialler(private=settings.callback_private == "allow", proxy=settings.proxy),
+            deliveries=settings.deliveries,
+            deliveries_per_host=settings.deliveries_per_host,
+            algorithm=settings.signature,
+        )
+
+    @cached_property
     def watching(self) -> Watching:
         return Watching(
             self._identity,
-            Watched(self.journals, self.stores.journal, self.intake, self.channels),
+            Watched(
+                self.journals,
+                self.stores.journal,
+                self.intake,
+                self.channels,
+                self.websub.ownership,
+            ),
             self.access,
             self.stores.publishing_client,
             self.stores.bell(keys.REPORTS_BELL),
@@ -234,7 +251,7 @@ class Composition:
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""
         freed = FreedMemory(malloc_trim(), self._machine.resident_bytes)
-        async with self._deliveries() as deliveries:
+        async with self.websub.calling() as deliveries:
             loops = {
                 "follow the journals": self.journals.following.run(),
                 "listen to the bell": self.journals.following.listen(),
@@ -267,23 +284,6 @@ class Composition:
                 await asyncio.sleep(RETRY_SECONDS)
             except Exception as error:  # a bug, or data that cannot be read: the hub goes on
                 log.warning("what is left after the loss cannot be read", exc_info=error)
-
-    @asynccontextmanager
-    async def _deliveries(self) -> AsyncIterator[dict[str, Loop]]:
-        settings = self.settings
-        async with websub(
-            self.journals,
-            self.stores.subscriptions,
-            self.stores.tokens,
-            self.stores.bell(keys.SUBSCRIPTIONS_BELL),
-            Dialler(private=settings.callback_private == "allow", proxy=settings.proxy),
-            deliveries=settings.deliveries,
-            deliveries_per_host=settings.deliveries_per_host,
-            algorithm=settings.signature,
-        ) as ownership:
-            self.watching.process.ownership = ownership
-            self.journals.losses.after_another_server.append(ownership.redis_went_back)
-            yield ownership.loops()
 
 
 def _jwts_of(settings: Settings) -> "Jwts | None":

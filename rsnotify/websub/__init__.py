@@ -2,9 +2,11 @@
 
 A subscription is a position in a channel, as every reader's is.
 
-`ownership`      which process looks after which share of the callbacks; `state` is what it knows
-`subscribers`    where each subscriber stands (drawn in `docs/design.md`); who is called when
-`delivery`       whether a subscriber may still read, what it is sent, what its answer means
+`ownership`      which process looks after which share of the callbacks; `share` is what it knows
+`subscribers`    where each subscriber stands (drawn in `docs/design.md`)
+`call_queue`     who is called when; `call_slots` says how many at the same time
+`delivery`       what a subscriber is sent, what its answer means
+`rights`         whether a subscriber may still read
 `verification`   what a callback is asked, and what its answer means
 `dialler`        makes the calls: nobody else connects to a callback; caps the answers
 
@@ -20,35 +22,48 @@ from contextlib import asynccontextmanager
 from rsnotify.access.tokens import Tokens
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.journals import Journals
+from rsnotify.loops import Loop
+from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.call_slots import Slots
-from rsnotify.websub.delivery import Deliverer, Rights
+from rsnotify.websub.delivery import Deliverer
 from rsnotify.websub.dialler import Dialler
+from rsnotify.websub.lease_clock import LeaseClock
 from rsnotify.websub.ownership import Ownership
-from rsnotify.websub.state import Call, Clock
-from rsnotify.websub.subscribers import Queue, Subscribers
+from rsnotify.websub.rights import Rights
+from rsnotify.websub.share import Call
+from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription_store import Subscriptions
 from rsnotify.websub.verification import Verifier
 
 
-@asynccontextmanager
-async def websub(
-    journals: Journals,
-    store: Subscriptions,
-    tokens: Tokens,
-    bell: Bell,
-    dialler: Dialler,
-    *,
-    deliveries: int,
-    deliveries_per_host: int,
-    algorithm: str,
-) -> AsyncIterator[Ownership]:
-    """The loops that look after subscriptions, drained when this block ends."""
-    clock, rights = Clock(), Rights(journals, tokens)
-    queue = Queue(Slots[Call](deliveries, deliveries_per_host))
-    async with dialler:
+class WebSub:
+    """Looks after the subscriptions of one hub process."""
+
+    def __init__(
+        self,
+        journals: Journals,
+        store: Subscriptions,
+        tokens: Tokens,
+        bell: Bell,
+        dialler: Dialler,
+        *,
+        deliveries: int,
+        deliveries_per_host: int,
+        algorithm: str,
+    ) -> None:
+        clock, rights = LeaseClock(), Rights(journals, tokens)
+        queue = Queue(Slots[Call](deliveries, deliveries_per_host))
         deliverer = Deliverer(journals, dialler, clock, rights, algorithm=algorithm)
         subscribers = Subscribers(journals, store, clock, queue, deliverer)
         verifier = Verifier(journals, dialler, store, clock, queue, subscribers)
-        ownership = Ownership(store, bell, clock, rights, queue, subscribers, verifier)
-        yield ownership
-        await ownership.drain()
+        self._dialler = dialler
+        self.ownership = Ownership(store, bell, clock, rights, queue, subscribers, verifier)
+        journals.losses.after_another_server.append(self.ownership.redis_went_back)
+
+    @asynccontextmanager
+    async def calling(self) -> AsyncIterator[dict[str, Loop]]:
+        """The loops that look after subscriptions; what they have begun is finished when this block
+        ends."""
+        async with self._dialler:
+            yield self.ownership.loops()
+            await self.ownership.drain()

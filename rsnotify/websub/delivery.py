@@ -6,59 +6,27 @@ check and the call. Nothing here knows when it is a subscriber's turn.
 
 import logging
 import random
-from collections.abc import Collection
+from collections.abc import Sequence
 from time import monotonic
-from typing import get_args
+from typing import Protocol, get_args
 
 import msgspec
 
-from rsnotify.access.tokens import Tokens
-from rsnotify.errors import HistoryDeleted, Rejected
+from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
 from rsnotify.journal.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Notification
 from rsnotify.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
+from rsnotify.websub.lease_clock import LeaseClock
+from rsnotify.websub.rights import Rights
 from rsnotify.websub.rules import delivery_headers, own_topic
-from rsnotify.websub.state import Clock, Subscriber
+from rsnotify.websub.share import Call, Share, Subscriber
 from rsnotify.websub.subscription import (
     PROMPT_SECONDS,
     CallbackAnswer,
     DeliveryOutcome,
-    Subscription,
     after_answer,
 )
-
-NO_SET = "this hub no longer serves the topic"
-PRIVATE = "the topic has become private"
-REVOKED = "the token that the subscription was made with has been revoked"
-
-
-class Rights:
-    """Who may read, as far as this process knows at the moment."""
-
-    def __init__(self, journals: Journals, tokens: Tokens) -> None:
-        self._journals = journals
-        self._tokens = tokens
-        self._revoked: set[str] = set()
-        tokens.made.append(self._believe)
-
-    async def ask(self, tokens: Collection[str]) -> None:
-        """Ask Redis which of these have been revoked: the tokens of all subscriptions. What was
-        asked before counts no more: a token may have been made again."""
-        self._revoked = await self._tokens.revoked({token for token in tokens if token})
-
-    def _believe(self, token: str) -> None:
-        self._revoked.discard(token)
-
-    def why_not(self, subscription: Subscription) -> str | None:
-        """Why the subscriber may not read any more; None if it may."""
-        kept = self._journals.sets.get(subscription.set_name)
-        if kept is None:
-            return NO_SET
-        if kept.private and not subscription.by_token:
-            return PRIVATE
-        return REVOKED if subscription.token in self._revoked else None
-
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +45,13 @@ class Deliverer:
     """Sends subscribers what they are owed, and notes what they answer."""
 
     def __init__(
-        self, journals: Journals, dialler: Dialler, clock: Clock, rights: Rights, *, algorithm: str
+        self,
+        journals: Journals,
+        dialler: Dialler,
+        clock: LeaseClock,
+        rights: Rights,
+        *,
+        algorithm: str,
     ) -> None:
         self._journals = journals
         self._dialler = dialler
@@ -151,6 +125,59 @@ class Deliverer:
         if not answer.succeeded:
             _log_failure(subscriber, answer, (progress.next_attempt - now) / MICROSECONDS)
         subscriber.advance(progress)
+
+
+class SubscriberPlaces(Protocol):
+    """Where a subscriber goes after its turn: `Subscribers`."""
+
+    def place(self, subscriber: Subscriber) -> None: ...
+
+    async def deny(self, subscriber: Subscriber, reason: str) -> None: ...
+
+    async def forget(
+        self, share: Share, subscribers: Sequence[Subscriber], reason: str
+    ) -> None: ...
+
+
+class Delivery(Call):
+    """A subscriber's turn: the call that sends it the next notification."""
+
+    __slots__ = ("_deliverer", "_places", "subscriber")
+
+    def __init__(
+        self, subscriber: Subscriber, deliverer: Deliverer, places: SubscriberPlaces
+    ) -> None:
+        callback = subscriber.subscription.callback
+        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
+        self.subscriber = subscriber
+        self._deliverer = deliverer
+        self._places = places
+
+    async def make(self) -> None:
+        """Deliver, and put the subscriber where it belongs then."""
+        subscriber, places = self.subscriber, self._places
+        subscriber.has_waited = False
+        if subscriber.gone:
+            return
+        try:
+            await self._deliverer.deliver(subscriber)
+        except RightLost as lost:
+            await places.deny(subscriber, str(lost))
+            return
+        except CallbackGone as end:  # WEBSUB 23
+            await places.forget(subscriber.share, [subscriber], str(end))
+            if not subscriber.gone:
+                raise TryAgain("it may have been confirmed again meanwhile") from end
+            return
+        except TryAgain:
+            raise
+        except Exception:
+            log.exception("a bug while delivering to %s", self.callback)
+            self._deliverer.fail(subscriber)
+        places.place(subscriber)
+
+    def __repr__(self) -> str:
+        return f"<Delivery to {self.subscriber!r}>"
 
 
 def _log_failure(subscriber: Subscriber, answer: CallbackAnswer, wait_seconds: float) -> None:

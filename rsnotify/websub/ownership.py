@@ -14,11 +14,15 @@ from time import monotonic
 from rsnotify.errors import TryAgain
 from rsnotify.journal.coordination import Bell
 from rsnotify.loops import repeat
-from rsnotify.websub.delivery import Deliverer, Rights
-from rsnotify.websub.state import BELIEVED_AFTER_SECONDS, Clock, Share, Survey
-from rsnotify.websub.subscribers import Queue, Subscribers
+from rsnotify.websub.call_queue import Queue
+from rsnotify.websub.delivery import Deliverer
+from rsnotify.websub.lease_clock import BELIEVED_AFTER_SECONDS, LeaseClock
+from rsnotify.websub.rights import Rights
+from rsnotify.websub.share import Share
+from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import SHARES, PendingRequest, fair_part
 from rsnotify.websub.subscription_store import CLAIM_SECONDS, ShareContent, Subscriptions
+from rsnotify.websub.survey import Survey
 from rsnotify.websub.verification import Verification, Verifier
 
 log = logging.getLogger(__name__)
@@ -38,7 +42,7 @@ class Ownership:
         self,
         store: Subscriptions,
         bell: Bell,
-        clock: Clock,
+        clock: LeaseClock,
         rights: Rights,
         queue: Queue,
         subscribers: Subscribers,

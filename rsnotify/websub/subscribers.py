@@ -1,19 +1,14 @@
-"""Every subscriber that this process looks after, where each stands, and who is called when.
+"""Every subscriber that this process looks after, and where each stands.
 
 A subscriber is in exactly one place. It is idle while it has everything that was published; in the
 queue, then being called, while something is owed to it; waiting for a time after its callback
 failed; suspended while its lease seems to be over or its set removed, until that is certain; gone
 once its subscription has ended. `docs/design.md` has a drawing of it.
-
-Only a few calls begin in one turn of the event loop, so that publishers get their turns between
-them. Nobody is called for a share whose claim could end during the call. The queue does not know
-what a call sends.
 """
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import partial
 from time import monotonic
 
 import msgspec
@@ -23,124 +18,16 @@ from rsnotify.journal.feed import Feed
 from rsnotify.journal.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.websub.call_slots import Slots
-from rsnotify.websub.delivery import CallbackGone, Deliverer, RightLost
-from rsnotify.websub.state import BELIEVED_AFTER_SECONDS, Call, Clock, Share, Subscriber
+from rsnotify.websub.call_queue import Queue
+from rsnotify.websub.delivery import Deliverer, Delivery
+from rsnotify.websub.lease_clock import BELIEVED_AFTER_SECONDS, LeaseClock
+from rsnotify.websub.share import Share, Subscriber
 from rsnotify.websub.subscription import Progress, Subscription, seconds_left
 from rsnotify.websub.subscription_store import Subscriptions
 
 log = logging.getLogger(__name__)
 
-
-# --- the queue -----------------------------------------------------------------------------------
-
-BEGUN_AT_ONCE = 4  # calls that begin in one turn of the event loop: half a millisecond
-
-
-class Queue:
-    """The calls that wait, and those in progress."""
-
-    def __init__(self, slots: Slots[Call]) -> None:
-        self._slots = slots
-        self._is_scheduled = False
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no call is about to begin."""
-        return not self._is_scheduled
-
-    @property
-    def calls(self) -> int:
-        """How many are in progress."""
-        return self._slots.running
-
-    def add(self, call: Call) -> None:
-        self._slots.add(call)
-        self._schedule()
-
-    def requeue(self, share: Share) -> None:
-        """Add the calls again that were postponed until the claim was renewed."""
-        postponed, share.postponed = share.postponed, []
-        for call in postponed:
-            self.add(call)
-
-    def _schedule(self) -> None:
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin_some)
-
-    def _begin_some(self) -> None:
-        self._is_scheduled = False
-        for _ in range(BEGUN_AT_ONCE):
-            call = self._slots.take()
-            if call is None:
-                return
-            if call.share.may_call:
-                task = asyncio.create_task(call.make())
-                call.share.tasks.add(task)
-                task.add_done_callback(partial(self._end, call))
-            else:
-                call.share.postponed.append(call)
-                self._slots.done(call)
-        self._schedule()
-
-    def _end(self, call: Call, task: asyncio.Task[None]) -> None:
-        call.share.tasks.discard(task)
-        self._slots.done(call)
-        self._schedule()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._postpone(call, error)
-
-    def _postpone(self, call: Call, error: BaseException) -> None:
-        """Make the call again once the claim was renewed."""
-        call.share.postponed.append(call)
-        if isinstance(error, TryAgain):
-            log.warning("%r waits: %s", call, error.detail)
-        else:
-            log.error("a bug while calling %s", call.callback, exc_info=error)
-
-
-# --- where each stands ---------------------------------------------------------------------------
-
 WOKEN_AT_ONCE = 100
-
-
-class Delivery(Call):
-    """A subscriber's turn: the call that sends it the next notification."""
-
-    __slots__ = ("_subscribers", "subscriber")
-
-    def __init__(self, subscriber: Subscriber, subscribers: "Subscribers") -> None:
-        callback = subscriber.subscription.callback
-        super().__init__(subscriber.share, callback, subscriber.host, prompt=subscriber.prompt)
-        self.subscriber = subscriber
-        self._subscribers = subscribers
-
-    async def make(self) -> None:
-        """Deliver, and put the subscriber where it belongs then."""
-        subscriber, subscribers = self.subscriber, self._subscribers
-        subscriber.has_waited = False
-        if subscriber.gone:
-            return
-        try:
-            await subscribers.deliverer.deliver(subscriber)
-        except RightLost as lost:
-            await subscribers.deny(subscriber, str(lost))
-            return
-        except CallbackGone as end:  # WEBSUB 23
-            await subscribers.forget(subscriber.share, [subscriber], str(end))
-            if not subscriber.gone:
-                raise TryAgain("it may have been confirmed again meanwhile") from end
-            return
-        except TryAgain:
-            raise
-        except Exception:
-            log.exception("a bug while delivering to %s", self.callback)
-            subscribers.deliverer.fail(subscriber)
-        subscribers.place(subscriber)
-
-    def __repr__(self) -> str:
-        return f"<Delivery to {self.subscriber!r}>"
 
 
 class ChannelWatcher:
@@ -193,7 +80,7 @@ class Subscribers:
         self,
         journals: Journals,
         store: Subscriptions,
-        clock: Clock,
+        clock: LeaseClock,
         queue: Queue,
         deliverer: Deliverer,
     ) -> None:
@@ -285,7 +172,7 @@ class Subscribers:
         elif wait > 0 and not subscriber.has_waited:
             subscriber.start_timer(wait, self.end_wait)
         elif subscriber.progress.cursor < watcher.feed.tail.head:
-            self._queue.add(Delivery(subscriber, self))
+            self._queue.add(Delivery(subscriber, self.deliverer, self))
         else:
             watcher.idle.add(subscriber)
 

@@ -14,10 +14,12 @@ from typing import NamedTuple
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.journal.journals import Journals
 from rsnotify.resourcesync.change import Position
+from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.dialler import Dialler
+from rsnotify.websub.lease_clock import LeaseClock
 from rsnotify.websub.rules import VERIFICATION_WAITS, authority, denial_url, verification_url
-from rsnotify.websub.state import Call, Clock, Share
-from rsnotify.websub.subscribers import Queue, Subscribers
+from rsnotify.websub.share import Call, Share
+from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import CallbackAnswer, PendingRequest, Progress, confirmed
 from rsnotify.websub.subscription_store import Stored, Subscriptions
 
@@ -38,7 +40,7 @@ class Verifier(NamedTuple):
     journals: Journals
     dialler: Dialler
     store: Subscriptions
-    clock: Clock
+    clock: LeaseClock
     queue: Queue
     subscribers: Subscribers
 

@@ -23,11 +23,14 @@ from rsnotify.journal.feed import Feed
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
+from rsnotify.websub.call_queue import BEGUN_AT_ONCE, Queue
 from rsnotify.websub.call_slots import Slots
-from rsnotify.websub.delivery import Deliverer, Rights
+from rsnotify.websub.delivery import Deliverer
+from rsnotify.websub.lease_clock import LeaseClock
 from rsnotify.websub.ownership import Ownership
-from rsnotify.websub.state import Clock, Share, Subscriber
-from rsnotify.websub.subscribers import BEGUN_AT_ONCE, Queue, Subscribers
+from rsnotify.websub.rights import Rights
+from rsnotify.websub.share import Share, Subscriber
+from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import (
     CallbackAnswer,
     PendingRequest,
@@ -156,7 +159,7 @@ class HubProcess:
         self.store.failing = []
         self.hub: Any = hub or OneSet()
         self.callbacks: Any = Callbacks()
-        self.clock = Clock()
+        self.clock = LeaseClock()
         self.queue = Queue(Slots[Any](100, 100))
         rights = Rights(self.hub, Tokens(client))
         deliverer = Deliverer(self.hub, self.callbacks, self.clock, rights, algorithm="sha256")

@@ -72,7 +72,7 @@ def order_sets() -> None:
     from rsnotify.channels.channel import ChannelReaders
     from rsnotify.channels.reader import Reader
     from rsnotify.channels.several import Member, SeveralChannels
-    from rsnotify.websub.state import Subscriber
+    from rsnotify.websub.share import Subscriber
 
     virtual.in_order(Reader, ChannelReaders, Member, SeveralChannels, Subscriber)
 

@@ -194,6 +194,25 @@ def test_a_hub_knows_its_machine_by_what_it_is_handed():
     assert not ASKS_THE_MACHINE.search(composition)
 
 
+def test_the_composition_hands_in_what_objects_need():
+    """Nothing is put into an object once it has been made: no drawing would show that."""
+    targets = [
+        target
+        for node in nodes(HUB / "process/composition.py")
+        for target in assigned(node)
+        if isinstance(target, ast.Attribute)
+    ]
+    late = [ast.unparse(target) for target in targets if ast.unparse(target.value) != "self"]
+    assert targets
+    assert late == []
+
+
+def assigned(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

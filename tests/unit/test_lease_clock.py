@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.redis_client import connect
-from rsnotify.websub.state import BELIEVED_AFTER_SECONDS, LEAP_SECONDS, Clock
+from rsnotify.websub.lease_clock import BELIEVED_AFTER_SECONDS, LEAP_SECONDS, LeaseClock
 from rsnotify.websub.subscription_store import CLAIM_SECONDS, FORGOTTEN_SECONDS, Heartbeats
 
 SECOND = 1_000_000
@@ -16,7 +16,7 @@ class Steady:
 
     def __init__(self) -> None:
         self._ours = 0.0
-        self._clock = Clock(lambda: self._ours)
+        self._clock = LeaseClock(lambda: self._ours)
 
     def look(self, theirs: float, ours: float) -> float:
         self._ours = ours

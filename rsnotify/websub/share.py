@@ -12,51 +12,11 @@ from time import monotonic
 
 from yarl import URL
 
-from rsnotify.journal.feed import Feed
-from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.websub.rules import authority
 from rsnotify.websub.subscription import Progress, Subscription
 
 SAFE_SECONDS = 10.5  # a call and a little: so much of the claim must be left when a call begins
-
-
-LEAP_SECONDS = 60.0
-BELIEVED_AFTER_SECONDS = 3600.0
-
-
-class Clock:
-    """The clock of Redis, in microseconds, carried on by our own between two looks at it.
-
-    If it jumps ahead, that is believed only after an hour: so nothing ends for its age, as leases
-    do, that no process has seen grow old.
-    """
-
-    def __init__(self, ours: Callable[[], float] = monotonic) -> None:
-        self._ours = ours
-        self._offset: float | None = None
-        self._leap: float | None = None  # the offset that is not believed yet
-        self._leapt_at = 0.0
-
-    def look(self, theirs: int) -> float:
-        """By how many seconds theirs has just jumped; 0 if it has not."""
-        ours = self._ours()
-        offset = theirs - ours * MICROSECONDS
-        if self._offset is None:
-            self._offset = offset
-        leapt = (offset - self._offset) / MICROSECONDS
-        if leapt <= LEAP_SECONDS:  # back as well: nothing grows old by that
-            self._offset, self._leap = offset, None
-            return leapt if leapt < -LEAP_SECONDS else 0
-        if self._leap is None or abs(offset - self._leap) > LEAP_SECONDS * MICROSECONDS:
-            self._leap, self._leapt_at = offset, ours
-            return leapt
-        if ours - self._leapt_at >= BELIEVED_AFTER_SECONDS:
-            self._offset, self._leap = offset, None
-        return 0
-
-    def now(self) -> int:
-        return round((self._offset or 0) + self._ours() * MICROSECONDS)
 
 
 class Share:
@@ -150,22 +110,3 @@ class Subscriber:
 
     def __repr__(self) -> str:
         return f"<Subscriber {self.id} to {self.channel}>"
-
-
-class Survey:
-    """How many subscribers are up to date, behind and so on; and the oldest change not yet sent."""
-
-    def __init__(self) -> None:
-        self.places = {"up to date": 0, "behind": 0, "failing": 0, "suspended": 0}
-        self.owed_since: Position | None = None
-
-    def add(self, subscriber: Subscriber, feed: Feed | None) -> None:
-        if feed is None or subscriber in subscriber.share.suspended:
-            self.places["suspended"] += 1
-            return
-        owed = feed.owed_since(Position(subscriber.progress.cursor))
-        if owed is None:
-            self.places["up to date"] += 1
-            return
-        self.places["failing" if subscriber.progress.failures else "behind"] += 1
-        self.owed_since = owed if self.owed_since is None else min(self.owed_since, owed)
