@@ -1,7 +1,8 @@
 """The errors that the hub raises on purpose, by who can correct them.
 
-`Rejected`: the peer must change its request. `TryAgain`: the peer may repeat it unchanged.
-`InvalidSettings`: the operator must change the configuration. Any other exception is a bug.
+All have one root, `Error`. `Rejected`: the peer must change its request. `TryAgain`: the peer may
+repeat it unchanged. `InvalidSettings`: the operator must change the configuration. Any other
+exception is a bug.
 Each error carries what an answer needs: HTTP status, WebSocket close code, the single faults.
 """
 
@@ -36,7 +37,11 @@ class Fault(TypedDict):
     field: NotRequired[str]
 
 
-class Rejected(Exception):
+class Error(Exception):
+    """The root of what rsnotify raises on purpose: catch it, and you have caught everything."""
+
+
+class Rejected(Error):
     """The request is wrong and will stay wrong until the peer changes it."""
 
     def __init__(
@@ -87,7 +92,7 @@ class TokenRefused(Rejected):
         super().__init__(detail, status=401, headers=headers)
 
 
-class TryAgain(Exception):
+class TryAgain(Error):
     """The hub cannot do this now; the same request may succeed later."""
 
     status = 503
@@ -162,7 +167,7 @@ class TooMany(TryAgain):
     status = 429
 
 
-class InvalidSettings(Exception):
+class InvalidSettings(Error):
     """The configuration cannot work; `problems` lists everything that is wrong with it."""
 
     exit_status = 2

@@ -26,7 +26,7 @@ from rsnotify.cli.options import Commands
 from rsnotify.cli.target import HERE, Hub, asked, hub_at, path_of_set
 from rsnotify.documents.documents import robots
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.resourcesync.change import Change, render_datetime
+from rsnotify.resourcesync.change import Change, ChangeKind, render_datetime
 from rsnotify.resourcesync.notification import SOURCE_DESCRIPTION
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.blocking_threads import BlockingThreads
@@ -134,14 +134,14 @@ class Collection:
     def loc(self, name: str) -> str:
         return f"{self.base}/{name}"
 
-    def _write(self, name: str, what: str) -> Change:
+    def _write(self, name: str, what: ChangeKind) -> Change:
         content = self._content(name)
         digest = hashlib.sha256(content).hexdigest()
         media_type = TYPES[name.rpartition(".")[2]]
         resource = self.resources[name] = Resource(content, media_type, time(), digest)
         return self._change(name, resource, what)
 
-    def _change(self, name: str, resource: Resource, what: str) -> Change:
+    def _change(self, name: str, resource: Resource, what: ChangeKind) -> Change:
         return Change(
             self.loc(name),
             what,

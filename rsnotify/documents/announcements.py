@@ -36,7 +36,7 @@ from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import DocumentSchedule, Window
 from rsnotify.journal.windows import Archived, Windows
 from rsnotify.redis_client import Client
-from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
+from rsnotify.resourcesync.change import MICROSECONDS, Change, ChangeKind, Position
 from rsnotify.resourcesync.notification import (
     SOURCE_DESCRIPTION,
     ChannelName,
@@ -215,7 +215,7 @@ class Announcements:
         """Announce a set's deletion before it happens: afterwards it has no channel."""
         await self._set_changed(record, "deleted")
 
-    async def _set_changed(self, record: SetRecord, change: str) -> None:
+    async def _set_changed(self, record: SetRecord, change: ChangeKind) -> None:
         key = f"set-{change}-{record.name}-{record.edited}"
         loc = self._base_url + capability_list(record.name)
         await self._publish(record.name, key, [Change(loc, change, capability="capabilitylist")])
@@ -263,7 +263,7 @@ class Announcements:
         )
         return DescriptionVersion(self._journals.known.number, _digest("\n".join(named).encode()))
 
-    def _of_list(self, set_name: str, from_: Position, change: str) -> Change:
+    def _of_list(self, set_name: str, from_: Position, change: ChangeKind) -> Change:
         return Change(
             self._base_url + change_list(set_name, from_),
             change,

@@ -11,7 +11,7 @@ import msgspec
 
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import Window
-from rsnotify.resourcesync.change import Change, Link, Position, render_datetime
+from rsnotify.resourcesync.change import Change, ChangeKind, Link, Position, render_datetime
 from rsnotify.resourcesync.forms import JSON, XML, Form
 from rsnotify.resourcesync.json_writer import json_frame
 from rsnotify.resourcesync.notification import (
@@ -423,7 +423,9 @@ def framework_changes(
         loc = base + capability_list(set_name)
         yield Change(loc, "updated", capability="capabilitylist")
     if now.archive != announced.archive:
-        change = "deleted" if not now.archive else "updated" if announced.archive else "created"
+        change: ChangeKind = (
+            "deleted" if not now.archive else "updated" if announced.archive else "created"
+        )
         loc = base + change_list_archive(set_name)
         yield Change(loc, change, capability="changelist-archive")
     for capability, loc in now.own.items():

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_origin
 from urllib.parse import quote
 
 import msgspec
@@ -87,6 +87,14 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     profile: str | None = None
 
 
+ChangeKind = Literal["created", "updated", "deleted"]
+"""What can happen to a resource."""
+
+if TYPE_CHECKING:
+    _SaidKind = ChangeKind
+else:
+    _SaidKind = str  # of what others send, a rule of `VALUES` says more than a decoder would
+
 Priority = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
@@ -101,7 +109,7 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """
 
     loc: str
-    change: str
+    change: _SaidKind
     lastmod: str | None = None
     datetime: str | None = None
     hash: str | None = None
@@ -130,12 +138,12 @@ USUAL = ("loc", "change", "lastmod", "datetime", "hash", "length", "type")
 """What nearly every change has, and no more: it is judged and written sooner than the others."""
 
 rare_fields = attrgetter(*(name for name in Change.__struct_fields__ if name not in USUAL))
-NO_RARE_FIELDS = rare_fields(Change("", ""))
+NO_RARE_FIELDS = rare_fields(Change("", "created"))
 
 
 # --- values --------------------------------------------------------------------------------------
 
-CHANGE_TYPES = ("created", "updated", "deleted")
+CHANGE_TYPES: tuple[ChangeKind, ...] = get_args(ChangeKind)
 CHANGE_FREQUENCIES = ("always", "hourly", "daily", "weekly", "monthly", "yearly", "never")
 
 HASH_DIGITS = {

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from rsnotify.resourcesync.change import CHANGE_TYPES
+from rsnotify.resourcesync.change import CHANGE_TYPES, ChangeKind
 from rsnotify.resourcesync.xml_writer import DRAFT_NS, RS_NS, Document, Root
 
 MAX_ENTRIES = 50_000
@@ -22,7 +22,7 @@ MAX_BYTES = 50 * 1024 * 1024
 MAX_LOC_CHARACTERS = 2048
 PATCH = "http://www.openarchives.org/rs/terms/patch"
 
-Changes = tuple[str, ...]
+Changes = tuple[ChangeKind, ...]
 
 LISTS = ("resourcelist", "resourcedump", "changelist", "changedump")
 ARCHIVES = tuple(f"{capability}-archive" for capability in LISTS)

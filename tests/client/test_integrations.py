@@ -10,7 +10,7 @@ from flask import Flask
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from rsnotify_client import Outbox, Publisher
+from rsnotify_client import InvalidSettings, Outbox, Publisher
 from rsnotify_client.integrations.flask import RSNotify
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from tests.client.hubs import accept, python, scripted_hub
@@ -128,7 +128,7 @@ def test_a_change_that_finds_no_room_is_logged_and_its_commit_succeeds(caplog):
 
 
 def test_flask_needs_an_address():
-    with pytest.raises(RuntimeError, match="set RSNOTIFY_URL"):
+    with pytest.raises(InvalidSettings, match="set RSNOTIFY_URL"):
         RSNotify(Flask("app"))
 
 
@@ -158,7 +158,7 @@ WHERE = {"URL": "http://127.0.0.1:9", "TOKEN": "a"}
     ],
 )
 def test_flask_refuses_settings_with_which_changes_would_be_lost(settings, problem):
-    with pytest.raises(RuntimeError, match=problem):
+    with pytest.raises(InvalidSettings, match=problem):
         RSNotify(flask_with(**settings))
 
 

@@ -216,14 +216,15 @@ def test_every_file_that_the_documents_name_exists():
 
 
 WORDS_OF_OTHERS = {
-    *("async", "counter", "error", "file", "sqlite"),  # Python's
+    *("argument", "async", "counter", "error", "file", "setting", "sqlite", "store"),
     *("address", "client", "problem"),  # HTTP's; a problem is one of RFC 9457
     *("replica", "script"),  # Redis's
     *("notify", "rs"),  # our own name
 }
 NO_NOUNS = {
-    *("accepted", "followed", "loaded", "received", "refused", "rejected"),
-    *("again", "for", "full", "gone", "listed", "new", "shown", "try"),
+    *("accepted", "closed", "followed", "loaded", "malformed", "received", "refused", "rejected"),
+    *("again", "back", "for", "full", "gone", "invalid", "listed", "new", "no", "not", "out"),
+    *("shown", "timed", "try", "unreachable", "unreadable", "wrong"),
 }
 PUBLIC = (rsnotify_client, redis_client, schemas, flask, mirror)
 """What is imported by name: the client, the face of our Redis client, the bodies of the API."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify.errors import Rejected
-from rsnotify.resourcesync.change import VALUES, Change, Position, is_w3c_datetime
+from rsnotify.resourcesync.change import VALUES, Change, ChangeKind, Position, is_w3c_datetime
 from rsnotify_bridge.markup import Element, read_markup
 from rsnotify_client.address import canonical, joined
 from rsnotify_client.moments import exact
@@ -18,7 +18,7 @@ from rsnotify_client.notification import position_of, read_notification
 
 Entries = list[tuple[str, Change]]
 NEXT = ("next", "prev-archive")
-CHANGE_OF_ACTIVITY = {
+CHANGE_OF_ACTIVITY: dict[str, ChangeKind] = {
     "create": "created", "add": "created", "update": "updated", "delete": "deleted",
     "remove": "deleted",
 }  # fmt: skip
@@ -164,7 +164,8 @@ def _activities(url: str, kind: str, item: Any, skip: Skip) -> Iterator[tuple[st
     when = item.get("endTime")
     when = moment(when) if isinstance(when, str) else None
     if kind == "move":
-        for change, place in (("deleted", "object"), ("created", "target")):
+        places: list[tuple[ChangeKind, str]] = [("deleted", "object"), ("created", "target")]
+        for change, place in places:
             if (loc := _id(url, item.get(place))) is not None:
                 yield canonical(loc), Change(loc, change, when, exact(when))
         return

@@ -7,10 +7,12 @@ goes on then. Such a thread never delays the end of the process.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import closing, suppress
 from threading import Event
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
@@ -18,9 +20,9 @@ from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
 from rsnotify_client.loading import Loaded, State
-from rsnotify_client.publisher import CLOSE_SECONDS, Publisher, PublisherOptions
-from rsnotify_client.queue import QueueFull
-from rsnotify_client.sender import Counters
+from rsnotify_client.publisher import BATCH_SECONDS, CLOSE_SECONDS, QUEUE_SIZE, Publisher
+from rsnotify_client.queue import QueueFull, WhenFull
+from rsnotify_client.sender import Counters, RefusedChange
 from rsnotify_client.threads import given_up_if
 
 log = logging.getLogger(__name__)
@@ -35,9 +37,27 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
     """A `Publisher` whose methods are awaited, with the same options."""
 
     def __init__(
-        self, url: str, token: str | None = None, **options: Unpack[PublisherOptions]
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        outbox: str | os.PathLike[str] | None = None,
+        queue_size: int = QUEUE_SIZE,
+        when_full: WhenFull = "wait",
+        batch_seconds: float = BATCH_SECONDS,
+        on_refused: Callable[[RefusedChange], object] | None = None,
+        enabled: bool = True,
     ) -> None:
-        self._publisher = Publisher(url, token, **options)
+        self._publisher = Publisher(
+            url,
+            token,
+            outbox=outbox,
+            queue_size=queue_size,
+            when_full=when_full,
+            batch_seconds=batch_seconds,
+            on_refused=on_refused,
+            enabled=enabled,
+        )
         self._puts = BlockingThreads(THREADS)  # they never wait for one that a request uses
         self._requests = BlockingThreads(THREADS)
 
@@ -45,8 +65,13 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         self._publisher.__enter__()
         return self
 
-    async def __aexit__(self, *error: Any) -> None:
-        await self._end(self._publisher.__exit__, *error)
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._end(self._publisher.__exit__, exc_type, exc, traceback)
 
     async def send(self, set_name: str, change: Change, *, kind: Kind = "change") -> None:
         if not self._publisher._store.lasts:  # a file may be on a slow disk

@@ -14,6 +14,7 @@ from math import inf
 from time import time
 from typing import NamedTuple
 
+from rsnotify.errors import Error
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
@@ -31,7 +32,7 @@ SAME_TIME = "{} and {} say that they are of the same time: give each its own, or
 POLL_SECONDS = 60.0  # between two readings, if there is no channel
 
 
-class HistoryGone(Exception):
+class HistoryGone(Error):
     """The Change Lists do not have all changes that followed the cursor."""
 
     def __init__(self, cursor: Position, begins: Position) -> None:

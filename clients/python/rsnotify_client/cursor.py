@@ -22,6 +22,10 @@ from rsnotify.resourcesync.change import Position
 POSITION = ("from", "since")  # parameters of a channel's address that say where to begin
 
 
+class CursorError(InvalidSettings):
+    """A cursor cannot be read or kept, or holds the place in something else."""
+
+
 class CursorStore(Protocol):
     """Anything that can load and save a cursor.
 
@@ -52,7 +56,7 @@ class FileCursor:
         folder = self.path.parent
         if not os.access(folder, os.W_OK | os.X_OK):
             wrong = "cannot be written to" if folder.is_dir() else "is not there: make it first"
-            raise InvalidSettings(f"cursor {self.path}: the directory {folder} {wrong}")
+            raise CursorError(f"cursor {self.path}: the directory {folder} {wrong}")
         return self._read()[0]
 
     def _read(self) -> tuple[Position | None, str]:
@@ -62,12 +66,15 @@ class FileCursor:
         except FileNotFoundError:
             return None, ""
         except (OSError, ValueError) as error:
-            raise InvalidSettings(f"cursor {self.path}: {error}") from None
+            raise CursorError(f"cursor {self.path}: {error}") from None
 
     def save(self, cursor: Position) -> None:
         part = self.path.with_name(self.path.name + ".part")
-        part.write_text(f"{cursor}\n{self._address}".strip() + "\n")
-        part.replace(self.path)
+        try:
+            part.write_text(f"{cursor}\n{self._address}".strip() + "\n")
+            part.replace(self.path)
+        except OSError as error:
+            raise CursorError(f"cursor {self.path}: {error.strerror}") from None
 
 
 class SqliteCursor:
@@ -86,7 +93,7 @@ class SqliteCursor:
                 "CREATE TABLE IF NOT EXISTS cursor_source (name PRIMARY KEY, address)"
             )
         except sqlite3.Error as error:
-            raise InvalidSettings(f"cursor {path}: {error}") from None
+            raise CursorError(f"cursor {path}: {error}") from None
 
     def keep_for(self, url: str) -> None:
         """It is the place in what is followed at this address; refused if it was another's."""
@@ -100,11 +107,11 @@ class SqliteCursor:
 
     def load(self) -> Position | None:
         found = self._found("SELECT position FROM cursor WHERE name = ?")
-        return None if found is None else Position.parse(found)
+        return None if found is None else parsed(found, f"cursor {self._path}")
 
     def _found(self, query: str) -> str | None:
-        row = self._database.execute(query, (self._name,)).fetchone()
-        return row and str(row[0])
+        rows = self._execute(query, self._name).fetchall()
+        return str(rows[0][0]) if rows else None
 
     def save(self, cursor: Position) -> None:
         if self._to_mark:
@@ -113,7 +120,13 @@ class SqliteCursor:
         self._put("INSERT OR REPLACE INTO cursor VALUES (?, ?)", str(cursor))
 
     def _put(self, statement: str, value: str) -> None:
-        self._database.execute(statement, (self._name, value))
+        self._execute(statement, self._name, value)
+
+    def _execute(self, statement: str, *values: str) -> sqlite3.Cursor:
+        try:
+            return self._database.execute(statement, values)
+        except sqlite3.Error as error:
+            raise CursorError(f"cursor {self._path}: {error}") from None
 
     def close(self) -> None:
         self._database.close()
@@ -131,8 +144,8 @@ def _plain(url: str) -> str:
     return re.sub(r"://[^/]*@", "://", address).rstrip("/") + (kept and f"?{kept}")
 
 
-def _of_another(path: str | Path, known: str, address: str, advice: str) -> InvalidSettings:
-    return InvalidSettings(
+def _of_another(path: str | Path, known: str, address: str, advice: str) -> CursorError:
+    return CursorError(
         f"cursor {path}: it keeps the place in {known}, not in {address}: take another, "
         f"or, if both are the same set, {advice}"
     )
@@ -147,10 +160,18 @@ class FunctionCursor:
 
     def load(self) -> Position | None:
         text = self._load()
-        return Position.parse(text) if text else None
+        return parsed(text, "the cursor") if text else None
 
     def save(self, cursor: Position) -> None:
         self._save(str(cursor))
+
+
+def parsed(text: str, where: str) -> Position:
+    """The position that a store had kept."""
+    try:
+        return Position.parse(text)
+    except ValueError as error:
+        raise CursorError(f"{where}: {error}") from None
 
 
 Cursor = CursorStore | str | Path | tuple[Callable[[], str | None], Callable[[str], object]]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.change import ChangeKind
 from rsnotify_client.address import wrong_address
 from rsnotify_client.between import MAX_DELETE, too_many
 from rsnotify_client.change import Fields, make_change
@@ -188,6 +189,7 @@ class Folder:
 
     def _renew(self, files: Sequence[ReadFile], *, is_loaded: bool) -> Counter[str]:
         found: Counter[str] = Counter()
+        kind: ChangeKind
         with self._database:
             for path, signature, digest, before, since in files:
                 lastmod = since
@@ -218,7 +220,7 @@ class Folder:
                 if is_loaded:
                     self._record(path, "deleted", {})
 
-    def _record(self, path: bytes, kind: str, fields: Fields) -> None:
+    def _record(self, path: bytes, kind: ChangeKind, fields: Fields) -> None:
         Outbox().send(self._database, self._set_name, make_change(self._loc(path), kind, fields))
 
     def _count(self, query: str) -> int:

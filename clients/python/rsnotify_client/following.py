@@ -14,11 +14,13 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread
+from types import TracebackType
 from typing import Literal, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, SqliteCursor, store_of
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.follower import Follower, SetsFollower
 from rsnotify_client.notification import Received, channel_url
 
@@ -45,16 +47,26 @@ class FollowedChange(Change, frozen=True, dict=True):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, error: object, *_: object) -> Literal[False]:
-        if error is None:
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        if exc_type is None:
             self.done()
         return False
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, error: object, *_: object) -> Literal[False]:
-        return self.__exit__(error)
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Literal[False]:
+        return self.__exit__(exc_type, exc, traceback)
 
 
 class Keeper:
@@ -129,7 +141,14 @@ def first_cursor(
     kept = store.load() if store is not None else None
     if kept is not None or after is None:
         return kept
-    return after if isinstance(after, Position) else Position.parse(after)
+    return after if isinstance(after, Position) else _parsed(after)
+
+
+def _parsed(text: str) -> Position:
+    try:
+        return Position.parse(text)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
 
 
 Cursors = str | Path | Mapping[str, Cursor]

@@ -30,6 +30,7 @@ from rsnotify_client.answer import (
     in_words,
     untrusted,
 )
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.network import Credentials, Network, without_login
 from rsnotify_client.threads import waited
 from rsnotify_client.transport import Transport
@@ -104,9 +105,9 @@ class HubClient:
     ) -> None:
         self.url = url.rstrip("/")
         if (wrong := wrong_address(self.url)) is not None:
-            raise ValueError(f"the hub's url is {without_tokens(url)!r}: {wrong}")
+            raise InvalidArgument(f"the hub's url is {without_tokens(url)!r}: {wrong}")
         if token and (wrong := wrong_token(token)) is not None:
-            raise ValueError(f"the token cannot be sent: {wrong}")
+            raise InvalidArgument(f"the token cannot be sent: {wrong}")
         self._network = Network.of(os.environ)
         self._network.proxies.lead_to(*origin(self.url))  # or it says what is missing
         shown = Credentials(self._network, token, self.url).headers(self.url)

@@ -18,10 +18,12 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import Rejected, TryAgain, shown
 from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Position
 from rsnotify_client.change import make_change
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
+from rsnotify_client.queue import encoded
 from rsnotify_client.threads import waited
 
 NDJSON = "application/x-ndjson"
@@ -167,10 +169,19 @@ _LISTED = sorted({*Change.__struct_fields__} - {*OF_A_CHANGE})
 def line_of(state: State) -> bytes:
     """A resource as a line of NDJSON."""
     if not isinstance(state, Change):
-        fields: Any = {name: value for name, value in state.items() if name not in OF_A_CHANGE}
-        state = make_change(fields.pop("loc"), "created", fields)
+        state = _change_of(state)
     said = ((name, getattr(state, name)) for name in _LISTED)
-    return msgspec.json.encode({name: value for name, value in said if value not in (None, ())})
+    found = {name: value for name, value in said if value not in (None, ())}
+    return encoded(msgspec.json.encode, found)
+
+
+def _change_of(state: Mapping[str, Any]) -> Change:
+    try:
+        fields: Any = {name: value for name, value in state.items() if name not in OF_A_CHANGE}
+        return make_change(fields.pop("loc"), "created", fields)
+    except (AttributeError, KeyError, TypeError) as error:
+        what = "it has no loc" if isinstance(error, KeyError) else error
+        raise InvalidArgument(f"{shown(repr(state))} is no resource: {what}") from None
 
 
 def lines_of(states: Iterable[State], as_of: str | None = None) -> Iterator[bytes]:

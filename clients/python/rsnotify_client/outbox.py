@@ -15,11 +15,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from time import sleep
-from typing import Any, Literal, NamedTuple, Unpack, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import ChannelName, Kind
-from rsnotify_client.change import Fields, make_change
+from rsnotify_client.change import Time, fields, make_change
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.queue import Batch, OutboxError, channel_of, encode, fitting, new_key
 from rsnotify_client.threads import notify_of_forks
 
@@ -83,17 +84,65 @@ class Outbox:
         for statement in statements(database_behind(connection)):
             _execute(connection, statement)
 
-    def created(self, connection: Any, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+    def created(
+        self,
+        connection: Any,
+        set_name: str,
+        loc: str,
+        *,
+        lastmod: Time = None,
+        datetime: Time = None,
+        hash: str | None = None,
+        length: int | None = None,
+        type: str | None = None,
+        encoding: str | None = None,
+        changefreq: str | None = None,
+        priority: float | None = None,
+        links: Sequence[Link] = (),
+    ) -> None:
         """The resource at `loc` is new."""
-        self.send(connection, set_name, make_change(loc, "created", fields))
+        said = fields(lastmod, datetime, hash, length, type, encoding, changefreq, priority, links)
+        self.send(connection, set_name, make_change(loc, "created", said))
 
-    def updated(self, connection: Any, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+    def updated(
+        self,
+        connection: Any,
+        set_name: str,
+        loc: str,
+        *,
+        lastmod: Time = None,
+        datetime: Time = None,
+        hash: str | None = None,
+        length: int | None = None,
+        type: str | None = None,
+        encoding: str | None = None,
+        changefreq: str | None = None,
+        priority: float | None = None,
+        links: Sequence[Link] = (),
+    ) -> None:
         """The resource at `loc` has changed."""
-        self.send(connection, set_name, make_change(loc, "updated", fields))
+        said = fields(lastmod, datetime, hash, length, type, encoding, changefreq, priority, links)
+        self.send(connection, set_name, make_change(loc, "updated", said))
 
-    def deleted(self, connection: Any, set_name: str, loc: str, **fields: Unpack[Fields]) -> None:
+    def deleted(
+        self,
+        connection: Any,
+        set_name: str,
+        loc: str,
+        *,
+        lastmod: Time = None,
+        datetime: Time = None,
+        hash: str | None = None,
+        length: int | None = None,
+        type: str | None = None,
+        encoding: str | None = None,
+        changefreq: str | None = None,
+        priority: float | None = None,
+        links: Sequence[Link] = (),
+    ) -> None:
         """The resource at `loc` is no more."""
-        self.send(connection, set_name, make_change(loc, "deleted", fields))
+        said = fields(lastmod, datetime, hash, length, type, encoding, changefreq, priority, links)
+        self.send(connection, set_name, make_change(loc, "deleted", said))
 
     def send(
         self, connection: Any, set_name: str, change: Change, *, kind: Kind = "change"
@@ -126,7 +175,7 @@ def database_behind(connection: Any) -> Database:
     names = [said] if isinstance(said, str) else packages_of(connection)
     if (found := _known(names)) is None:
         known = ", ".join(get_args(Database))
-        raise ValueError(f"an outbox table cannot be in {names[0]}: only in {known}")
+        raise InvalidArgument(f"an outbox table cannot be in {names[0]}: only in {known}")
     return found
 
 

@@ -10,15 +10,17 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Self, TypedDict
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import Error, Rejected
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
 from rsnotify_client.change import ChangeMethods
+from rsnotify_client.errors import TimedOut
 from rsnotify_client.hub import JSON, Accepted, HubClient, patiently
 from rsnotify_client.loading import Loaded, LoadRequest, State, load, position, spooled
 from rsnotify_client.queue import (
@@ -28,6 +30,7 @@ from rsnotify_client.queue import (
     channel_of,
     check_name,
     encode,
+    encoded,
     new_key,
 )
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
@@ -45,19 +48,8 @@ PATIENCE_SECONDS = 60.0
 LOST = "what is not published is lost when the process ends"
 
 
-class PublisherClosed(RuntimeError):
+class PublisherClosed(Error, RuntimeError):
     """The change was not taken: the publisher has begun to close."""
-
-
-class PublisherOptions(TypedDict, total=False):
-    """The options of a publisher."""
-
-    outbox: str | os.PathLike[str] | None
-    queue_size: int
-    when_full: WhenFull
-    batch_seconds: float
-    on_refused: Callable[[RefusedChange], object] | None
-    enabled: bool
 
 
 class Publisher(ChangeMethods[None]):
@@ -97,10 +89,15 @@ class Publisher(ChangeMethods[None]):
             self.start()
         return self
 
-    def __exit__(self, exc_type: object, *_: object) -> None:
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         try:
             self.close()
-        except (TimeoutError, Rejected) as error:
+        except (TimedOut, Rejected) as error:
             if exc_type is None:
                 raise
             log.error("%s", error)
@@ -133,9 +130,9 @@ class Publisher(ChangeMethods[None]):
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every change put so far is published or refused.
 
-        Raises `TimeoutError`, or `Rejected` when waiting will not help: a refused token, a set that
+        Raises `TimedOut`, or `Rejected` when waiting will not help: a refused token, a set that
         is not there. The changes stay in the queue and are tried on. If the publisher is closed
-        meanwhile, that is a `TimeoutError`, too.
+        meanwhile, that is `TimedOut`, too.
         """
         self._sender.flush(timeout)
 
@@ -147,7 +144,7 @@ class Publisher(ChangeMethods[None]):
         self._is_closed = True
         try:
             self._send_rest(until)
-        except (TimeoutError, Rejected, OutboxError) as error:
+        except (TimedOut, Rejected, OutboxError) as error:
             self._end_with(error)
         finally:
             self._sender.stop(until - monotonic())
@@ -162,14 +159,14 @@ class Publisher(ChangeMethods[None]):
             if self._store.lasts or self._store.ends() is None:
                 return
 
-    def _end_with(self, error: TimeoutError | Rejected | OutboxError) -> None:
+    def _end_with(self, error: TimedOut | Rejected | OutboxError) -> None:
         """Log what an outbox keeps; raise what will be lost."""
         if self._store.lasts:
             log.warning("%s; %s", error, what_stays(error))
         elif isinstance(error, Rejected):
             raise _with_more(error, LOST) from None
         else:
-            raise TimeoutError(f"{error}; {LOST}") from None
+            raise TimedOut(f"{error}; {LOST}") from None
 
     @property
     def counters(self) -> Counters:
@@ -187,7 +184,9 @@ class Publisher(ChangeMethods[None]):
 
         They do not pass through the queue. While the hub is away this waits, up to a minute.
         """
-        return self.publish_body(set_name, msgspec.json.encode(changes), JSON, kind=kind, key=key)
+        return self.publish_body(
+            set_name, encoded(msgspec.json.encode, changes), JSON, kind=kind, key=key
+        )
 
     def publish_body(
         self,

@@ -13,12 +13,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from rsnotify.errors import Error, shown
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName, Kind, wrong_name
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.threads import GIVE_UP_SECONDS, notify_of_forks
 
 BATCH_CHANGES = 1_000
@@ -69,14 +71,14 @@ class ChangeStore(Protocol):
         """Close what is open."""
 
 
-class OutboxError(Exception):
+class OutboxError(Error):
     """The outbox cannot take or give changes; the call had no effect."""
 
 
 def check_name(set_name: str) -> None:
     """Refuse a name that no set can have."""
     if (wrong := wrong_name(set_name)) is not None:
-        raise ValueError(wrong)
+        raise InvalidArgument(wrong)
 
 
 @lru_cache(maxsize=1_000)  # to make one takes longer than to find it
@@ -89,8 +91,18 @@ def channel_of(set_name: str, kind: Kind = "change") -> ChannelName:
 def encode(change: Change) -> bytes:
     """The change as the hub reads it."""
     if not isinstance(change.loc, str):
-        raise ValueError(f"the change's loc is {change.loc!r}: it must be the resource's address")
-    return _encode(change)
+        raise InvalidArgument(
+            f"the change's loc is {change.loc!r}: it must be the resource's address"
+        )
+    return encoded(_encode, change)
+
+
+def encoded(encode: Callable[[Any], bytes], what: Any) -> bytes:
+    """What is sent, as JSON; what cannot be in JSON was given wrong."""
+    try:
+        return encode(what)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidArgument(f"{shown(repr(what))} cannot be sent: {error}") from None
 
 
 def new_key() -> str:
@@ -117,7 +129,7 @@ MARGIN = 256
 WhenFull = Literal["wait", "raise"]
 
 
-class QueueFull(Exception):
+class QueueFull(Error):
     """The change was not taken: the queue has as many as it may hold."""
 
 

@@ -6,6 +6,7 @@ relays may run for one table; one of them works. Nothing here knows how the tabl
 
 import logging
 from collections.abc import Callable, Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -75,18 +76,30 @@ class Relay:
             look_seconds=look_seconds,
             on_refused=on_refused,
         )
-        self.wake = self._sender.wake
-        self.flush = self._sender.flush
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     def start(self) -> None:
+        """Begin to publish what waits in the table."""
         self._sender.start()
+
+    def wake(self) -> None:
+        """Look into the table now, as after a commit of this process."""
+        self._sender.wake()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until what waits now is published or refused; raises what `Publisher.flush` does."""
+        self._sender.flush(timeout)
 
     def check(self) -> None:
         """Ask the hub whether it knows the token, and lets it publish what waits.

@@ -24,6 +24,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import HubUnreachable, delay_seconds, hub_trouble, refused_changes
+from rsnotify_client.errors import TimedOut
 from rsnotify_client.hub import HubClient
 from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.threads import is_given_up, notify_of_forks
@@ -252,11 +253,11 @@ class Sender:
     def flush(self, timeout: float | None = None) -> None:
         """Wait until what waits now is published or refused.
 
-        `TimeoutError` says what is in the way; `Rejected` that waiting will not help; `OutboxError`
+        `TimedOut` says what is in the way; `Rejected` that waiting will not help; `OutboxError`
         that the outbox cannot be read now.
         """
         if self.is_own_thread():
-            raise RuntimeError("on_refused cannot flush: what it waits for is behind it")
+            raise TimedOut("on_refused cannot flush: what it waits for is behind it")
         self._flush(timeout, is_patient=True)
 
     def _flush(self, timeout: float | None, *, is_patient: bool) -> None:
@@ -274,7 +275,7 @@ class Sender:
             is_late = (timeout is not None and waited >= timeout) or is_given_up()
             in_trouble = (self._troubles or self._failure) and not is_patient
             if is_late or in_trouble or self._stopping or sys.is_finalizing():
-                raise TimeoutError(self._in_the_way(waited))
+                raise TimedOut(self._in_the_way(waited))
             if self._thread is None:  # none begins any more: whoever waits sends
                 sleep(min(self._try_to_send_all(), TURN_SECONDS))
                 continue
@@ -312,7 +313,7 @@ class Sender:
         began = monotonic()
         try:
             self._flush(self._exit_seconds, is_patient=not self._store.lasts)
-        except (TimeoutError, Rejected, OutboxError) as error:
+        except (TimedOut, Rejected, OutboxError) as error:
             left = what_stays(error) if self._store.lasts else "the changes are lost"
             log.error("the process ends: %s; %s", error, left)
         self._exit_seconds -= monotonic() - began

@@ -15,7 +15,7 @@ from rsnotify.access.query import parse_query, single
 from rsnotify.documents.documents import render_resources
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change import Change, ChangeKind, Position
 from rsnotify.resourcesync.notification import (
     HOLE,
     KIND,
@@ -132,7 +132,7 @@ def _short(difference: Difference) -> bytes:
     return b"".join((LOC, loc, ending))
 
 
-def _change_to(kind: str) -> bytes:
+def _change_to(kind: ChangeKind) -> bytes:
     """A table that turns every kind of change into this one."""
     places = (KIND, KIND_AND_CHANGEFREQ, KIND_AND_PRIORITY)
     before = "".join(short for shorts in places for short in shorts.values())

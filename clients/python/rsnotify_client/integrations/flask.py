@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from flask import Flask, current_app
 
+from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.change import ChangeMethods
@@ -73,5 +74,5 @@ def _given(app: Flask) -> dict[str, Any]:
             )
         problems += wrong_outbox(given.get("OUTBOX"), SHOWN)
     if problems:
-        raise RuntimeError("; ".join(problems))
+        raise InvalidSettings(*problems)
     return given

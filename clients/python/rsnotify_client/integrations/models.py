@@ -11,8 +11,9 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Any, Literal
 
-from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.change import Change, ChangeKind
 from rsnotify_client.change import TIMES, Fields, make_change
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.queue import check_name
 
 TEXTS = ("URL", "TOKEN", "BASE_URL")
@@ -72,7 +73,7 @@ class PublishedModel:
     ) -> None:
         check_name(set_name)  # refused here: after the commit the caller would not see the error
         if naive not in (None, "utc") and not isinstance(naive, tzinfo):
-            raise ValueError(f'naive is {naive!r}: give "utc", or a tzinfo such as a ZoneInfo')
+            raise InvalidArgument(f'naive is {naive!r}: give "utc", or a tzinfo such as a ZoneInfo')
         self.set_name = set_name
         self.key = next(_keys)
         self.model, self.name = model, model.__name__
@@ -85,13 +86,13 @@ class PublishedModel:
             return None
         loc = self._loc(instance)
         if loc is not None and not (isinstance(loc, str) and loc):
-            raise ValueError(
+            raise InvalidArgument(
                 f"{self.name}: the loc of publish_model gives {loc!r}: it must be an address, "
                 "or None for an object that is not public"
             )
         return loc
 
-    def change(self, loc: str, kind: str, instance: Any) -> Change:
+    def change(self, loc: str, kind: ChangeKind, instance: Any) -> Change:
         """The change at an address; its other fields are those of the object, if it lives."""
         fields = {} if self._fields is None or kind == "deleted" else self._fields(instance)
         return make_change(loc, kind, self._with_zone(fields))
@@ -102,7 +103,7 @@ class PublishedModel:
             if not isinstance(when, datetime) or when.tzinfo is not None:
                 continue
             if self._zone is None:
-                raise ValueError(
+                raise InvalidArgument(
                     f"{self.name}: {name} is {when!r}, which has no time zone: say which one is "
                     'meant, with publish_model(…, naive="utc") or another tzinfo'
                 )
@@ -110,11 +111,11 @@ class PublishedModel:
         return fields
 
 
-def steps(before: Collection[str], now: Collection[str]) -> list[tuple[str, str]]:
+def steps(before: Collection[str], now: Collection[str]) -> list[tuple[str, ChangeKind]]:
     """What happened to each address, from those that were public to those that are.
 
     >>> steps(["/a", "/b"], ["/b", "/c"])
     [('/a', 'deleted'), ('/b', 'updated'), ('/c', 'created')]
     """
-    gone = [(loc, "deleted") for loc in before if loc not in now]
+    gone: list[tuple[str, ChangeKind]] = [(loc, "deleted") for loc in before if loc not in now]
     return gone + [(loc, "updated" if loc in before else "created") for loc in now]

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from rsnotify.errors import TryAgain
+from rsnotify.errors import Error, TryAgain
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.integrations.models import PublishedModel
 from rsnotify_client.threads import waited
 
@@ -41,7 +42,7 @@ Query = Callable[[str, tuple[Any, ...]], Sequence[Sequence[Any]]]
 """Executes a statement with `?` for its values; its rows."""
 
 
-class NoSnapshot(RuntimeError):
+class NoSnapshot(Error, RuntimeError):
     """The state cannot be read in one snapshot."""
 
 
@@ -110,11 +111,11 @@ def check_all_given(given: Sequence[PublishedModel], known: Sequence[PublishedMo
     names = {each.set_name for each in given}
     if len(names) != 1:
         said = ", ".join(sorted(names)) or "none"
-        raise ValueError(f"load_model loads one set at a time, and these models have {said}")
+        raise InvalidArgument(f"load_model loads one set at a time, and these models have {said}")
     (set_name,) = names
     left_out = [each.name for each in known if each.set_name == set_name and each not in given]
     if left_out:
-        raise ValueError(
+        raise InvalidArgument(
             f"{set_name} also has {', '.join(left_out)}: name all models of the set, or their "
             "resources would be deleted"
         )

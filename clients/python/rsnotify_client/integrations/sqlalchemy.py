@@ -30,6 +30,7 @@ from sqlalchemy.orm.attributes import History
 
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.change import Fields
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.integrations.models import BEFORE, Naive, PublishedModel, steps
 from rsnotify_client.integrations.snapshots import (
     AT_ONCE,
@@ -122,7 +123,7 @@ def load_model(
     """
     mine = [(to, each) for to, each in _published if each.model in models]
     if missing := [each.__name__ for each in models if each not in {one.model for _, one in mine}]:
-        raise ValueError(f"{missing[0]} is not published: call publish_model for it first")
+        raise InvalidArgument(f"{missing[0]} is not published: call publish_model for it first")
     published = [each for _, each in mine]
     set_name = check_all_given(published, [each for _, each in _published])
     waiting = {to for to, _ in mine}

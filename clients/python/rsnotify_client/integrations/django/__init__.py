@@ -35,6 +35,7 @@ from django.utils.timezone import get_default_timezone
 from rsnotify.resourcesync.change import Change
 from rsnotify_client.address import wrong_address
 from rsnotify_client.change import Fields
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.integrations.models import (
     BEFORE,
     Naive,
@@ -171,7 +172,7 @@ def update_published(objects: QuerySet[Any], /, **values: Any) -> int:
         for receivers in all_of_it
     ]
     if not mine:
-        raise ValueError(f"{model.__name__} is not published: call publish_model for it first")
+        raise InvalidArgument(f"{model.__name__} is not published: call publish_model for it first")
     using = objects._db or router.db_for_write(model)
     with transaction.atomic(using=using):
         before = list(_locked(objects.using(using), using))
@@ -201,7 +202,7 @@ def load_model(
     called with how many were read; the other options are those of `Publisher.load`.
     """
     if missing := [each.__name__ for each in models if each not in published_models]:
-        raise ValueError(f"{missing[0]} is not published: call publish_model for it first")
+        raise InvalidArgument(f"{missing[0]} is not published: call publish_model for it first")
     mine = [each.published for model in models for each in published_models[model]]
     known = [each.published for all_of_it in published_models.values() for each in all_of_it]
     set_name = check_all_given(mine, known)
@@ -345,7 +346,9 @@ class _Receivers:
 def _with_proxies(model: type[Any]) -> set[type[Any]]:
     """A proxy writes the same rows, but sends signals of its own."""
     if model._meta.abstract:
-        raise ValueError(f"{model.__name__} is abstract: publish the models that inherit from it")
+        raise InvalidArgument(
+            f"{model.__name__} is abstract: publish the models that inherit from it"
+        )
     found = {model, model._meta.concrete_model}
     while more := {proxy for each in found for proxy in _proxies(each)} - found:
         found |= more
