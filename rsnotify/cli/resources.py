@@ -69,9 +69,9 @@ Overwrite = Annotated[
 def load_resources(
     set_name: SetName,
     files: Files,
-    tell: Annotated[
+    publish: Annotated[
         bool | None,
-        Option("--tell/--no-tell", help="Publish the differences. [unless the set is empty]"),
+        Option("--publish/--no-publish", help="Publish the differences. [unless the set is empty]"),
     ] = None,
     max_delete: MaxDelete = None,
     as_of: AsOf = None,
@@ -91,7 +91,7 @@ def load_resources(
 
     `rsnotify resources load dataset1 resourcelist-index.xml part1.xml part2.xml`
     """
-    wanted = LoadRequest(tell, max_delete, as_of=as_of, overwrite=overwrite)
+    wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)
     _load(hub, set_name, files, format_, wanted, key, json=json)
 
 
@@ -228,5 +228,5 @@ def print_outcome(outcome: dict[str, Any], *, json: bool) -> None:
     if outcome.get("refused"):
         typer.echo(outcome["refused"], err=True)
     elif outcome["stage"] == "done":
-        published = "the differences are" if outcome["told"] else "nothing is"
+        published = "the differences are" if outcome["published"] else "nothing is"
         typer.echo(f"loaded; {published} published", err=True)

@@ -191,11 +191,17 @@ def wrong_use(*errors: type[Exception], at: str = "") -> Iterator[None]:
         raise InvalidSettings(f"{at}: {said}" if at else said) from None
 
 
+RENAMED = {"--tell": "--publish", "--no-tell": "--no-publish"}
+"""What an option was called, and what it is called."""
+
+
 def _with_advice(error: Any) -> str:
     """A wrong use of the command line, in words; and where to read how it is used."""
     if "tok" in (name := getattr(error, "option_name", "")):
         variable = "RSNOTIFY_SOURCE_TOKEN" if "source" in name else "RSNOTIFY_TOKEN"
         return f"a token is not given on the command line, where others see it: set {variable}"
+    if name in RENAMED:
+        return f"{name} is called {RENAMED[name]}"
     message = _plain(error.format_message().rstrip(".").removeprefix("Invalid value: "))
     given = [each for each in sys.argv[1:2] if each in COMMANDS]
     path = error.ctx.command_path if error.ctx else " ".join(["rsnotify", *given])

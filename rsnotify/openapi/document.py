@@ -161,7 +161,7 @@ PARAMETERS: dict[str, Json] = {
         "description": "Entries that are left out",
     },
     "loc": {"type": "string", "pattern": XML_TEXT, "description": "A resource"},
-    "tell": {"enum": ["yes", "no"], "description": "Whether the differences are published"},
+    "publish": {"enum": ["yes", "no"], "description": "Whether the differences are published"},
     "dry_run": {"enum": ["yes", "no"], "description": "Only say what would change"},
     "max_delete": {"type": "number", "minimum": 0, "maximum": 100},
     "as_of": {

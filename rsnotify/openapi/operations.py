@@ -161,7 +161,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("PUT", f"{_SET}/resources"): Operation(
         "publish",
         _json("LoadOutcome", 200, 202),
-        query=("tell", "dry_run", "max_delete", "as_of", "overwrite"),
+        query=("publish", "dry_run", "max_delete", "as_of", "overwrite"),
         headers=KEY,
         body=RESOURCES,
         examples={JSON: [RESOURCE]},

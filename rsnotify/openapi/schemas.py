@@ -161,7 +161,7 @@ class LoadOutcome(msgspec.Struct, omit_defaults=True):
 
     set: str
     stage: str
-    told: bool
+    published: bool
     at: str
     resources: int
     known: int

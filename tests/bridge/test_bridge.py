@@ -198,7 +198,9 @@ async def test_what_is_loaded_silently_is_found_by_comparing_while_a_channel_is_
         keeping = asyncio.create_task(bridges.keep())
         state = bridges.bridges[0].state
         await until(lambda: state.facts.is_loaded)
-        real_hub.ask("PUT", "/api/sets/loaded/resources?tell=no", b'[{"loc":"http://a.example/1"}]')
+        real_hub.ask(
+            "PUT", "/api/sets/loaded/resources?publish=no", b'[{"loc":"http://a.example/1"}]'
+        )
         real_hub.ask("POST", "/api/sets/loaded/snapshot")
         await until(lambda: state.facts.published == 1)
         with Publisher(real_hub.url, TOKEN) as publisher:

@@ -134,7 +134,7 @@ def test_the_moment_stands_in_the_first_line():
 # A load that goes on after its answer -------------------------------------------------------------
 
 COUNTS = dict.fromkeys(("resources", "created", "updated", "deleted", "unchanged", "newer"), 1)
-ANSWER = {"stage": "publishing", "told": True, "at": "2026-01-02T00:00:00Z", **COUNTS}
+ANSWER = {"stage": "publishing", "published": True, "at": "2026-01-02T00:00:00Z", **COUNTS}
 
 
 def standing(load: object, last_load: object) -> HubAnswer:

@@ -24,7 +24,7 @@ TRY_AGAIN = 503
 # --- Redis fails -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("query", ["tell=yes", "tell=no"])
+@pytest.mark.parametrize("query", ["publish=yes", "publish=no"])
 @pytest.mark.parametrize(
     "act", ["begin", "stage", "differ", "decide", "complete", "replace", "finish"]
 )
@@ -37,11 +37,13 @@ async def test_a_lost_answer_of_any_step_changes_nothing(own_redis, act, query):
             await loading.put(ndjson([*TEN[1:], "new"]), query)
             await until(lambda: nothing_is_left(loading))
             assert list(await loading.known()) == sorted([*TEN[1:], "new"])
-            told = [("created", "new"), ("deleted", "res0")] if query == "tell=yes" else []
+            told = [("created", "new"), ("deleted", "res0")] if query == "publish=yes" else []
             assert said(await loading.told()) == told
-            never_asked = {"decide": "tell=no", "complete": "tell=yes", "replace": "tell=yes"}.get(
-                act
-            )
+            never_asked = {
+                "decide": "publish=no",
+                "complete": "publish=yes",
+                "replace": "publish=yes",
+            }.get(act)
             assert way.lost == (never_asked != query)
         await client.aclose()
 
@@ -92,7 +94,7 @@ async def killed_rounds(folder: Path, *, rounds: int, resources: int = 2_000) ->
         assert status == 200
         now = 0
         for number in range(rounds):
-            query = f"?max_delete=100&tell={'yes' if number % 2 else 'no'}"
+            query = f"?max_delete=100&publish={'yes' if number % 2 else 'no'}"
             sending = asyncio.create_task(_put(hub, query, ndjson(states[1 - now]), str(number)))
             await asyncio.sleep(chance.uniform(0, 0.7))
             await hub.kill()

@@ -58,15 +58,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("tell", ["yes", "no"])
+@pytest.mark.parametrize("publish", ["yes", "no"])
 @pytest.mark.parametrize("when", ["before the load", "while it is staged"])
 @pytest.mark.parametrize("case", CASES)
-async def test_what_is_later_than_the_moment_stays_as_it_is(loading, case, when, tell):
+async def test_what_is_later_than_the_moment_stays_as_it_is(loading, case, when, publish):
     before, later, brought, expected, published = CASES[case]
     await loading.load(ndjson(TEN))
     if before is not None:
         await loading.publish(Change(loc("one"), "created", **before))
-    query = f"as_of={await position(loading)}&tell={tell}"
+    query = f"as_of={await position(loading)}&publish={publish}"
     if when == "before the load":
         await publish_later(loading, later)
     begun = len(await loading.told())
@@ -79,7 +79,7 @@ async def test_what_is_later_than_the_moment_stays_as_it_is(loading, case, when,
     assert (status, answer["stage"]) == (200, "done"), answer
     assert (await types(loading)).get("one") == (expected and expected["type"])
     told = said((await loading.told())[begun:])
-    assert told == ([(published, "one")] if published and tell == "yes" else [])
+    assert told == ([(published, "one")] if published and publish == "yes" else [])
 
 
 async def publish_later(loading: Loading, later: dict[str, str] | str | None) -> None:
@@ -198,10 +198,10 @@ async def test_what_the_load_before_published_itself_may_be_changed_again(loadin
     assert (answer["created"], answer["updated"], answer["deleted"]) == (1, 9, 1)
 
 
-@pytest.mark.parametrize("tell", ["yes", "no"])
-async def test_what_was_published_during_the_load_before_is_not_taken_back_either(loading, tell):
+@pytest.mark.parametrize("publish", ["yes", "no"])
+async def test_what_was_published_during_the_load_before_is_not_taken_back_either(loading, publish):
     await loading.load(ndjson(TEN))
-    async with loading.under_way(ndjson([*TEN, "draft"]), f"tell={tell}") as upload:
+    async with loading.under_way(ndjson([*TEN, "draft"]), f"publish={publish}") as upload:
         await loading.publish(Change(loc("res5"), "deleted"))
     assert (await upload.answer())[0] == 200
     status, problem = await loading.put(ndjson([*TEN, "draft"]))
@@ -320,7 +320,7 @@ async def test_a_position_of_a_set_that_was_made_again_is_refused(loading):
 async def test_a_moment_before_a_load_that_published_nothing_is_refused(loading):
     as_of = await position(loading)
     await loading.load(ndjson([*TEN, "draft"]))
-    await loading.load(ndjson(TEN), "tell=no")
+    await loading.load(ndjson(TEN), "publish=no")
     status, problem = await loading.put(ndjson([*TEN, "draft"]), f"as_of={as_of}")
     assert (status, "published nothing" in problem["detail"]) == (409, True)
     assert (await loading.put(ndjson(TEN), f"as_of={await position(loading)}"))[0] == 200
@@ -356,7 +356,7 @@ async def test_the_position_is_that_of_the_newest_change(loading):
 
 async def test_a_set_that_is_removed_leaves_nothing_of_its_loads(loading):
     await loading.load(ndjson(TEN))
-    async with loading.under_way(ndjson(TEN), "tell=yes") as upload:
+    async with loading.under_way(ndjson(TEN), "publish=yes") as upload:
         await loading.publish(Change(loc("res5"), "deleted"))
     await upload.answer()
     await loading.hub.remove_set(SET)

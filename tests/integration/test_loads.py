@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import hashlib
 import itertools
+import json
 import threading
 from collections.abc import AsyncIterator
 
@@ -45,7 +46,7 @@ async def loading(client: Client) -> AsyncIterator[Loading]:
 
 async def test_the_first_load_is_told_to_nobody_and_listed(loading):
     answer = await loading.load(ndjson(TEN))
-    assert (answer["told"], answer["resources"], answer["created"]) == (False, 10, 10)
+    assert (answer["published"], answer["resources"], answer["created"]) == (False, 10, 10)
     assert await loading.told() == []
     listed = await loading.document(f"/{SET}/resourcelist.xml")
     assert sorted(names(listed)) == TEN
@@ -77,7 +78,7 @@ async def test_a_load_that_publishes_ends_in_a_new_list_and_one_without_differen
     loading,
 ):
     await loading.upkeep.snapshot(SET)
-    await loading.load(ndjson(TEN), "tell=yes")
+    await loading.load(ndjson(TEN), "publish=yes")
     assert sorted(names(await loading.document(f"/{SET}/resourcelist.xml"))) == TEN
     listed = await loading.snapshots.newest(SET)
     await loading.load(ndjson(TEN))
@@ -90,19 +91,21 @@ def said_in(document: Document) -> list[tuple[str, str]]:
     return said(change_of(entry) for entry in document.entries)
 
 
-async def test_with_tell_no_nothing_is_told_and_what_is_the_same_keeps_its_position(loading):
+async def test_with_publish_no_nothing_is_published_and_what_is_the_same_keeps_its_position(
+    loading,
+):
     await loading.load(ndjson(TEN))
     before = await loading.known()
     body = ndjson(TEN[:8]) + ndjson(["res8"], length=5) + ndjson(["res10"])
-    assert (await loading.load(body, "tell=no"))["told"] is False
+    assert (await loading.load(body, "publish=no"))["published"] is False
     assert await loading.told() == []
     after = await loading.known()
     assert list(after) == sorted([*TEN[:9], "res10"])
     assert {name for name in TEN[:9] if after[name] != before[name]} == {"res8"}
 
 
-async def test_with_tell_yes_a_first_load_tells_everything(loading):
-    assert (await loading.load(ndjson(TEN), "tell=yes"))["told"] is True
+async def test_with_publish_yes_a_first_load_publishes_everything(loading):
+    assert (await loading.load(ndjson(TEN), "publish=yes"))["published"] is True
     assert said(await loading.told()) == [("created", name) for name in TEN]
 
 
@@ -135,7 +138,7 @@ async def test_large_differences_are_published_in_bounded_submissions(loading, m
 
     monkeypatch.setattr(loading.hub, "publish", counted)
     many = [f"res{number}" for number in range(1_200)]
-    await loading.load(ndjson(many), "tell=yes")
+    await loading.load(ndjson(many), "publish=yes")
     assert sum(sizes) == len(await loading.told()) == 1_200
     assert max(sizes) <= 500
 
@@ -146,7 +149,7 @@ async def test_large_differences_are_published_in_bounded_submissions(loading, m
 async def test_nothing_is_visible_before_the_body_has_ended(loading):
     await loading.load(ndjson(TEN))
     before = await loading.known()
-    async with loading.under_way(ndjson(["new1", "new2"]), "tell=no&max_delete=100") as upload:
+    async with loading.under_way(ndjson(["new1", "new2"]), "publish=no&max_delete=100") as upload:
         assert await loading.known() == before
     assert (await upload.answer())[0] == 200
     assert list(await loading.known()) == ["new1", "new2"]
@@ -210,7 +213,7 @@ async def test_a_dry_run_names_100_differences_and_counts_the_others(loading, di
         (8, "", 409),
         (8, "max_delete=20", 200),
         (8, "max_delete=19.9", 409),
-        (8, "max_delete=19.9&tell=no", 409),
+        (8, "max_delete=19.9&publish=no", 409),
         (0, "max_delete=100", 200),
     ],
 )
@@ -224,7 +227,7 @@ async def test_no_more_is_deleted_than_the_source_has_said(loading, kept, query,
 
 @pytest.mark.parametrize(
     "query",
-    ["tell=maybe", "max_delete=101", "max_delete=-1", "speed=11", "max_delete=1&max_delete=100"],
+    ["publish=maybe", "max_delete=101", "max_delete=-1", "speed=11", "max_delete=1&max_delete=100"],
 )
 async def test_an_option_that_is_not_understood_is_refused(loading, query):
     assert (await loading.put(ndjson(TEN), query))[0] == 400
@@ -233,11 +236,11 @@ async def test_an_option_that_is_not_understood_is_refused(loading, query):
 # Others meanwhile ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tell", ["yes", "no"])
-async def test_what_others_publish_meanwhile_is_newer_and_wins(loading, tell):
+@pytest.mark.parametrize("publish", ["yes", "no"])
+async def test_what_others_publish_meanwhile_is_newer_and_wins(loading, publish):
     await loading.load(ndjson(["same", "changed", "left", "gone", "unlisted"]))
     body = ndjson(["same"]) + ndjson(["changed", "left", "gone", "never", "both"], length=1)
-    async with loading.under_way(body, f"tell={tell}&max_delete=100") as upload:
+    async with loading.under_way(body, f"publish={publish}&max_delete=100") as upload:
         await loading.publish(
             Change(loc("changed"), "updated", length=7),
             Change(loc("gone"), "deleted"),
@@ -251,7 +254,7 @@ async def test_what_others_publish_meanwhile_is_newer_and_wins(loading, tell):
     assert list(known) == ["both", "changed", "left", "same", "unlisted"]
     lengths = {name for name, kept in known.items() if b'length="7"' in kept}
     assert lengths == {"both", "changed", "unlisted"}
-    assert said((await loading.told())[6:]) == ([("updated", "left")] if tell == "yes" else [])
+    assert said((await loading.told())[6:]) == ([("updated", "left")] if publish == "yes" else [])
 
 
 async def test_what_others_publish_before_the_differences_are_published_wins(loading):
@@ -329,7 +332,7 @@ async def test_a_large_shard_is_replaced_whole(loading):
     many = of_one_shard(2_001)
     await loading.load(ndjson(many))
     before = await loading.known()
-    answer = await loading.load(ndjson([*many, "new"]), "tell=no")
+    answer = await loading.load(ndjson([*many, "new"]), "publish=no")
     after = await loading.known()
     assert (answer["created"], answer["unchanged"]) == (1, 2_001)
     assert {name: after[name] for name in many} == before
@@ -375,7 +378,7 @@ async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(loadin
     taking = asyncio.create_task(loading.upkeep.snapshot(SET))
     await halfway.wait()
     monkeypatch.setattr(loading.snapshots, "write_part", write_part)
-    await loading.load(ndjson([*TEN, "new"]), "tell=no")
+    await loading.load(ndjson([*TEN, "new"]), "publish=no")
     go_on.set()
     assert await taking is None
     assert "new" in names(await loading.document(f"/{SET}/resourcelist.xml"))
@@ -478,7 +481,7 @@ async def test_a_key_that_was_used_for_another_load_is_refused(loading):
     await loading.load(ndjson(TEN), idempotency_key="k")
     status, problem = await loading.put(ndjson(TEN[1:]), idempotency_key="k")
     assert (status, "was used for another load" in problem["detail"]) == (409, True)
-    assert (await loading.put(ndjson(TEN), "tell=no", idempotency_key="k"))[0] == 409
+    assert (await loading.put(ndjson(TEN), "publish=no", idempotency_key="k"))[0] == 409
 
 
 async def test_the_same_key_while_the_first_is_received_is_told_to_wait(loading):
@@ -619,6 +622,20 @@ async def test_a_load_under_way_is_shown(loading):
     }
 
 
+@pytest.mark.parametrize("name", ["told", "published"])
+async def test_what_was_kept_of_a_load_under_its_older_name_is_shown_under_its_own(
+    loading, client, name
+):
+    answer = await loading.load(ndjson(TEN), "publish=yes", idempotency_key="k")
+    older = json.dumps({name if each == "published" else each: answer[each] for each in answer})
+    await client.set(keys.load(SET, "last"), older)
+    (kept_key,) = await client.keys("rsnotify:*load*key*k")
+    fingerprint = (await client.get(kept_key)).partition(b" ")[0]
+    await client.set(kept_key, fingerprint + b" " + older.encode())
+    assert (await loading.ask(PATH))[1]["last_load"] == answer
+    assert await loading.load(ndjson(TEN), "publish=yes", idempotency_key="k") == answer
+
+
 # Limits ----------------------------------------------------------------------------------------
 
 
@@ -674,7 +691,7 @@ async def test_a_body_that_takes_too_long_leaves_nothing(loading, monkeypatch):
 
 async def test_a_load_that_takes_long_to_publish_is_answered_202_and_goes_on(loading, monkeypatch):
     monkeypatch.setattr(resources, "ANSWER_SECONDS", 0.0)
-    status, answer = await loading.put(ndjson(TEN), "tell=yes")
+    status, answer = await loading.put(ndjson(TEN), "publish=yes")
     assert (status, answer["stage"]) == (202, "publishing")
     await finished(loading)
     assert said(await loading.told()) == [("created", name) for name in TEN]

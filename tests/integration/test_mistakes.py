@@ -74,6 +74,8 @@ MISTAKES = [
     ("resources load DIR/text dataset1", USE, "text is a file: name the set first"),
     ("resources show datset1", USE, "did you mean dataset1?"),
     ("mirror", USE, "missing argument 'URL... [DIR]'"),
+    ("resources load SET x.ndjson --tell", USE, "--tell is called --publish"),
+    ("resources load SET x.ndjson --no-tell", USE, "--no-tell is called --no-publish"),
     ("mirror HUB copy --onse", USE, "no such option: --onse (Possible options: --json, --once"),
     ("mirror HUB/none copy --once", USE, "there is no set 'none'"),
     ("validate", USE, "name documents, or one Source with --site"),

@@ -30,9 +30,9 @@ async def test_a_file_is_loaded_compared_and_asked_about(hub, tmp_path):
     assert "say so with max_delete=34" in compared.err
     refused = await rsnotify("resources", "load", "dataset1", str(file), hub=hub)
     assert (refused.status, "would delete 1 of 3" in refused.err) == (1, True)
-    wanted = ("--max-delete", "34", "--no-tell", "--json")
+    wanted = ("--max-delete", "34", "--no-publish", "--json")
     loaded = await rsnotify("resources", "load", "dataset1", str(file), *wanted, hub=hub)
-    assert json.loads(loaded.out)["told"] is False
+    assert json.loads(loaded.out)["published"] is False
     shown = await rsnotify("resources", "show", "dataset1", "http://example.com/d", hub=hub)
     assert shown.out.startswith("loc       http://example.com/d")
     file.write_bytes(ndjson(f"res{number}" for number in range(50_000)))

@@ -371,7 +371,7 @@ async def test_a_load_whose_changes_do_not_fit_beside_it_is_refused_before_it_is
     await count(hub)
     await allow(hub, 2 * LEAST_BYTES)
     body = ndjson([f"{number}" + "x" * 1000 for number in range(1300)])
-    status, problem = await hub.put(body, "tell=yes&overwrite=yes&max_delete=100")
+    status, problem = await hub.put(body, "publish=yes&overwrite=yes&max_delete=100")
     assert (status, "does not fit" in problem["detail"]) == (507, True)
     assert await hub.leavings() == []
     assert await client.xlen(keys.stream(CHANGES)) == 0
@@ -380,7 +380,7 @@ async def test_a_load_whose_changes_do_not_fit_beside_it_is_refused_before_it_is
 async def test_a_load_that_is_decided_is_published_to_its_end_though_the_set_is_full(hub, client):
     names = [f"{number}" for number in range(300)]
     await hub.load(ndjson(["a"]))
-    async with hub.under_way(ndjson(names), "overwrite=yes&max_delete=100&tell=yes") as upload:
+    async with hub.under_way(ndjson(names), "overwrite=yes&max_delete=100&publish=yes") as upload:
         pass
     status, answer = await upload.answer()
     assert (status, answer["created"], answer["deleted"]) == (200, 300, 1)
@@ -395,7 +395,7 @@ async def test_a_load_takes_as_much_afterwards_as_redis_says(hub, client):
     await count(hub)
     counted, grown = await sizes(client)
     assert (grown, counted) == (0, pytest.approx(await memory(client, SET), rel=0.1))
-    await hub.load(ndjson([f"{number}" for number in range(3000)], length=5), "tell=no")
+    await hub.load(ndjson([f"{number}" for number in range(3000)], length=5), "publish=no")
     await count(hub)
     counted, grown = await sizes(client)
     assert (grown, counted) == (0, pytest.approx(await memory(client, SET), rel=0.1))

@@ -109,8 +109,8 @@ def test_so_many_bytes_are_published_at_once(monkeypatch):
     ("query", "options"),
     [
         (b"", LoadOptions(None, False, 10.0)),
-        (b"tell=no&dry_run=yes", LoadOptions(False, True)),
-        (b"max_delete=0.5&tell=yes", LoadOptions(True, False, 0.5)),
+        (b"publish=no&dry_run=yes", LoadOptions(False, True)),
+        (b"max_delete=0.5&publish=yes", LoadOptions(True, False, 0.5)),
         (b"max_delete=100", LoadOptions(max_delete=100.0)),
         (b"max_delete=1.5e-3", LoadOptions(max_delete=0.0015)),
     ],
@@ -122,7 +122,7 @@ def test_options_are_read(query, options):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("tell", "", "tell is '': it must be yes or no"),
+        ("publish", "", "publish is '': it must be yes or no"),
         ("dry_run", "true", "dry_run is 'true': it must be yes or no"),
         ("max_delete", "100.1", "percent from 0 to 100"),
         ("max_delete", "-1", "percent from 0 to 100"),
@@ -131,7 +131,7 @@ def test_options_are_read(query, options):
         ("max_delete", "nan", "percent from 0 to 100"),
         ("max_delete", "²", "percent from 0 to 100"),
         ("max_delete", ".", "percent from 0 to 100"),
-        ("loc", "x", "unknown parameter 'loc'; known here: tell, dry_run, max_delete"),
+        ("loc", "x", "unknown parameter 'loc'; known here: publish, dry_run, max_delete"),
     ],
 )
 def test_an_option_that_cannot_be_read_is_said(name, text, says):
@@ -140,14 +140,19 @@ def test_an_option_that_cannot_be_read_is_said(name, text, says):
     assert says in refused.value.detail
 
 
+def test_the_name_that_an_option_had_names_the_one_that_it_has():
+    with pytest.raises(Rejected, match="`tell` is called `publish`"):
+        read_options(b"dry_run=yes&tell=no")
+
+
 def test_an_option_is_given_once():
-    with pytest.raises(Rejected, match="`tell` is given more than once"):
-        read_options(b"tell=yes&tell=yes")
+    with pytest.raises(Rejected, match="`publish` is given more than once"):
+        read_options(b"publish=yes&publish=yes")
 
 
 @pytest.mark.parametrize(
-    ("tell", "known", "told"),
+    ("publish", "known", "published"),
     [(None, 0, False), (None, 1, True), (True, 0, True), (False, 1, False)],
 )
-def test_only_the_load_of_an_empty_set_is_not_told(tell, known, told):
-    assert LoadOptions(tell).publishes(known) is told
+def test_only_the_load_of_an_empty_set_is_not_published(publish, known, published):
+    assert LoadOptions(publish).publishes(known) is published

@@ -178,7 +178,7 @@ def test_a_table_shows_values_as_a_reader_would_write_them(capsys):
     output.print_fields(ROW, json=False)
     fields = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()]
     assert fields == [ID, "a b", "2", "-"]
-    output.print_fields({"load": {"stage": "done", "told": False}}, json=False)
+    output.print_fields({"load": {"stage": "done", "published": False}}, json=False)
     assert capsys.readouterr().out == "load  stage done, told no\n"
 
 

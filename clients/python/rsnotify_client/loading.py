@@ -29,7 +29,7 @@ from rsnotify_client.threads import waited
 NDJSON = "application/x-ndjson"
 GZIP_HEADER = {"Content-Encoding": "gzip"}
 COUNTS = ("resources", "created", "updated", "deleted", "unchanged", "newer")
-OUTCOME = ("stage", "told", "at", *COUNTS)
+OUTCOME = ("stage", "published", "at", *COUNTS)
 PIECE_BYTES = 64 * 1024
 PATIENCE_SECONDS = 60.0
 SEND_SECONDS = 120.0  # without a byte taken: while it stores what it has, the hub takes no more
@@ -53,7 +53,7 @@ class Loaded(msgspec.Struct, frozen=True):
     deleted: int
     unchanged: int
     newer: int
-    published: bool = msgspec.field(name="told")
+    published: bool
     as_of: str | None = None
 
 
@@ -68,7 +68,7 @@ class LoadRequest(NamedTuple):
 
     def query(self) -> str:
         chosen = {
-            "tell": None if self.publish is None else "yes" if self.publish else "no",
+            "publish": None if self.publish is None else "yes" if self.publish else "no",
             "max_delete": None if self.max_delete is None else f"{self.max_delete:g}",
             "dry_run": "yes" if self.dry_run else None,
             "as_of": self.as_of,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import ceil
 from operator import add
 from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -146,7 +147,7 @@ _CHANGED_TO = {kind: _change_to(kind) for kind in ("created", "updated")}
 class LoadOptions(msgspec.Struct, frozen=True):
     """The options of a load."""
 
-    tell: bool | None = None  # None: unless the set was empty
+    publish: bool | None = None  # None: unless the set was empty
     dry_run: bool = False
     max_delete: float = MAX_DELETE  # percent
     as_of: Position | None = None  # the moment of the state that is brought
@@ -154,7 +155,7 @@ class LoadOptions(msgspec.Struct, frozen=True):
 
     def publishes(self, known: int) -> bool:
         """Whether the differences are published, in a set of which so many resources are known."""
-        return known > 0 if self.tell is None else self.tell
+        return known > 0 if self.publish is None else self.publish
 
 
 def _yes_or_no(text: str) -> bool:
@@ -181,7 +182,7 @@ def _parse_percent(text: str) -> float:
 
 
 _OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "tell": _yes_or_no,
+    "publish": _yes_or_no,
     "dry_run": _yes_or_no,
     "max_delete": _parse_percent,
     "as_of": parse_as_of,
@@ -191,6 +192,8 @@ _OPTIONS: Mapping[str, Callable[[str], Any]] = {
 
 def read_options(query: bytes) -> LoadOptions:
     """The options; `Rejected` for one that is unknown or cannot be understood."""
+    if "tell" in parse_qs(query.decode("latin-1"), keep_blank_values=True):
+        raise Rejected("the parameter `tell` is called `publish`: send publish=yes or publish=no")
     asked = parse_query(query, tuple(_OPTIONS))
     return LoadOptions(**{name: _read(name, single(asked, name) or "") for name in asked})
 

@@ -140,8 +140,8 @@ class LoadKeeper:
 
 def outcome(load: Load, stage: str) -> LoadOutcome:
     """What a Source learns of its load."""
-    told = load.stage == "publishing"
+    is_published = load.stage == "publishing"
     counts = load.found.as_answered()
     as_of = None if load.as_of is None else str(load.as_of)
-    known = {"set": load.set_name, "stage": stage, "told": told, "at": str(load.at)}
+    known = {"set": load.set_name, "stage": stage, "published": is_published, "at": str(load.at)}
     return known | {"as_of": as_of} | counts

@@ -283,7 +283,7 @@ class Loads:
         if kept is None:
             return None
         fingerprint, _, outcome = kept.partition(b" ")
-        return fingerprint.decode(), msgspec.json.decode(outcome)
+        return fingerprint.decode(), _read_outcome(outcome)
 
     async def _outcome_of(self, set_name: str, key: str) -> str:
         """The key under which that is kept, for this set and no later one of the same name."""
@@ -292,7 +292,7 @@ class Loads:
 
     async def last_outcome(self, set_name: str) -> dict[str, Any] | None:
         kept = await self._client.get(keys.load(set_name, "last"))
-        return None if kept is None else msgspec.json.decode(kept)
+        return None if kept is None else _read_outcome(kept)
 
     # --- the state -----------------------------------------------------------------------------
 
@@ -355,6 +355,12 @@ async def release_claims(url: str) -> None:
         for name in await client.hkeys(keys.LOADS):
             acts = (keys.claim(name.decode(), act) for act in ("load", "snapshot"))
             await client.delete(*acts)
+
+
+def _read_outcome(kept: bytes) -> dict[str, Any]:
+    """What has come of a load; whether it published was kept as `told` once."""
+    outcome: dict[str, Any] = msgspec.json.decode(kept)
+    return {"published" if name == "told" else name: each for name, each in outcome.items()}
 
 
 def _same(brought: Sequence[Brought], different: Sequence[Any]) -> list[Brought]:
