@@ -11,7 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from email.utils import formatdate, parsedate_to_datetime
+from email.utils import formatdate
 from time import time
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accepts_gzip
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.resourcesync.xml_writer import Document, render_document
@@ -256,10 +257,8 @@ def _last_modified(modified: int) -> str:
 
 
 def _microseconds(date: str) -> float:
-    try:
-        return parsedate_to_datetime(date).timestamp() * MICROSECONDS
-    except (TypeError, ValueError, OverflowError):
-        return float("-inf")
+    seconds = date_seconds(date)
+    return float("-inf") if seconds is None else seconds * MICROSECONDS
 
 
 class RequestedSet(NamedTuple):

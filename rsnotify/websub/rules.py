@@ -9,9 +9,6 @@ import hmac
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC
-from email.utils import parsedate_to_datetime
-from math import ceil
 from typing import Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -299,18 +296,3 @@ def wait_seconds(attempt: int, chance: float) -> float:
     [5.0, 30.0, 21600.0, 21600.0]
     """
     return WAITS[min(attempt, len(WAITS)) - 1] * (1 + JITTER * chance)
-
-
-def retry_after_seconds(text: str | None, now: float) -> int | None:
-    """What a `Retry-After` asks for, as seconds or as a date; None if it says nothing sensible."""
-    if text is None:
-        return None
-    if text.strip().isascii() and text.strip().isdecimal():
-        return min(int(text.strip()[:9]), LONGEST_RETRY_AFTER)
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, OverflowError, TypeError):
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return min(max(0, ceil(moment.timestamp() - now)), LONGEST_RETRY_AFTER)

@@ -15,7 +15,8 @@ import msgspec
 
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Kind
-from rsnotify.websub.rules import authority, retry_after_seconds, wait_seconds
+from rsnotify.resourcesync.retry import retry_after_seconds
+from rsnotify.websub.rules import LONGEST_RETRY_AFTER, authority, wait_seconds
 
 SHARES = 64  # the parts in which hub processes divide the callbacks
 PROMPT_SECONDS = 1.0  # a slower answer counts as slow
@@ -163,7 +164,7 @@ def after_answer(
     failures = progress.failures + 1
     wait = wait_seconds(failures, chance)
     if answer.status in (429, 503):
-        asked = retry_after_seconds(answer.retry_after, now / MICROSECONDS)
+        asked = retry_after_seconds(answer.retry_after, now / MICROSECONDS, LONGEST_RETRY_AFTER)
         if asked is not None:
             wait, failures = max(1, asked), progress.failures
     return msgspec.structs.replace(

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rsnotify.resourcesync.retry import Backoff
+from rsnotify_client import follower, hub, sender
+from rsnotify_client.answer import HUB_BACKOFF
 from rsnotify_client.outbox import Outbox
 from tests.client.hubs import HubProcess, end_processes
 from tests.support.sources import Source
@@ -33,15 +36,23 @@ def set_name(real_hub: HubProcess, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that could not answer is asked again soon."""
+    for module in (follower, hub, sender):
+        monkeypatch.setattr(module, "HUB_BACKOFF", Backoff(0.01, 0.5))
+
+
+@pytest.fixture
 def attempts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A follower's pauses, by the number that makes them longer; none takes time."""
     found: list[int] = []
 
-    def delay_seconds(attempt: int, chance: float) -> float:
-        found.append(attempt)
-        return 0.0
+    class Noted(Backoff):
+        def seconds(self, failures: int, chance: float, asked: float = 0.0) -> float:
+            found.append(failures)
+            return 0.0 * super().seconds(failures, chance, asked)
 
-    monkeypatch.setattr("rsnotify_client.follower.delay_seconds", delay_seconds)
+    monkeypatch.setattr(follower, "HUB_BACKOFF", Noted(*HUB_BACKOFF))
     return found
 
 

@@ -29,7 +29,6 @@ from rsnotify_client import (
     OutboxError,
     Publisher,
     Relay,
-    answer,
     outboxfile,
 )
 from rsnotify_client.outbox import OutboxTable
@@ -47,6 +46,7 @@ from tests.client.hubs import (
 )
 
 A = ChannelName("a", "change")
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 PUBLISH = """
 import sys
@@ -56,11 +56,6 @@ for loc in sys.argv[3:]:
     publisher.updated("a", loc)
 print("taken", flush=True)
 """
-
-
-@pytest.fixture(autouse=True)
-def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "FIRST_SECONDS", 0.01)
 
 
 def never(_: Posted) -> Answer:

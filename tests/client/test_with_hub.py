@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify_client import Publisher, answer
+from rsnotify_client import Publisher
 from tests.client.hubs import HubProcess, eventually, python
 from tests.soak.publishing import kills
 from tests.support.running import TOKEN
@@ -231,7 +231,6 @@ def test_workers_forked_from_a_process_that_made_the_publisher_each_publish(
 
 @pytest.mark.evidence
 def test_three_followers_hold_the_journal_while_hub_and_applications_are_killed(
-    tmp_path, monkeypatch
+    tmp_path, quick_retries
 ):
-    monkeypatch.setattr(answer, "LONGEST_SECONDS", 0.5)
     assert kills(tmp_path, 2).endswith("three followers hold exactly the journal")

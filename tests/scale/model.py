@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import log
 from random import Random
 
-from rsnotify_client.answer import delay_seconds
+from rsnotify_client.answer import HUB_BACKOFF
 from tests.scale.events import Clock, Core
 
 SAMPLES = 32  # of the readers of a round
@@ -186,12 +186,12 @@ def herd_seconds(costs: Costs, readers: int, seed: int = 1) -> float:
             if clock.now - began <= HERD_PATIENCE_SECONDS:
                 back[0] = clock.now
             else:
-                later = clock.now + delay_seconds(attempt, random.random())
+                later = clock.now + HUB_BACKOFF.seconds(attempt, random.random())
                 clock.at(later, lambda: come(attempt + 1))
 
         core.do(costs.handshake, served)
 
     for _ in range(readers):
-        clock.at(delay_seconds(0, random.random()), lambda: come(1))
+        clock.at(HUB_BACKOFF.seconds(0, random.random()), lambda: come(1))
     clock.run()
     return back[0]

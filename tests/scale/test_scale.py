@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify_client.answer import FIRST_SECONDS
+from rsnotify_client.answer import HUB_BACKOFF
 from tests.scale.events import Clock, Core
 from tests.scale.model import (
     HERD_PATIENCE_SECONDS,
@@ -91,7 +91,7 @@ def test_what_is_published_while_redis_is_away_comes_when_it_is_back():
 def test_a_herd_is_back_when_all_handshakes_are_done():
     readers = int(HERD_PATIENCE_SECONDS / 2 / COSTS.handshake)
     work = readers * COSTS.handshake
-    assert work <= herd_seconds(COSTS, readers) <= FIRST_SECONDS + work
+    assert work <= herd_seconds(COSTS, readers) <= HUB_BACKOFF.first_seconds + work
 
 
 @pytest.mark.evidence

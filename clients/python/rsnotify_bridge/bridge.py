@@ -28,12 +28,13 @@ from rsnotify_bridge.rules import (
     key_of,
     next_interval,
     publishable,
+    spread,
     with_via,
 )
 from rsnotify_bridge.sources import AGAIN_SECONDS, MOVING, Piece, SourceAdapter, SourceGap
 from rsnotify_bridge.target import HubTarget, TooManyGone
 from rsnotify_client.address import without_tokens
-from rsnotify_client.answer import delay_seconds
+from rsnotify_client.answer import HUB_BACKOFF
 from rsnotify_client.missing import MissingResource, in_turn, kept_back, probe_all
 from rsnotify_client.moments import set_back
 from rsnotify_client.notification import position_of
@@ -84,7 +85,7 @@ class Bridge:
         """Go on until it is cancelled."""
         while True:
             wait = await self.round(is_once=False)
-            await asyncio.sleep(wait * (0.95 + 0.1 * random.random()))  # noqa: S311
+            await asyncio.sleep(spread(wait, random.random()))  # noqa: S311
 
     async def round(self, *, is_once: bool) -> float:
         """One look, whatever comes of it; how long to wait for the next."""
@@ -493,7 +494,7 @@ class Bridge:
             try:
                 return await self._target.publish(changes, key)
             except TryAgain as error:
-                wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
+                wait = HUB_BACKOFF.seconds(attempt, random.random(), error.retry_after_seconds)  # noqa: S311
                 if time.monotonic() + wait > until:
                     raise
                 attempt += 1

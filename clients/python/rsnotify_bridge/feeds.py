@@ -4,13 +4,13 @@ Rules that hold here: nothing is fetched; an entry that leaves a feed is not gon
 """
 
 from collections.abc import Callable, Iterator
-from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import VALUES, Change, ChangeKind, Position, is_w3c_datetime
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify_bridge.markup import Element, read_markup
 from rsnotify_client.address import canonical, joined
 from rsnotify_client.moments import exact
@@ -119,11 +119,10 @@ def moment(text: str | None) -> str | None:
     text = text.strip()
     if is_w3c_datetime(text):
         return text
+    seconds = date_seconds(text)
     try:
-        when = parsedate_to_datetime(text)
-        seconds = when.timestamp()
-        return str(Position(int(seconds) * 1_000_000))
-    except (TypeError, ValueError, OverflowError):
+        return None if seconds is None else str(Position(int(seconds) * 1_000_000))
+    except (ValueError, OverflowError):
         return None
 
 

@@ -8,6 +8,7 @@ comes. What is wrong with the XML of a page is corrected and reported if its mea
 
 import asyncio
 import logging
+import random
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -24,8 +25,9 @@ from rsnotify.resourcesync.change import (
     Position,
     is_w3c_datetime,
 )
+from rsnotify.resourcesync.retry import DIGITS, Backoff
 from rsnotify_bridge.markup import PAGE_BYTES, Element, read_markup
-from rsnotify_client.answer import AGAIN, DIGITS
+from rsnotify_client.answer import AGAIN
 from rsnotify_client.missing import GONE_STATUSES, ProbeResult, result_by_record
 from rsnotify_client.notification import position_of
 from rsnotify_client.web import XML_FIRST, Refused, Web, again, refused, retry_after
@@ -43,6 +45,7 @@ NAME_CHARS = 8 * 1024  # of a resumption token, and of an identifier
 FIELD_CHARS = 64 * 1024  # of an element that is kept; a longer one is left out
 MARKS = 16 * 1024 * 1024  # for identifiers that were seen, however many there are
 TRIES = 5
+BACKOFF = Backoff(1.0, 30.0, certain=0.5)
 WAIT_SECONDS = 300.0
 SEND_SECONDS = 0.001
 COUNTS = ("completeListSize", "cursor")
@@ -413,13 +416,14 @@ class Harvest:
 
     async def _fetched(self, url: str) -> bytes:
         """A page; where the repository asks to wait for minutes, its token is not lost."""
-        for left in reversed(range(TRIES)):
+        for attempt in range(TRIES):
             try:
                 return await self._page(url)
             except TryAgain as error:
-                wait = error.retry_after_seconds or 1.0
-                if not left or wait > WAIT_SECONDS:
+                asked = error.retry_after_seconds
+                if attempt + 1 == TRIES or asked > WAIT_SECONDS:
                     raise
+                wait = BACKOFF.seconds(attempt, random.random(), asked)  # noqa: S311
                 log.info("%s: it is asked again in %d s", error.detail, wait)
                 await asyncio.sleep(wait)
         raise AssertionError

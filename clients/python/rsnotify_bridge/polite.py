@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from urllib.robotparser import RobotFileParser
 
 from rsnotify.errors import Rejected, TryAgain
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_client.address import host_of
 from rsnotify_client.answer import AGAIN
@@ -27,7 +28,6 @@ from rsnotify_client.web import (
     Reply,
     Web,
     again,
-    date_seconds,
     too_often_redirected,
 )
 

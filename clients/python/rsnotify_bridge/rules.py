@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
 from rsnotify_client.between import has_changed, too_many
@@ -48,9 +49,18 @@ def next_interval(
     (200.0, 500)
     """
     if failures:
-        return min(limits.most, limits.least * 2.0 ** min(failures, 20))
+        return Backoff(2 * limits.least, limits.most, certain=1.0).seconds(failures - 1, 0.0)
     factor = FASTER if is_changed else SLOWER
     return min(limits.most, max(limits.least, seconds * factor))
+
+
+def spread(seconds: float, chance: float) -> float:
+    """A wait, up to a tenth longer: never shorter, for the Source may have asked for it.
+
+    >>> spread(60.0, 0.0), spread(60.0, 0.5)
+    (60.0, 63.0)
+    """
+    return seconds * (1.0 + 0.1 * chance)
 
 
 def held_back(deleted: int, known: int, max_delete: float) -> str | None:

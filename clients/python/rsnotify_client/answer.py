@@ -10,28 +10,20 @@ import socket
 import sys
 from collections.abc import Mapping
 from http import HTTPStatus
+from time import time
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from rsnotify.errors import Fault, Rejected, TryAgain
+from rsnotify.resourcesync.retry import Backoff, retry_after_seconds
 from rsnotify_client.address import shown
 
 if TYPE_CHECKING:
     import ssl
 
-FIRST_SECONDS = 0.5
-LONGEST_SECONDS = 30.0
-DIGITS = 9  # what has more is longer than anybody waits, and perhaps than `int` reads
-
-
-def delay_seconds(attempt: int, chance: float) -> float:
-    """How long to wait before repetition `attempt` (0 is the first); `chance` is in [0, 1).
-
-    >>> [delay_seconds(attempt, 0.5) for attempt in (0, 1, 2, 99)]
-    [0.25, 0.5, 1.0, 15.0]
-    """
-    return min(FIRST_SECONDS * 2.0 ** min(attempt, 10), LONGEST_SECONDS) * chance
+HUB_BACKOFF = Backoff(0.5, 30.0)
+"""Nothing is certain of it: thousands of clients of a hub that was restarted come back spread."""
 
 
 def in_words(seconds: float) -> str:
@@ -41,15 +33,6 @@ def in_words(seconds: float) -> str:
     ('0.1 s', '2.3 s')
     """
     return f"{max(seconds, 0.1):.1f} s"
-
-
-def capped_seconds(digits: str, most: int) -> int:
-    """The seconds that a peer states, `most` at most, however many digits they have.
-
-    >>> capped_seconds("7", 60), capped_seconds("61", 60), capped_seconds("9" * 5_000, 60)
-    (7, 60, 60)
-    """
-    return most if len(digits) > DIGITS else min(int(digits), most)
 
 
 ERRNO = re.compile(r"\[Errno (\d+)\]")
@@ -164,8 +147,7 @@ def content_of(url: str, status: int, retry_after: str | None, body: bytes) -> A
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else ""
     answered = f"answered {status} {phrase}".rstrip()
     if status in AGAIN:
-        said = retry_after or ""
-        pause = capped_seconds(said, LONGEST_PAUSE_SECONDS) if said.isdecimal() else 0
+        pause = retry_after_seconds(retry_after, time(), LONGEST_PAUSE_SECONDS) or 0
         detail = problem.detail if problem else f"the hub {answered}"
         raise TryAgain(detail, retry_after_seconds=pause)
     if problem is None:

@@ -16,13 +16,14 @@ from typing import NamedTuple
 
 from rsnotify.errors import Error
 from rsnotify.resourcesync.change import MICROSECONDS, Change, Position
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
 from rsnotify_client.documents import Malformed, RemoteDocument
 from rsnotify_client.moments import ChangeOrder, Furthest, believed, is_ahead
 from rsnotify_client.notification import Received, position_of, timed_changes
-from rsnotify_client.web import Tag, Unchanged, Web, date_seconds
+from rsnotify_client.web import Tag, Unchanged, Web
 
 log = logging.getLogger(__name__)
 

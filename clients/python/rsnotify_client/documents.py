@@ -9,6 +9,7 @@ from contextlib import aclosing
 from time import time
 
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.stream import SKIPPED_NAMED, DocumentStream, Head
 from rsnotify.resourcesync.tables import MAX_BYTES
 from rsnotify.resourcesync.xml_writer import Entry
@@ -21,7 +22,6 @@ from rsnotify_client.web import (
     Tag,
     Web,
     check_status,
-    date_seconds,
     origin_of,
     unpacked,
 )

@@ -19,7 +19,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
-from rsnotify_client.answer import delay_seconds, in_words
+from rsnotify_client.answer import HUB_BACKOFF, in_words
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover, socket_of_topic
 from rsnotify_client.dumps import lists_of
@@ -250,9 +250,8 @@ class BaseFollower(Generic[Piece]):
             await self._pause(error)
 
     async def _pause(self, error: Exception) -> None:
-        wait = delay_seconds(self._attempt, random.random())  # noqa: S311
-        if isinstance(error, TryAgain):
-            wait = max(wait, error.retry_after_seconds)
+        asked = error.retry_after_seconds if isinstance(error, TryAgain) else 0
+        wait = HUB_BACKOFF.seconds(self._attempt, random.random(), asked)  # noqa: S311
         self._attempt += 1
         self.trouble = channel_trouble(error)
         log.warning("%s; trying again in %s", self.trouble, in_words(wait))

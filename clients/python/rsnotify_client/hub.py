@@ -18,6 +18,7 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.address import origin, without_tokens, wrong_address, wrong_token
 from rsnotify_client.answer import (
+    HUB_BACKOFF,
     NO_HOST,
     NOTHING_THERE,
     HubUnreachable,
@@ -25,7 +26,6 @@ from rsnotify_client.answer import (
     WrongToken,
     cause_of,
     content_of,
-    delay_seconds,
     hub_trouble,
     in_words,
     untrusted,
@@ -231,7 +231,7 @@ def patiently(ask: Callable[[], Answered], seconds: float) -> Answered:
         try:
             return ask()
         except TryAgain as error:
-            wait = max(delay_seconds(attempt, random.random()), error.retry_after_seconds)  # noqa: S311
+            wait = HUB_BACKOFF.seconds(attempt, random.random(), error.retry_after_seconds)  # noqa: S311
             is_misspelt = isinstance(error, HubUnreachable) and error.cause == NO_HOST
             most = min(seconds, NO_HOST_SECONDS) if is_misspelt else seconds
             if monotonic() + wait > begun + most:

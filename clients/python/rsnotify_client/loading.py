@@ -7,10 +7,12 @@ that vanished, with its set for instance, is an error.
 """
 
 import gzip
+import random
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import count
 from tempfile import TemporaryFile
 from time import monotonic
 from typing import IO, Any, NamedTuple, cast
@@ -20,6 +22,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain, shown
 from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Position
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify_client.change import make_change
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.hub import HubAnswer, HubClient, patiently
@@ -34,7 +37,8 @@ PIECE_BYTES = 64 * 1024
 PATIENCE_SECONDS = 60.0
 SEND_SECONDS = 120.0  # without a byte taken: while it stores what it has, the hub takes no more
 LOAD_SECONDS = 3_600.0
-AGAIN_SECONDS = 1.0
+LOOK_SECONDS = 1.0
+BACKOFF = Backoff(1.0, 30.0, certain=0.5)  # a body may be large
 
 State = Change | Mapping[str, Any]
 """A resource as it is: its fields, or a change; what says how it changed does not count."""
@@ -122,7 +126,7 @@ def load(
         ask = partial(hub.ask, "GET", path_of_resources(set_name))
         while answer["stage"] not in ("done", "compared"):
             say(f"the hub is at it: {answer['stage']}")
-            if not waited(AGAIN_SECONDS):
+            if not waited(LOOK_SECONDS):
                 raise TryAgain(f"the load of {set_name!r} goes on, and nobody waits for it")
             answer = standing_of(answer, patiently(ask, patience_seconds))
     return answer
@@ -133,7 +137,7 @@ def _sent(
     patience_seconds: float, say_again: Say,
 ) -> dict[str, Any]:  # fmt: skip
     until = monotonic() + patience_seconds
-    while True:
+    for attempt in count():
         try:
             with closing(cast("Any", body.pieces())) as pieces:
                 return hub.ask("PUT", path, headers, pieces).object(*OUTCOME)
@@ -141,8 +145,10 @@ def _sent(
             if not body.is_repeatable or monotonic() > until:
                 raise
             say_again(f"{error.detail}; sending it again")
-            if not waited(max(AGAIN_SECONDS, error.retry_after_seconds)):
+            chance = random.random()  # noqa: S311
+            if not waited(BACKOFF.seconds(attempt, chance, error.retry_after_seconds)):
                 raise
+    raise AssertionError
 
 
 def standing_of(answer: dict[str, Any], asked: HubAnswer) -> dict[str, Any]:

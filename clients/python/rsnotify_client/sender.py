@@ -23,7 +23,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
-from rsnotify_client.answer import HubUnreachable, delay_seconds, hub_trouble, refused_changes
+from rsnotify_client.answer import HUB_BACKOFF, HubUnreachable, hub_trouble, refused_changes
 from rsnotify_client.errors import TimedOut
 from rsnotify_client.hub import HubClient
 from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError
@@ -100,7 +100,8 @@ class Troubles:
         known = self._known.get(where)
         is_new = known is None or known.since < self._eager_since
         attempt = 0 if known is None or is_new else known.attempt + 1
-        pause = max(delay_seconds(attempt, chance), getattr(error, "retry_after_seconds", 0))
+        asked_for = getattr(error, "retry_after_seconds", 0)
+        pause = HUB_BACKOFF.seconds(attempt, chance, asked_for)
         said = 0.0 if known is None else known.said
         if not said or now - said > SAY_AGAIN_SECONDS:
             said = now

@@ -19,8 +19,9 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.gunzip import MAGIC, Gunzip
+from rsnotify.resourcesync.retry import retry_after_seconds
 from rsnotify_client.address import joined, origin, without_tokens
-from rsnotify_client.answer import AGAIN, capped_seconds, cause_of, problem_in, untrusted
+from rsnotify_client.answer import AGAIN, cause_of, problem_in, untrusted
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.network import Credentials, Network, OutOfReach, Reach, without_login
@@ -361,29 +362,9 @@ def detail_of(body: bytes) -> str | None:
     return None if problem is None else problem.detail
 
 
-def retry_after(text: str | None, now: float | None = None) -> int:
-    """The seconds of a `Retry-After`, be it a number or a date; an hour at most."""
-    if not text:
-        return 0
-    if text.strip().isdecimal():
-        return capped_seconds(text.strip(), RETRY_AFTER_SECONDS)
-    if (until := date_seconds(text)) is None:
-        return 0
-    return min(max(0, int(until - (time() if now is None else now))), RETRY_AFTER_SECONDS)
-
-
-def date_seconds(text: str | None) -> float | None:
-    """A date of HTTP in seconds since 1970; None for what is no date.
-
-    >>> date_seconds("Thu, 01 Jan 1970 00:01:00 GMT"), date_seconds("tomorrow")
-    (60.0, None)
-    """
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow, and seldom needed
-
-    try:
-        return None if text is None else parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
+def retry_after(text: str | None) -> int:
+    """The seconds of a `Retry-After`; an hour at most, 0 if it says nothing."""
+    return retry_after_seconds(text, time(), RETRY_AFTER_SECONDS) or 0
 
 
 def _can_be_fetched(url: str) -> bool:

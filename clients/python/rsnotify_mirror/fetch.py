@@ -23,6 +23,7 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify.gunzip import CODINGS, BrokenGzip, content_within, unpacked
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify_client.answer import AGAIN, cause_of
 from rsnotify_client.network import without_login
 from rsnotify_client.resource import Check, SourceResource, digests
@@ -34,7 +35,6 @@ from rsnotify_client.web import (
     Unreachable,
     Web,
     again,
-    date_seconds,
     read,
     refused,
 )

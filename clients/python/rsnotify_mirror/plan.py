@@ -5,6 +5,7 @@ same time, if the copy was fetched after its end (the time may be only a day). W
 too little to compare, the server is asked with a condition.
 """
 
+import random
 import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import msgspec
 
+from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify.resourcesync.tables import PATCH
 from rsnotify_client.address import canonical
 from rsnotify_client.between import MAX_DELETE
@@ -228,6 +231,16 @@ def kept_links(links: Sequence[Link]) -> list[Link]:
 JOBS = 16
 PER_HOST = 8
 FIRST_SECONDS = 0.2  # until what failed is tried again for the first time
+CERTAIN = 0.5  # of a wait; the rest is chance, for others mirror the same Source
+LIST_BACKOFF = Backoff(0.5, 30.0, CERTAIN)  # until a list, or a package of a dump, is read again
+SOURCE_BACKOFF = Backoff(10.0, 10.0, CERTAIN)  # until a Source is followed again
+
+
+def pause_after(error: TryAgain, attempt: int, backoff: Backoff = LIST_BACKOFF) -> float:
+    """How long to leave a Source alone that could not answer."""
+    return backoff.seconds(attempt, random.random(), error.retry_after_seconds)  # noqa: S311
+
+
 RELIST_SECONDS = 3_600.0  # the Resource List is read again, if there is nothing to follow
 
 

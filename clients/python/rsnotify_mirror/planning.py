@@ -35,7 +35,15 @@ from rsnotify_client.notification import Received, position_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Refused, Tag, Unchanged, Web
 from rsnotify_mirror.paths import Map
-from rsnotify_mirror.plan import Options, Selection, as_words, newest, wanted_by
+from rsnotify_mirror.plan import (
+    SOURCE_BACKOFF,
+    Options,
+    Selection,
+    as_words,
+    newest,
+    pause_after,
+    wanted_by,
+)
 from rsnotify_mirror.report import NOT_READ, NOT_WHOLE, Event, Report
 from rsnotify_mirror.state import FILLED, HELD_BACK_SECONDS, State
 
@@ -125,7 +133,7 @@ class Planner:
             except TryAgain as error:
                 self._trouble = error.detail
                 log.warning("%s; trying again", error.detail)
-                await asyncio.sleep(max(error.retry_after_seconds, 5.0))
+                await asyncio.sleep(pause_after(error, 0, SOURCE_BACKOFF))
 
     @property
     def trouble(self) -> str | None:
@@ -166,7 +174,7 @@ class Planner:
                     raise TryAgain(f"{error.detail}; is the Source running?") from None
                 if attempt >= DISCOVERY_ATTEMPTS:
                     raise Refused(f"{error.detail}; is the address right?") from None
-                await asyncio.sleep(max(error.retry_after_seconds, 0.4 * 2**attempt))
+                await asyncio.sleep(pause_after(error, attempt))
 
     def _claim_directory(self, url: str) -> None:
         directory = self.state.directory
@@ -310,7 +318,7 @@ class Planner:
                 await self._read_on(lists, self._known)
             except TryAgain as error:
                 if attempt + 1 < LIST_ATTEMPTS:
-                    await asyncio.sleep(max(error.retry_after_seconds, 0.25 * 2**attempt))
+                    await asyncio.sleep(pause_after(error, attempt))
                     continue
                 self._report(Event("skipped", problem=error.detail))
             except Rejected as error:
@@ -646,7 +654,7 @@ class Baseline:
                 if attempt == ATTEMPTS:
                     self.skip(error.detail)
                 else:
-                    await asyncio.sleep(max(error.retry_after_seconds, 0.25 * 2**attempt))
+                    await asyncio.sleep(pause_after(error, attempt))
             except Unchanged:  # since the reading before
                 self._pages += 1
                 return

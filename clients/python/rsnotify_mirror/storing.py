@@ -27,11 +27,12 @@ from msgspec.structs import replace
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify_client.dumps import Package, Packed, RemotePackages, opened
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import Check, SourceResource, digests
-from rsnotify_client.web import Refused, Web, date_seconds
+from rsnotify_client.web import Refused, Web
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetched, Fetcher, Missing, NotModified
 from rsnotify_mirror.patch import candidates, xml_candidates
@@ -44,6 +45,7 @@ from rsnotify_mirror.plan import (
     is_current,
     kept_links,
     media_type,
+    pause_after,
     wanted_by,
 )
 from rsnotify_mirror.report import Event, EventKind, Report
@@ -105,7 +107,7 @@ def _words(command: str) -> list[str]:
 
 PATCHED_BYTES = 16 * 1024 * 1024
 UNPACKED_AT_ONCE = 250
-PACKAGE_ATTEMPTS, PACKAGE_SECONDS = 4, 0.1  # to read a package, and between two of them
+PACKAGE_ATTEMPTS = 4  # to read a package
 IN_MEMORY_BYTES = 64 * 1024 * 1024
 
 
@@ -370,7 +372,7 @@ class Unpacking(RemotePackages):
                 begun += length < before
                 if PACKAGE_ATTEMPTS in (attempt, begun):
                     raise
-                await asyncio.sleep(max(error.retry_after_seconds, PACKAGE_SECONDS * 2**attempt))
+                await asyncio.sleep(pause_after(error, attempt))
 
     async def unpack(self, wanted: SourceResource, package: Package | None) -> None:
         """Store what the package has of the resources that are held back."""

@@ -15,10 +15,11 @@ from time import time
 import msgspec
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify_client.address import host_of
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror.fetch import Mismatch
-from rsnotify_mirror.plan import FIRST_SECONDS, Options
+from rsnotify_mirror.plan import CERTAIN, FIRST_SECONDS, Options
 from rsnotify_mirror.report import Event, Report
 from rsnotify_mirror.state import START, State, StateRow
 from rsnotify_mirror.storing import Store
@@ -52,10 +53,10 @@ class Pause(msgspec.Struct):
         if not self.failures:
             self.since = began
         longest = AWAY_AFTER * first_seconds
-        seconds = min(first_seconds * 2.0 ** min(self.failures, 20), longest)
+        seconds = Backoff(first_seconds, longest, CERTAIN).seconds(self.failures, chance)
         self.failures += 1
         self.problem = problem
-        self.until = now + seconds * (0.5 + chance / 2)
+        self.until = now + seconds
         self.is_away = self.failures >= AWAY_FAILURES and now - self.since >= longest
 
 
@@ -87,11 +88,8 @@ def delay(attempts: int, chance: float, first_seconds: float = FIRST_SECONDS) ->
     [0.15, 0.3, 2.4, 225.0, 2700.0]
     """
     if attempts < ATTEMPTS:
-        return first_seconds * 2.0**attempts * (0.5 + chance / 2)
-    return float(
-        min(LATER_SECONDS * 2.0 ** (min(attempts, 20) - ATTEMPTS), LATEST_SECONDS)
-        * (0.5 + chance / 2)
-    )
+        return Backoff(first_seconds, LATER_SECONDS, CERTAIN).seconds(attempts, chance)
+    return Backoff(LATER_SECONDS, LATEST_SECONDS, CERTAIN).seconds(attempts - ATTEMPTS, chance)
 
 
 class Workers:

@@ -29,6 +29,7 @@ from rsnotify.process.embedded_redis.directory import (
 )
 from rsnotify.process.engine import Engine
 from rsnotify.redis_client import Client, connect
+from rsnotify.resourcesync.retry import Backoff
 
 SCRIPT = 'read -r _; kill -TERM "$0"'
 
@@ -255,7 +256,7 @@ def restart_delay_seconds(attempt: int) -> float:
     >>> [restart_delay_seconds(attempt) for attempt in (0, 1, 2, 3, 99)]
     [0.1, 0.2, 0.4, 0.8, 10.0]
     """
-    return min(0.1 * 2.0 ** min(attempt, 10), 10.0)
+    return Backoff(0.1, 10.0, certain=1.0).seconds(attempt, 0.0)
 
 
 async def _answers(client: Client) -> bool:
