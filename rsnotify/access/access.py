@@ -9,18 +9,18 @@ allows; its signature says who made it.
 """
 
 import hmac
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
 from time import monotonic
 from typing import Protocol
 
-import msgspec
 from starlette.requests import HTTPConnection
 
+from rsnotify.access.bearer import Bearer, RightsOfToken
 from rsnotify.access.sent_token import COOKIE, SentToken, cookie_counts, is_jwt, sent_token
 from rsnotify.access.throttle import RateLimit, TokenThrottle
-from rsnotify.access.tokens import Right, Token, Tokens, token_key
+from rsnotify.access.tokens import Token, Tokens, token_key
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
 from rsnotify.journal.set_options import SetRecord
 
@@ -38,24 +38,6 @@ JWT = "jwt:"
 """What the keys of JWTs begin with; those of our tokens are hexadecimal."""
 ClientAddressOf = Callable[[HTTPConnection], str]
 OriginOf = Callable[[HTTPConnection], str]
-
-
-class RightsOfToken(Protocol):
-    """What a token may do: one of ours, or a JWT."""
-
-    def key_of(self, secret: str) -> str: ...
-
-    def may(self, right: Right, set_name: str) -> bool: ...
-
-    def names(self, set_name: str) -> bool: ...
-
-
-class RightsShown(msgspec.Struct, frozen=True):
-    """What a request may do with one set, and whether it comes from the admin."""
-
-    admin: bool
-    publish: bool
-    read: bool
 
 
 class JwtJudge(Protocol):
@@ -105,132 +87,89 @@ class Access:
         tokens.made.append(self._forget_unknown)
         self._noted: dict[str, float] = {}  # by id: until when its use need not be noted again
 
-    # --- what a request must have -----------------------------------------------------------------
+    # --- who sent a request, and what it must have ------------------------------------------------
 
-    async def require_reader(
-        self, connection: HTTPConnection, name: str, record: SetRecord | None
-    ) -> str:
-        """Require the right to read; the key of the token, or nothing if none was needed."""
-        return await self._require_for(connection, name, record, "read")
+    async def bearer(self, connection: HTTPConnection) -> Bearer | None:
+        """Who has sent the request; None if it carries no token. One that does is refused unless
+        its token counts."""
+        sent = self._sent(connection)
+        return None if sent is None else await self._bearer(connection, sent)
+
+    async def require_bearer(
+        self, connection: HTTPConnection, *, in_address: bool = False
+    ) -> Bearer:
+        """Require a token that counts, whatever it may do; one in the address counts only if the
+        caller allows it."""
+        sent = self._sent(connection)
+        if sent is None:
+            raise TokenRefused(f"a token is needed: {SEND}")
+        if sent.in_address and not in_address:
+            raise TokenRefused(f"a token in the address is not accepted here: {SEND}")
+        return await self._bearer(connection, sent)
+
+    async def require_admin(self, connection: HTTPConnection) -> None:
+        if not (await self.require_bearer(connection)).is_admin:
+            raise Rejected("only the admin token may do this", status=403)
 
     async def require_publisher(
         self, connection: HTTPConnection, set_name: str, *, in_address: bool = False
-    ) -> None:
+    ) -> Bearer:
         """Require the right to publish to the set; `TooMany` if the token has done so too often."""
-        sent = self._required(connection, in_address=in_address)
-        await self._require(connection, sent, "publish", set_name)
-        self._count_publish(sent.secret)
+        bearer = await self.require_bearer(connection, in_address=in_address)
+        bearer.require("publish", set_name)
+        self.count_publish(bearer)
+        return bearer
 
-    async def require(
-        self, connection: HTTPConnection, right: Right, set_name: str, *, in_address: bool = False
-    ) -> str:
-        """Require a right to the set; a token in the address counts only if the caller allows it.
-
-        Returns the key of the token, or nothing for the admin token.
-        """
-        sent = self._required(connection, in_address=in_address)
-        token = await self._require(connection, sent, right, set_name)
-        return "" if token is None else token.key_of(sent.secret)
-
-    async def require_admin(self, connection: HTTPConnection) -> None:
-        sent = self._required(connection, in_address=False)
-        if await self._token_of(connection, sent) is not None:
-            raise Rejected("only the admin token may do this", status=403)
-
-    async def require_token(self, connection: HTTPConnection) -> None:
-        """Require any token that is known; what it may do is asked later."""
-        self._required(connection, in_address=False)
-        await self.require_known(connection)
-
-    async def require_known(self, connection: HTTPConnection) -> None:
-        """No token is needed here, but one that is sent must be known."""
-        sent = self._sent(connection)
-        if sent is not None:
-            await self._token_of(connection, sent)
-
-    async def require_aware(
-        self, connection: HTTPConnection, name: str, record: SetRecord | None
-    ) -> None:
-        """Require that the peer may know of the set, whatever it may do with it."""
-        await self._require_for(connection, name, record, None)
-
-    async def _require(
-        self, connection: HTTPConnection, sent: SentToken, right: Right, set_name: str
-    ) -> RightsOfToken | None:
-        token = await self._token_of(connection, sent)
-        if token is not None and not token.may(right, set_name):
-            raise _no_right(right, set_name)
-        return token
-
-    async def _require_for(
-        self, connection: HTTPConnection, name: str, record: SetRecord | None, right: Right | None
-    ) -> str:
-        """To a peer whose token does not name it, a private set does not exist."""
-        if record is not None and not record.private:
-            return ""
-        sent = self._sent(connection)
-        if sent is None:
-            raise NoSuchSet(name, " that can be read without a token")
-        token = await self._token_of(connection, sent)
-        if token is not None and (record is None or not token.names(name)):
-            raise NoSuchSet(name, " that this token is for")
-        if record is None:
-            raise NoSuchSet(name)
-        if token is None:
-            return ""
-        if right is not None and not token.may(right, name):
-            raise _no_right(right, name)
-        return token.key_of(sent.secret)
-
-    def count_publish(self, connection: HTTPConnection) -> None:
-        """Count a request to publish whose token was found to be right; `TooMany` if it is one too
-        many."""
-        sent = self._sent(connection)
-        self._count_publish("" if sent is None else sent.secret)
-
-    def _count_publish(self, secret: str) -> None:
+    def count_publish(self, bearer: Bearer) -> None:
+        """Count a request to publish; `TooMany` if it is one too many."""
+        secret = bearer.secret
         is_long = len(secret) > SECRET_CHARACTERS
         wait = self._publishes.seconds_to_wait(token_key(secret) if is_long else secret)
         if wait > 0:
             detail = "this token has published too often; put several changes into one request"
             raise TooMany(detail, retry_after_seconds=ceil(wait))
 
-    # --- what a request may do --------------------------------------------------------------------
+    async def require_reader(
+        self, connection: HTTPConnection, name: str, record: SetRecord | None
+    ) -> str:
+        """Require the right to read; the key of the token, or nothing if none was needed."""
+        return await self.require_readers(connection, {name: record})
 
-    def is_stranger(self, connection: HTTPConnection) -> bool:
-        """Whether no token was sent: all of them may see the same."""
-        return self._sent(connection) is None
+    async def require_readers(
+        self, connection: HTTPConnection, sets: Mapping[str, SetRecord | None]
+    ) -> str:
+        """Require the right to read all of these; the key of the token, or nothing if none was
+        needed."""
+        bearer = await self._require_aware(connection, sets)
+        if bearer is None:
+            return ""
+        for name in _closed(sets):
+            bearer.require("read", name)
+        return bearer.key
 
-    def is_admin(self, connection: HTTPConnection) -> bool:
-        sent = self._sent(connection)
-        if sent is None or sent.in_address or self._is_jwt(sent):
-            return False
-        return self._is_admins(self._address_to_check(connection, sent), sent)
+    async def require_aware(
+        self, connection: HTTPConnection, name: str, record: SetRecord | None
+    ) -> None:
+        """Require that the peer may know of the set, whatever it may do with it."""
+        await self._require_aware(connection, {name: record})
 
-    async def rights(
-        self, connection: HTTPConnection, set_name: str, *, is_private: bool
-    ) -> RightsShown:
-        """The rights to a set; one that does not exist is judged as a private one."""
-        sent = self._sent(connection)
-        token = None if sent is None else await self._token_of(connection, sent)
-        is_admin = sent is not None and token is None
+    async def _require_aware(
+        self, connection: HTTPConnection, sets: Mapping[str, SetRecord | None]
+    ) -> Bearer | None:
+        """To a peer whose token does not name it, a private set does not exist. None if no token is
+        needed for any of these: then none is looked at."""
+        closed = _closed(sets)
+        bearer = await self.bearer(connection) if closed else None
+        for name, record in closed.items():
+            if bearer is None:
+                raise NoSuchSet(name, " that can be read without a token")
+            if not bearer.is_admin and (record is None or not bearer.names(name)):
+                raise NoSuchSet(name, " that this token is for")
+            if record is None:
+                raise NoSuchSet(name)
+        return bearer
 
-        def may(right: Right) -> bool:
-            return is_admin or (token is not None and token.may(right, set_name))
-
-        return RightsShown(is_admin, may("publish"), not is_private or may("read"))
-
-    async def visible_sets(
-        self, connection: HTTPConnection, sets: Iterable[SetRecord]
-    ) -> list[SetRecord]:
-        """Those that the client may know of: public ones, and those that the token names."""
-        sent = self._sent(connection)
-        if sent is None:
-            return [each for each in sets if not each.private]
-        token = await self._token_of(connection, sent)
-        if token is None:
-            return list(sets)
-        return [each for each in sets if not each.private or token.names(each.name)]
+    # --- tokens that have ended -------------------------------------------------------------------
 
     async def revoked(self, token_keys: Sequence[str]) -> set[str]:
         """The keys of these tokens that have been revoked, as Redis says now."""
@@ -243,14 +182,6 @@ class Access:
         return self._jwts.ended(jwts) if self._jwts is not None and jwts else set()
 
     # --- the token of a request -------------------------------------------------------------------
-
-    def _required(self, connection: HTTPConnection, *, in_address: bool) -> SentToken:
-        sent = self._sent(connection)
-        if sent is None:
-            raise TokenRefused(f"a token is needed: {SEND}")
-        if sent.in_address and not in_address:
-            raise TokenRefused(f"a token in the address is not accepted here: {SEND}")
-        return sent
 
     def _sent(self, connection: HTTPConnection) -> SentToken | None:
         """The token of a request; that of a cookie if it is a JWT and the page may use it."""
@@ -271,11 +202,14 @@ class Access:
             return None
         return SentToken(secret, in_address=False)
 
-    async def _token_of(self, connection: HTTPConnection, sent: SentToken) -> RightsOfToken | None:
-        """The token that was sent; None for the admin token."""
+    async def _bearer(self, connection: HTTPConnection, sent: SentToken) -> Bearer:
         if self._jwts is not None and self._is_jwt(sent):
-            return await self._jwts.grant(sent.secret)  # nobody guesses a signature
-        address = self._address_to_check(connection, sent)
+            return Bearer(sent.secret, await self._jwts.grant(sent.secret))
+        address = self._address_to_check(connection, sent)  # nobody guesses a signature
+        return Bearer(sent.secret, await self._token_of(address, sent))
+
+    async def _token_of(self, address: str, sent: SentToken) -> Token | None:
+        """The token that was sent; None for the admin token."""
         if self._is_admins(address, sent):
             return None
         token = await self._find(sent.secret)
@@ -350,5 +284,6 @@ class Access:
             await self._tokens.note_use(token.id)
 
 
-def _no_right(right: Right, set_name: str) -> Rejected:
-    return Rejected(f"the token has no right to {right} {set_name!r}", status=403)
+def _closed(sets: Mapping[str, SetRecord | None]) -> dict[str, SetRecord | None]:
+    """Those that not everybody may read; one that does not exist counts as one of them."""
+    return {name: record for name, record in sets.items() if record is None or record.private}

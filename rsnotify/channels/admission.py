@@ -304,9 +304,8 @@ class Channels:
         """Refuse a peer that may not read all of these channels."""
         names = [each.channel.set_name for each in wanted]
         sets = self._journals.sets
-        tokens = [
-            await self._access.require_reader(connection, name, sets.get(name)) for name in names
-        ]
+        wanted_sets = {name: sets.get(name) for name in names}
+        token = await self._access.require_readers(connection, wanted_sets)
         for each in wanted:
             self._journals.feed(each.channel)
         records = [self._journals.record(name) for name in names]
@@ -314,7 +313,7 @@ class Channels:
         self._check_origin(connection, is_private=is_private)
         address = self._access.client_address(connection)
         self.limits.check(address, [each.channel for each in wanted])
-        return Admitted(records, max(tokens))  # one token for all, empty where none was needed
+        return Admitted(records, token)
 
     def _check_origin(self, connection: HTTPConnection, *, is_private: bool) -> None:
         """A page must not read with the rights of its visitor; browsers say its origin."""

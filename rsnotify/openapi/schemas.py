@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from rsnotify.access.access import RightsShown
+from rsnotify.access.bearer import RightsShown
 from rsnotify.access.tokens import Right, Token
 from rsnotify.errors import Fault
 from rsnotify.journal.set_options import (

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access.access import Access
+from rsnotify.access.bearer import rights_of, visible_to
 from rsnotify.access.query import RIGHTS, parse_query, parse_sets_asked, single
 from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.documents.chores import Upkeep
@@ -85,12 +86,12 @@ class Administration:
     async def list_sets(self, request: Request) -> Response:
         """The sets by name; private ones only for tokens that name them."""
         asked = parse_sets_asked(request.scope["query_string"])
+        bearer = await self._access.bearer(request)
 
         async def visible() -> list[SetRecord]:
-            known = asked.among(self._journals.sets)
-            return (await self._access.visible_sets(request, known))[: asked.limit]
+            return visible_to(bearer, asked.among(self._journals.sets))[: asked.limit]
 
-        if self._access.is_stranger(request):
+        if bearer is None:  # all strangers may see the same
             return await self._shared.of(request, visible)
         return JsonResponse(await visible())
 
@@ -102,7 +103,8 @@ class Administration:
         name = single(parse_query(request.scope["query_string"], RIGHTS), "name") or ""
         record = self._journals.sets.get(name)
         is_private = record is None or record.private
-        return JsonResponse(await self._access.rights(request, name, is_private=is_private))
+        bearer = await self._access.bearer(request)
+        return JsonResponse(rights_of(bearer, name, is_private=is_private))
 
     async def add_set(self, request: Request) -> Response:
         """Make a set; one that is there stays as it is."""

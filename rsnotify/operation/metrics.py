@@ -216,8 +216,8 @@ class Metrics:
             return True
         if token:
             await self._access.require_admin(request)
-        await self._access.require_known(request)
-        return self._access.is_admin(request)
+        bearer = await self._access.bearer(request)
+        return bearer is not None and bearer.is_admin
 
 
 class _NamedSets:

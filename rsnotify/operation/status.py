@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from rsnotify import __version__
 from rsnotify.access.access import Access
+from rsnotify.access.bearer import Bearer, visible_to
 from rsnotify.access.query import SetsAsked, parse_sets_asked
 from rsnotify.channels.frames import transport_of
 from rsnotify.errors import TryAgain
@@ -130,12 +131,13 @@ class Status:
         """The hub at a glance; private sets only for tokens that name them, WebSub for the
         admin."""
         asked = parse_sets_asked(request.scope["query_string"], SETS_SHOWN)
-        if self._access.is_stranger(request):
-            return await self._shared.of(request, partial(self._status, request, asked))
-        return JsonResponse(await self._status(request, asked))
+        bearer = await self._access.bearer(request)
+        if bearer is None:
+            return await self._shared.of(request, partial(self._status, bearer, asked))
+        return JsonResponse(await self._status(bearer, asked))
 
-    async def _status(self, request: Request, asked: SetsAsked) -> dict[str, Any]:
-        visible = await self._access.visible_sets(request, asked.among(self._journals.sets))
+    async def _status(self, bearer: Bearer | None, asked: SetsAsked) -> dict[str, Any]:
+        visible = visible_to(bearer, asked.among(self._journals.sets))
         reports = self._peers.now()
         status = _of_this(reports[0]) | {
             "base_url": self._journals.base_url,
@@ -143,7 +145,7 @@ class Status:
             "sets_total": len(visible),
             "sets": await self._sets(reports, visible[: asked.limit]),
         }
-        if self._access.is_admin(request):
+        if bearer is not None and bearer.is_admin:
             status |= {"websub": _websub(reports), "processes": list(map(_process, reports))}
         return status
 

@@ -6,7 +6,7 @@ Nothing here knows how a body is judged, or how changes are stored.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -78,16 +78,21 @@ class Intake:
             self._journals.feed(channel)  # an unknown set is refused before the body is read
             submission = await read_with(request, partial(read_submission, kind))
             others = self._journals.other_sets_of(channel, submission)
-            for other in others:
-                await self._require_right_to(other, request, in_address=in_address)
+            if others:
+                await self._require_right_to(others, request, in_address=in_address)
             interval = await self._journals.publish(channel, submission, others)
         except (Rejected, TryAgain) as error:
             raise self.refused.note(error) from error.__cause__
         return JsonResponse(accepted(submission, interval), status)
 
-    async def _require_right_to(self, name: str, request: Request, *, in_address: bool) -> None:
+    async def _require_right_to(
+        self, names: Collection[str], request: Request, *, in_address: bool
+    ) -> None:
+        """The token is found anew: it may have been revoked while the body was read."""
         try:
-            await self._access.require(request, "publish", name, in_address=in_address)
+            bearer = await self._access.require_bearer(request, in_address=in_address)
+            for name in names:
+                bearer.require("publish", name)
         except Rejected as refused:
             detail = "a Source Description change goes to every set: it needs a token for all"
             raise Rejected(detail, status=refused.status, headers=refused.headers) from None
@@ -141,8 +146,7 @@ class SeveralSets:
             raise self._refused.note(error) from error.__cause__
 
     async def _changes(self, request: Request) -> Response:
-        await self._access.require_token(request)
-        self._access.count_publish(request)
+        self._access.count_publish(await self._access.require_bearer(request))
         by_set = await read_with(request, read_submissions)
         await self._check_sets(request, by_set)
         submissions = {ChannelName(name, "change"): each for name, each in by_set.items()}
@@ -150,9 +154,11 @@ class SeveralSets:
         return JsonResponse(answer_of(submissions, results), 201)
 
     async def _check_sets(self, request: Request, names: Mapping[str, object]) -> None:
-        """The right comes before the set itself: strangers must not learn which sets there are."""
+        """The right comes before the set itself: strangers must not learn which sets there are. The
+        token is found anew: it may have been revoked while the body was read."""
+        bearer = await self._access.require_bearer(request)
         for name in names:
-            await self._access.require(request, "publish", name)
+            bearer.require("publish", name)
         await self._journals.learn_of(*names)
         unknown = [name for name in names if name not in self._journals.sets]
         if unknown:

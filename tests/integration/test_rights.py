@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 from rsnotify.access import access
 from rsnotify.access.access import SECRET_CHARACTERS, TOKEN_SECONDS, UNKNOWN_SECONDS, Access
 from rsnotify.access.tokens import Right, Token, Tokens
-from rsnotify.errors import Rejected, TokenRefused
+from rsnotify.errors import NoSuchSet, Rejected, TokenRefused
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.set_options import SetRecord
 from rsnotify.redis_client import Client
@@ -74,17 +74,17 @@ async def test_rights_are_read_again_after_two_seconds(rights, tokens, clock):
     await tokens.make("secret")
     for now, asked in [(0.0, 1), (TOKEN_SECONDS - 0.1, 1), (TOKEN_SECONDS, 2)]:
         clock.now = now
-        await rights.require(sent("secret"), "publish", "a")
+        await rights.require_publisher(sent("secret"), "a")
         assert tokens.asked == asked
 
 
 async def test_a_revoked_token_is_refused_two_seconds_later_at_the_latest(rights, tokens, clock):
     await tokens.make("secret")
-    await rights.require(sent("secret"), "publish", "a")
+    await rights.require_publisher(sent("secret"), "a")
     await tokens.revoke("secret")
     clock.now = TOKEN_SECONDS
     with pytest.raises(TokenRefused):
-        await rights.require(sent("secret"), "publish", "a")
+        await rights.require_publisher(sent("secret"), "a")
 
 
 async def test_redis_is_asked_once_a_second_about_a_token_that_it_does_not_have(
@@ -94,15 +94,15 @@ async def test_redis_is_asked_once_a_second_about_a_token_that_it_does_not_have(
         clock.now = now
         for _ in range(5):
             with pytest.raises(TokenRefused):
-                await rights.require(sent("secret"), "publish", "a")
+                await rights.require_publisher(sent("secret"), "a")
         assert tokens.asked == asked
 
 
 async def test_a_token_that_was_unknown_counts_as_soon_as_it_is_made(rights, tokens):
     with pytest.raises(TokenRefused):
-        await rights.require(sent("secret"), "publish", "a")
+        await rights.require_publisher(sent("secret"), "a")
     await tokens.make("secret")
-    await rights.require(sent("secret"), "publish", "a")
+    await rights.require_publisher(sent("secret"), "a")
 
 
 async def test_a_token_that_is_made_while_redis_is_asked_counts_at_once(rights, tokens):
@@ -117,8 +117,8 @@ async def test_a_token_that_is_made_while_redis_is_asked_counts_at_once(rights, 
 
     tokens.find = find
     with pytest.raises(TokenRefused):
-        await rights.require(sent("secret"), "publish", "a")
-    await rights.require(sent("secret"), "publish", "a")
+        await rights.require_publisher(sent("secret"), "a")
+    await rights.require_publisher(sent("secret"), "a")
 
 
 async def test_a_token_that_another_process_makes_counts_once_the_bell_rings(
@@ -129,12 +129,12 @@ async def test_a_token_that_another_process_makes_counts_once_the_bell_rings(
     listening = asyncio.create_task(bell.listen(heard.put_nowait))
     await until(lambda: as_fact(bell.connections))
     with pytest.raises(TokenRefused):
-        await rights.require(sent("secret"), "publish", "a")
+        await rights.require_publisher(sent("secret"), "a")
     await others.create("secret", Token("secret", ("a",), "now"))
     async with asyncio.timeout(PATIENT_SECONDS):
         act, _, key = (await heard.get()).partition(" ")
     tokens.hear(act, key)
-    await rights.require(sent("secret"), "publish", "a")
+    await rights.require_publisher(sent("secret"), "a")
     listening.cancel()
 
 
@@ -146,14 +146,14 @@ async def test_strangers_tokens_that_are_remembered_are_bounded(rights, tokens, 
     monkeypatch.setattr(access, "TOKENS_KNOWN", 2)
     for secret in ("first", "second", "third", "first"):
         with pytest.raises(TokenRefused):
-            await rights.require(sent(secret), "publish", "a")
+            await rights.require_publisher(sent(secret), "a")
     assert tokens.asked == 4
 
 
 @pytest.mark.parametrize(("characters", "asked"), [(SECRET_CHARACTERS, 1), (257, 0)])
 async def test_no_token_is_longer_than_256_characters(rights, tokens, characters, asked):
     with pytest.raises(TokenRefused):
-        await rights.require(sent("x" * characters), "publish", "a")
+        await rights.require_publisher(sent("x" * characters), "a")
     assert tokens.asked == asked
 
 
@@ -161,8 +161,8 @@ async def test_who_sends_many_tokens_only_makes_the_hub_ask_again(rights, tokens
     monkeypatch.setattr(access, "TOKENS_KNOWN", 2)
     for secret in ("first", "second", "third"):
         await tokens.make(secret)
-        await rights.require(sent(secret), "publish", "a")
-    await rights.require(sent("first"), "publish", "a")
+        await rights.require_publisher(sent(secret), "a")
+    await rights.require_publisher(sent("first"), "a")
     assert tokens.asked == 4
 
 
@@ -192,3 +192,20 @@ async def test_a_private_set_is_read_with_a_token_for_it_alone(
         with pytest.raises(Rejected) as refused:
             await asking
         assert refused.value.status == status
+
+
+async def test_a_token_is_found_once_for_all_sets_of_a_reader(rights, tokens, monkeypatch):
+    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)  # Redis is asked each time that it is found
+    await tokens.make("secret", "read")
+    record = SetRecord(name="a", created="now", private=True)
+    await rights.require_reader(sent("secret"), "a", record)
+    assert tokens.asked == 1
+    with pytest.raises(NoSuchSet):
+        await rights.require_readers(sent("secret"), {"a": record, "b": record, "c": None})
+    assert tokens.asked == 2
+
+
+async def test_whoever_reads_public_sets_alone_needs_no_token(rights, tokens):
+    sets = dict.fromkeys("abc", SetRecord(name="a", created="now"))
+    assert await rights.require_readers(sent("secret"), sets) == ""
+    assert tokens.asked == 0

@@ -213,8 +213,7 @@ class Resources:
     async def load(self, request: Request) -> Response:
         """Load the whole state of a set."""
         name = request.path_params["set"]
-        await self._access.require(request, "publish", name)
-        self._access.count_publish(request)
+        await self._access.require_publisher(request, name)
         await self._journals.learn_of(name)
         self._journals.feed(ChannelName(name, "change"))
         options = read_options(request.scope["query_string"])
