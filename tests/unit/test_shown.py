@@ -179,7 +179,7 @@ def test_a_table_shows_values_as_a_reader_would_write_them(capsys):
     fields = [line.split("  ")[-1].strip() for line in capsys.readouterr().out.splitlines()]
     assert fields == [ID, "a b", "2", "-"]
     output.print_fields({"load": {"stage": "done", "published": False}}, json=False)
-    assert capsys.readouterr().out == "load  stage done, told no\n"
+    assert capsys.readouterr().out == "load  stage done, published no\n"
 
 
 def test_documents_that_were_validated_are_named_whole(capsys, monkeypatch):
