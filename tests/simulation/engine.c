@@ -26,72 +26,6 @@
 #undef fopen64 /* some C libraries have them as macros */
 #undef open64
 
-static const volatile int64_t *clocks;
-static int64_t wall = 0, elapsed = 0;
-static const char *chance;
-
-static void look(void) {
-  if (!clocks) return;
-  wall = clocks[0];
-  elapsed = clocks[1];
-}
-
-static uint64_t since_the_beginning(void) { return (uint64_t)elapsed; }
-
-__attribute__((constructor)) static void begin(void) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* it ends with its world */
-  const char *name = getenv("WORLD_CLOCK");
-  int file = name ? open(name, O_RDONLY) : -1;
-  void *page = file < 0 ? MAP_FAILED : mmap(NULL, 2 * sizeof *clocks, PROT_READ, MAP_SHARED, file, 0);
-  if (page == MAP_FAILED) return;
-  close(file);
-  clocks = page;
-  look();
-  chance = getenv("WORLD_CHANCE");
-  /* The server's own clock: by default a counter of the processor, which nobody else can move. */
-  uint64_t (**its_clock)(void) = dlsym(RTLD_DEFAULT, "getMonotonicUs");
-  if (its_clock) *its_clock = since_the_beginning;
-}
-
-/* --- time ------------------------------------------------------------------------------------- */
-
-int clock_gettime(clockid_t clock, struct timespec *time) {
-  int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
-  int64_t now = is_wall ? wall : elapsed;
-  if (!clocks) return (int)syscall(SYS_clock_gettime, clock, time);
-  time->tv_sec = now / 1000000;
-  time->tv_nsec = now % 1000000 * 1000;
-  return 0;
-}
-
-int gettimeofday(struct timeval *time, void *zone) {
-  struct timespec precise;
-  (void)zone;
-  clock_gettime(CLOCK_REALTIME, &precise);
-  time->tv_sec = precise.tv_sec;
-  time->tv_usec = precise.tv_nsec / 1000;
-  return 0;
-}
-
-time_t time(time_t *into) {
-  struct timespec precise;
-  clock_gettime(CLOCK_REALTIME, &precise);
-  if (into) *into = precise.tv_sec;
-  return precise.tv_sec;
-}
-
-ssize_t read(int file, void *into, size_t size) {
-  ssize_t count = syscall(SYS_read, file, into, size);
-  if (count > 0) look();
-  return count;
-}
-
-ssize_t recv(int file, void *into, size_t size, int flags) {
-  ssize_t count = recvfrom(file, into, size, flags, NULL, NULL);
-  if (count > 0) look();
-  return count;
-}
-
 /* --- memory ------------------------------------------------------------------------------------ */
 
 typedef struct {
@@ -155,6 +89,75 @@ void *realloc(void *given, size_t size) {
   memcpy(other, given, kept < size ? kept : size);
   free(given);
   return other;
+}
+
+/* --- the world --------------------------------------------------------------------------------- */
+
+static const volatile int64_t *clocks;
+static int64_t wall = 0, elapsed = 0;
+static const char *chance;
+
+static void look(void) {
+  if (!clocks) return;
+  wall = clocks[0];
+  elapsed = clocks[1];
+}
+
+static uint64_t since_the_beginning(void) { return (uint64_t)elapsed; }
+
+__attribute__((constructor)) static void begin(void) {
+  give_back(take(1)); /* dlsym itself takes memory for what it does not find: these have to be found before */
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* it ends with its world */
+  const char *name = getenv("WORLD_CLOCK");
+  int file = name ? open(name, O_RDONLY) : -1;
+  void *page = file < 0 ? MAP_FAILED : mmap(NULL, 2 * sizeof *clocks, PROT_READ, MAP_SHARED, file, 0);
+  if (page == MAP_FAILED) return;
+  close(file);
+  clocks = page;
+  look();
+  chance = getenv("WORLD_CHANCE");
+  /* The server's own clock: by default a counter of the processor, which nobody else can move. */
+  uint64_t (**its_clock)(void) = dlsym(RTLD_DEFAULT, "getMonotonicUs");
+  if (its_clock) *its_clock = since_the_beginning;
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+int clock_gettime(clockid_t clock, struct timespec *time) {
+  int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+  int64_t now = is_wall ? wall : elapsed;
+  if (!clocks) return (int)syscall(SYS_clock_gettime, clock, time);
+  time->tv_sec = now / 1000000;
+  time->tv_nsec = now % 1000000 * 1000;
+  return 0;
+}
+
+int gettimeofday(struct timeval *time, void *zone) {
+  struct timespec precise;
+  (void)zone;
+  clock_gettime(CLOCK_REALTIME, &precise);
+  time->tv_sec = precise.tv_sec;
+  time->tv_usec = precise.tv_nsec / 1000;
+  return 0;
+}
+
+time_t time(time_t *into) {
+  struct timespec precise;
+  clock_gettime(CLOCK_REALTIME, &precise);
+  if (into) *into = precise.tv_sec;
+  return precise.tv_sec;
+}
+
+ssize_t read(int file, void *into, size_t size) {
+  ssize_t count = syscall(SYS_read, file, into, size);
+  if (count > 0) look();
+  return count;
+}
+
+ssize_t recv(int file, void *into, size_t size, int flags) {
+  ssize_t count = recvfrom(file, into, size, flags, NULL, NULL);
+  if (count > 0) look();
+  return count;
 }
 
 /* --- chance ----------------------------------------------------------------------------------- */
