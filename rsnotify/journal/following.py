@@ -18,7 +18,7 @@ from operator import attrgetter
 from time import monotonic
 
 from rsnotify.errors import TooFewReplicas, TryAgain
-from rsnotify.journal.appends import Appended
+from rsnotify.journal.call import Appended
 from rsnotify.journal.coordination import TOKEN_ACTS, Bell
 from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.journal import Continuation, Journal, Standing
@@ -333,7 +333,7 @@ class Following:
         base_url: str,
         hear_of_token: HearOfToken,
     ) -> None:
-        self.caller = journal.appends.caller
+        self.process = journal.appends.process
         self._journal = journal
         self._bell = bell
         self._checking = checking
@@ -380,13 +380,13 @@ class Following:
         await self._bell.listen(self.hear)
 
     def hear(self, stroke: str) -> None:
-        """Take a stroke of the bell: a caller has appended, or something else has changed."""
+        """Take a stroke of the bell: a process has appended, or something else has changed."""
         name, _, appended = stroke.partition(" ")
-        caller, _, head = appended.partition(" ")
-        caller, _, mark = caller.partition(":")
+        who, _, head = appended.partition(" ")
+        process, _, mark = who.partition(":")
         if name in TOKEN_ACTS:
             self._hear_of_token(name, appended)
-        elif caller == self.caller:
+        elif process == self.process:
             self._hear_own(name, head, mark)
         elif not self._ring(name, head, mark):
             self._checking.ring()

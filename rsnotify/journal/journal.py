@@ -5,17 +5,15 @@ from typing import Any, NamedTuple
 
 from rsnotify.errors import NoSuchSet, Trimmed
 from rsnotify.journal import keys
-from rsnotify.journal.appends import (
-    Appends,
-    channel_arguments,
-    channel_keys,
-    mark_of_newest,
-    marks_of,
+from rsnotify.journal.appends import Appends
+from rsnotify.journal.call import (
+    call_arguments,
+    call_keys,
     parse_known,
     remembered_key,
-    rows_of,
     used_otherwise,
 )
+from rsnotify.journal.rows import mark_of_newest, marks_of, rows_of
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.usage import Usage
 from rsnotify.journal.window import HOUR, WINDOW_BYTES
@@ -140,11 +138,11 @@ class Journal:
         """Look for all that is known of the journal; if something is lost, it gets a gap. Returns
         where its newest gap ends."""
         evidence = witness.evidence
-        caller = f"{self.appends.caller}:{UNMARKED}"
-        arguments = channel_arguments(
-            channel, self.window, caller, keys.BELL, evidence, self.appends.found_at
+        who = f"{self.appends.process}:{UNMARKED}"
+        arguments = call_arguments(
+            channel, self.window, who, keys.BELL, evidence, self.appends.found_at
         )
-        gap = await _LOOK.run(self.client, channel_keys(channel), *arguments)
+        gap = await _LOOK.run(self.client, call_keys(channel), *arguments)
         if gap is None:
             raise NoSuchSet(channel.set_name)
         witness.proved(evidence.changes)

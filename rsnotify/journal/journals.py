@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 
 from rsnotify.errors import KeysMoving, NoSuchSet, SetFull, TryAgain
-from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
+from rsnotify.journal.call import Appended
 from rsnotify.journal.coordination import Bell
 from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.following import STALE_SECONDS, Checking, Following, HearOfToken, not_heard

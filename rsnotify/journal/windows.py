@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
-from rsnotify.journal.appends import mark_of_newest
 from rsnotify.journal.coordination import Claim, Claims, observed_clock, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
+from rsnotify.journal.rows import mark_of_newest
 from rsnotify.journal.window import MINUTE, ClockHistory, JournalRecord, Span, Window
 from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position

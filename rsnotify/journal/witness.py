@@ -8,10 +8,14 @@ A change is known by its position and by the mark of the call that stored it: af
 change may be stored at the same position. Nothing here knows Redis.
 """
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
+
+log = logging.getLogger(__name__)
 
 MARK_LENGTH = 6  # characters
 UNPROVED = 8  # changes
@@ -97,3 +101,25 @@ def proved_by(
     """
     wanted = tuple([each for each in changes if begin < each.position <= end])
     return wanted if all(found.get(at) == mark for at, mark in wanted) else None
+
+
+class Gaps:
+    """The gaps that this process has met in journals that had lost something."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.newest: dict[ChannelName, Position] = {}
+
+    def met(self, channel: ChannelName, gap: Position) -> None:
+        """Say it, once."""
+        if gap <= self.newest.get(channel, 0):
+            return
+        self.count += 1
+        self.newest[channel] = gap
+        log.error(
+            "Redis has lost changes of %s that were acknowledged or delivered: everybody who may "
+            "have had them is told that the history ends at %s. Let the Sources of this set load "
+            "their whole state",
+            channel,
+            gap,
+        )

@@ -19,8 +19,8 @@ import uvloop
 from rsnotify.channels.frames import TEXT
 from rsnotify.http.endpoints import JsonResponse
 from rsnotify.http.exchange import Exchange, RequestReader, render_head
-from rsnotify.journal.appends import Appended
 from rsnotify.journal.cache import Cache
+from rsnotify.journal.call import Appended
 from rsnotify.journal.feed import Feeds
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.sets import SetOptions, Sets

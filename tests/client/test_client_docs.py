@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from typer.testing import CliRunner
 
 from rsnotify import cli
-from rsnotify.journal.appends import KEY_SECONDS
+from rsnotify.journal.usage import KEY_SECONDS
 from rsnotify_client import Position, Publisher, SqliteCursor
 from rsnotify_client.outboxfile import LOCKED_SECONDS, RESERVE_BYTES
 from rsnotify_client.publisher import QUEUE_SIZE

@@ -15,9 +15,9 @@ import pytest
 
 from rsnotify.errors import Trimmed
 from rsnotify.journal import keys
-from rsnotify.journal.appends import rows_of
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.journals import Journals
+from rsnotify.journal.rows import rows_of
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position

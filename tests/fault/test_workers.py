@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from rsnotify.journal.appends import NOTHING
+from rsnotify.journal.call import NOTHING
 from rsnotify_client import follow
 from tests.support.running import TOKEN, RunningHub, until
 

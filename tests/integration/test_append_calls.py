@@ -10,20 +10,17 @@ from redis.exceptions import ResponseError
 
 from rsnotify.errors import NoSuchSet, Rejected, SetFull
 from rsnotify.journal import keys
-from rsnotify.journal.appends import (
+from rsnotify.journal.appends import CERTAIN_SECONDS, UNKNOWN, WRITERS
+from rsnotify.journal.call import (
     CALL_SECONDS,
-    CERTAIN_SECONDS,
     NO_WINDOW,
-    UNKNOWN,
-    WRITERS,
+    Append,
+    AppendCall,
     Appended,
-    Gaps,
-    Group,
-    PendingAppend,
-    Round,
-    mark_of,
+    mark_of_call,
 )
 from rsnotify.journal.journal import Journal
+from rsnotify.journal.rows import mark_of
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission
@@ -53,15 +50,15 @@ async def called(
     """What each of them is told."""
     loop, witness = asyncio.get_running_loop(), Witness(Position(0))
     appends = [
-        PendingAppend(
+        Append(
             *(CHANNEL, each, len(each.fragments[0].xml), max_bytes, witness, 0.0),
             loop.create_future(),
         )
         for each in submissions
     ]
-    group, round_ = Group(CHANNEL, appends), Round("process", writer, number)
-    (reply,) = await client.once([group.command(NO_WINDOW, keys.BELL, Position(0), round_)])
-    group.resolve(reply, round_.mark, UNKNOWN, Gaps(), is_alone=False)
+    call = AppendCall(CHANNEL, appends, "process", writer, number)
+    (reply,) = await client.once([call.command(NO_WINDOW, keys.BELL, Position(0))])
+    call.resolve(reply, UNKNOWN, is_alone=False)
     return await asyncio.gather(*(each.answer for each in appends), return_exceptions=True)
 
 
@@ -176,19 +173,16 @@ async def test_all_that_a_call_stores_bears_its_mark_and_that_of_no_other(client
     await called(client, [submission("8")], 2)
     entries = await client.execute_command("XRANGE", keys.stream(CHANNEL), "-", "+")
     marks = [mark_of(fields[0]) for _, fields in entries]
-    first, second = (Round("process", WRITER, number).mark for number in (1, 2))
+    first, second = (mark_of_call("process", number) for number in (1, 2))
     assert marks == [*[first] * (len(marks) - 1), second]
-    assert first != second
-    others = {Round("process", "process-2", 1).mark, Round("other", WRITER, 1).mark}
-    assert Round("other", WRITER, 1).mark != first
-    assert len(others) == 2
+    assert len({first, second, mark_of_call("other", 1)}) == 3
 
 
 async def test_who_is_answered_again_learns_the_mark_of_the_row_that_was_stored_first(client):
     (first,) = await called(client, [submission("1", "2", key="k")], 1)
     (again,) = await called(client, [submission("1", "2", key="k")], 2)
     assert again.is_repeated
-    assert again.mark == first.mark == Round("process", WRITER, 1).mark
+    assert again.mark == first.mark == mark_of_call("process", 1)
 
 
 async def test_a_loss_is_said_once_though_the_call_that_finds_it_is_repeated(client):
@@ -198,18 +192,14 @@ async def test_a_loss_is_said_once_though_the_call_that_finds_it_is_repeated(cli
     found = []
     for _ in range(2):
         request = submission("1")
-        append = PendingAppend(
-            CHANNEL, request, 1, 0, Witness(known.given), 0.0, loop.create_future()
-        )
-        group, round_ = Group(CHANNEL, [append]), Round("process", WRITER, 1)
-        gaps = Gaps()
-        (reply,) = await client.once([group.command(NO_WINDOW, keys.BELL, Position(0), round_)])
-        group.resolve(reply, round_.mark, UNKNOWN, gaps, is_alone=True)
-        found.append(((await append.answer).interval, gaps.count))
-    (interval, count), again = found
-    assert count == 1
+        append = Append(CHANNEL, request, 1, 0, Witness(known.given), 0.0, loop.create_future())
+        call = AppendCall(CHANNEL, [append], "process", WRITER, 1)
+        (reply,) = await client.once([call.command(NO_WINDOW, keys.BELL, Position(0))])
+        call.resolve(reply, UNKNOWN, is_alone=True)
+        found.append(((await append.answer).interval, call.gap))
+    (interval, gap), again = found
+    assert gap == interval.from_ == known.given + 1
     assert again == (interval, 0)
-    assert interval.from_ == known.given + 1
     assert await stored(client) == 1
 
 
@@ -238,17 +228,17 @@ async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):
     """Else whoever has heard of it would miss it, and say that it is lost."""
     await called(client, [submission("1", key="k")])
     appends = [
-        PendingAppend(CHANNEL, each, 1, 0, Witness(Position(0)), 0.0, asyncio.Future())
+        Append(CHANNEL, each, 1, 0, Witness(Position(0)), 0.0, asyncio.Future())
         for each in (submission("1", key="k"),)
     ]
-    group, round_ = Group(CHANNEL, appends), Round("process", WRITER, 2)
-    (reply,) = await client.once([group.command(NO_WINDOW, "", Position(0), round_)])
+    call = AppendCall(CHANNEL, appends, "process", WRITER, 2)
+    (reply,) = await client.once([call.command(NO_WINDOW, "", Position(0))])
     _, (field, _) = (await client.xrange(keys.stream(CHANNEL)))[-1]
-    first = Round("process", WRITER, 1)
-    assert mark_of(field) == first.mark
-    assert group.stroke(reply, round_) == f"a/change process:{first.mark} {reply[0][0][1]}"
-    assert group.stroke(NoSuchSet("a"), round_) is None
-    assert group.stroke([[[]], 0, 0], round_) is None, "its key was used otherwise"
-    assert group.stroke([[[0]], 0, -1], round_) is None, "its set is full"
-    assert group.stroke([[[7, 7, 0, [0]]], 0, 0], round_) is None, "another has stored 7"
-    assert group.stroke([[], 7, 0], round_) == f"a/change process:{round_.mark} 7", "a gap"
+    first = mark_of_call("process", 1)
+    assert mark_of(field) == first
+    assert call.stroke(reply) == f"a/change process:{first} {reply[0][0][1]}"
+    assert call.stroke(NoSuchSet("a")) is None
+    assert call.stroke([[[]], 0, 0]) is None, "its key was used otherwise"
+    assert call.stroke([[[0]], 0, -1]) is None, "its set is full"
+    assert call.stroke([[[7, 7, 0, [0]]], 0, 0]) is None, "another has stored 7"
+    assert call.stroke([[], 7, 0]) == f"a/change process:{call.mark} 7", "a gap"

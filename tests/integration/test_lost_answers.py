@@ -8,7 +8,7 @@ import pytest
 from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.journal import appends as module
 from rsnotify.journal import keys
-from rsnotify.journal.appends import Appended
+from rsnotify.journal.call import Appended
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.sets import Sets

@@ -219,9 +219,9 @@ async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client):
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     head = (await other.publish(CHANNEL, submission("1"))).until
-    hub.following.hear(stroke(hub.following.caller, head))
+    hub.following.hear(stroke(hub.following.process, head))
     assert not hub.feeds.have_rung
-    hub.following.hear(stroke(other.following.caller, head))
+    hub.following.hear(stroke(other.following.process, head))
     assert hub.feeds.have_rung
 
 
@@ -231,7 +231,7 @@ async def test_our_own_stroke_is_looked_at_later(client):
     Reader(hub.feed(CHANNEL))
     for number in "12":
         head = (await other.publish(CHANNEL, submission(number))).until
-        hub.following.hear(stroke(hub.following.caller, head))
+        hub.following.hear(stroke(hub.following.process, head))
 
         async def has_rung(head: Position = head) -> bool:
             return hub.feed(CHANNEL).newest_known == head

@@ -109,8 +109,8 @@ FAULTS = {
     # An append that has been given up is answered: `done()` twice, and its whole round fails.
     "answered_twice": Fault(
         "late_append",
-        "        if not self.answer.done():\n            rows = ",
-        "        if True:\n            rows = ",
+        "        if not self.answer.done():\n            is_repeated = ",
+        "        if True:\n            is_repeated = ",
     ),
     # A Source's own datetime lies before what an older Redis has lost.
     "no_floor": Fault(

@@ -3,7 +3,7 @@
 import pytest
 
 from rsnotify.journal import keys
-from rsnotify.journal.appends import channel_keys
+from rsnotify.journal.call import call_keys
 from rsnotify.redis_client.client import WAITED
 from rsnotify.redis_client.cluster import (
     HUB_KEY,
@@ -36,7 +36,7 @@ def test_the_records_of_all_sets_are_in_one_slot_which_is_no_sets():
 
 @pytest.mark.parametrize("name", ["a", "dataset1", "a.b-c_d"])
 def test_all_keys_of_a_set_keep_their_names_and_are_in_one_slot(name):
-    of_set = [key for kind in KINDS for key in channel_keys(ChannelName(name, kind))]
+    of_set = [key for kind in KINDS for key in call_keys(ChannelName(name, kind))]
     of_set += [keys.claim(name, "load"), keys.snapshot(name), keys.never(name)]
     assert [tagged(key) for key in of_set] == of_set
     assert {slot_of(key) for key in of_set} == {slot_of(f"{{{name}}}")}

@@ -23,7 +23,6 @@ from rsnotify.http import bounds
 from rsnotify.http import exchange as http_requests
 from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import (
-    appends,
     cache,
     set_options,
     sets,
@@ -119,7 +118,7 @@ LIMITS: dict[str, float] = {
     "links of a change": change_rules.LINKS,
     "`pri` of a link": 999_999,
     "characters of an `Idempotency-Key`": 255,
-    "hours that a key is remembered": appends.KEY_SECONDS / 3600,
+    "hours that a key is remembered": usage.KEY_SECONDS / 3600,
     "faults that an answer names": bodies.MAX_FAULTS,
     (
         "percent of the `maxmemory` of Redis that one set takes, if it has one and the set has no "
