@@ -40,7 +40,7 @@ from rsnotify.channels.plain_asgi import MessageReader, SendingTransport, texts_
 from rsnotify.channels.reader import Keepalive, Reader, ReaderInput
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet, Rejected, TooMany, TryAgain
-from rsnotify.http.bounds import LimitedCounts
+from rsnotify.http.connection_limits import LimitedCounts
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.journals import Journals
 from rsnotify.journal.set_options import SetRecord

@@ -12,7 +12,8 @@ from rsnotify.channels.admission import ChannelEntry, Channels, requested_channe
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, flushed, in_chunks
 from rsnotify.channels.plain_asgi import SendingTransport
 from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
-from rsnotify.http.bounds import EVENT_STREAM, HAND_OVER
+from rsnotify.http.extensions import HAND_OVER
+from rsnotify.http.input_turns import EVENT_STREAM
 from rsnotify.journal.gzip_parts import GZIP_HEAD
 from rsnotify.resourcesync.forms import accepts_gzip
 from rsnotify.resourcesync.notification import FROM_HEADER, kind_named

@@ -24,7 +24,9 @@ from rsnotify.channels.admission import READER
 from rsnotify.channels.frames import SharedDeflate, quiet
 from rsnotify.channels.reader import ReaderInput, SocketReader
 from rsnotify.errors import INTERNAL_ERROR
-from rsnotify.http.bounds import WEBSOCKET, BoundedInput, ConnectionLimits, address_of
+from rsnotify.http.connection_limits import ConnectionLimits
+from rsnotify.http.input_turns import WEBSOCKET, BoundedInput
+from rsnotify.http.sockets import address_of
 from rsnotify.resourcesync.forms import Form
 
 EARLY_BYTES = 4 * 1024  # that a peer may send before it is answered, though it should wait

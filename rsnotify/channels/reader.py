@@ -28,7 +28,8 @@ from rsnotify.channels.frames import (
     one_ping_or_pong,
     pong,
 )
-from rsnotify.http.bounds import WEBSOCKET, BoundedInput, InputTurns, ReceivedCounts, unread_bytes
+from rsnotify.http.input_turns import WEBSOCKET, BoundedInput, InputTurns, ReceivedCounts
+from rsnotify.http.sockets import unread_bytes
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.forms import JSON, Form
 

@@ -14,7 +14,8 @@ from starlette.types import Scope
 
 from rsnotify.documents.responses import THREAD_BYTES
 from rsnotify.errors import Trimmed, TryAgain
-from rsnotify.http.bounds import TCP_CLOSE_WAIT, TCP_CLOSED, peer_state
+from rsnotify.http.extensions import peer_state
+from rsnotify.http.sockets import TCP_CLOSE_WAIT, TCP_CLOSED
 from rsnotify.journal.gzip_parts import PackedEntries, Packer, pieces_after
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.window import Window

@@ -21,7 +21,8 @@ import httptools
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
 
-from rsnotify.http.bounds import HAND_OVER, UnreadOutput
+from rsnotify.http.extensions import HAND_OVER
+from rsnotify.http.unread_output import UnreadOutput
 
 log = logging.getLogger(__name__)
 

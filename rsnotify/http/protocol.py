@@ -15,22 +15,8 @@ from typing import Any, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from rsnotify.http.bounds import (
-    HAND_OVER,
-    HTTP,
-    PEER,
-    TCP_CLOSE_WAIT,
-    TCP_CLOSED,
-    BoundedInput,
-    ByTurns,
-    ConnectionLimits,
-    Deadlines,
-    InputTurns,
-    ReceivedCounts,
-    UnreadOutput,
-    address_of,
-    tcp_state,
-)
+from rsnotify.http.connection_limits import ConnectionLimits
+from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import (
     BODY,
     CLOSED,
@@ -42,6 +28,10 @@ from rsnotify.http.exchange import (
     plain_head,
     render_head,
 )
+from rsnotify.http.extensions import HAND_OVER, PEER
+from rsnotify.http.input_turns import HTTP, BoundedInput, ByTurns, InputTurns, ReceivedCounts
+from rsnotify.http.sockets import TCP_CLOSE_WAIT, TCP_CLOSED, address_of, tcp_state
+from rsnotify.http.unread_output import UnreadOutput
 
 HEAD_SECONDS = 10.0
 BODY_SECONDS = 15.0  # between two parts of the content

@@ -24,7 +24,7 @@ from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
-from rsnotify.http.bounds import ConnectionLimits, total_connections
+from rsnotify.http.connection_limits import ConnectionLimits, total_connections
 from rsnotify.journal import keys
 from rsnotify.journal.cache import Cache
 from rsnotify.journal.coordination import Bell

@@ -16,18 +16,13 @@ from typing import NamedTuple
 import uvloop
 
 from rsnotify.errors import InvalidSettings, RedisRefuses, TryAgain
-from rsnotify.http.bounds import check_open_files
+from rsnotify.http.connection_limits import check_open_files
 from rsnotify.loops import Loop, run_beside, run_to_the_end
 from rsnotify.process.admin_token import admin_token
 from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
-from rsnotify.process.engine import (
-    AGAIN_SECONDS,
-    PATIENCE_SECONDS,
-    replicas_of,
-    wait_until_usable,
-)
+from rsnotify.process.engine import AGAIN_SECONDS, PATIENCE_SECONDS, replicas_of, wait_until_usable
 from rsnotify.process.freed_memory import share_one_arena
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings

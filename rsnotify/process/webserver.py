@@ -39,8 +39,9 @@ from starlette.types import ASGIApp
 from rsnotify.channels.handshake import Handshake
 from rsnotify.channels.reader import ReaderInput
 from rsnotify.errors import InvalidSettings
-from rsnotify.http.bounds import TCP_CLOSE_WAIT, TCP_CLOSED, ConnectionLimits, tcp_state
+from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.protocol import HttpInput, HttpProtocol
+from rsnotify.http.sockets import TCP_CLOSE_WAIT, TCP_CLOSED, tcp_state
 from rsnotify.process.sd_notify import STOPPING, notify
 from rsnotify.process.settings import Settings
 

@@ -17,7 +17,7 @@ from rsnotify.channels.admission import READER, Channels
 from rsnotify.channels.event_stream import Sse
 from rsnotify.channels.reader import Keepalive, ReaderInput, SocketReader
 from rsnotify.errors import NoSuchSet
-from rsnotify.http.bounds import HAND_OVER
+from rsnotify.http.extensions import HAND_OVER
 from rsnotify.journal.feed import Feed
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.notification import ChannelName, Notification

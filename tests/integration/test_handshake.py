@@ -16,8 +16,9 @@ from rsnotify.access.tokens import Tokens
 from rsnotify.channels.admission import Channels
 from rsnotify.channels.handshake import EARLY_BYTES, Handshake
 from rsnotify.channels.reader import Keepalive
-from rsnotify.http.bounds import WEBSOCKET, ConnectionLimits
+from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.endpoints import Application, WebSocketRoute
+from rsnotify.http.input_turns import WEBSOCKET
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.redis_client import Client, connect
 from tests.protocol.test_channels import in_seconds

@@ -7,14 +7,14 @@ import time
 import pytest
 import uvloop
 
-from rsnotify.http import bounds
-from rsnotify.http.bounds import Deadlines
+from rsnotify.http import deadlines
+from rsnotify.http.deadlines import Deadlines
 from tests.support.running import until
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_what_a_peer_has_sent_in_time_is_read_before_its_deadline(loop, monkeypatch):
-    monkeypatch.setattr(bounds, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(deadlines, "TICK_SECONDS", 0.01)
     happened: list[str] = []
 
     async def are_both_done() -> bool:

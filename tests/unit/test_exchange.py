@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from uvicorn.server import ServerState
 
-from rsnotify.http.bounds import Deadlines, UnreadOutput
+from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.exchange import JOINED_BYTES, Exchange, render_head
+from rsnotify.http.unread_output import UnreadOutput
 from tests.unit.test_http_protocol import Transport
 
 

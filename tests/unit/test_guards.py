@@ -8,17 +8,17 @@ import pytest
 
 from rsnotify.channels.admission import ReaderLimits
 from rsnotify.errors import InvalidSettings, TooMany, TryAgain
-from rsnotify.http.bounds import (
+from rsnotify.http.connection_limits import (
     LEAST_CONNECTIONS,
     REFUSED_AT_ONCE,
     SPARE_FILES,
     ConnectionLimits,
     LimitedCounts,
-    address_of,
     allowed_total,
     check_enough,
 )
 from rsnotify.http.protocol import StartQueue
+from rsnotify.http.sockets import address_of
 from rsnotify.resourcesync.notification import ChannelName
 from tests.unit.test_channel import Peer
 

@@ -13,7 +13,8 @@ from uvicorn.server import ServerState
 from rsnotify.channels.event_stream import SseReader
 from rsnotify.channels.frames import EVENT
 from rsnotify.channels.reader import ReaderInput
-from rsnotify.http.bounds import HAND_OVER, Deadlines
+from rsnotify.http.deadlines import Deadlines
+from rsnotify.http.extensions import HAND_OVER
 from rsnotify.http.protocol import PIPELINED, HttpProtocol
 
 LARGE = 4 * 1024 * 1024  # more than the sockets hold

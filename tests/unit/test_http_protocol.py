@@ -15,14 +15,9 @@ from hypothesis import given, settings, strategies
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from rsnotify.http.bounds import HAND_OVER, IDLE_SECONDS, Deadlines, idle_limit
-from rsnotify.http.exchange import (
-    FRAMING_BYTES,
-    HEAD_BYTES,
-    HEAD_FIELDS,
-    LINE_BYTES,
-    QUERY_FIELDS,
-)
+from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
+from rsnotify.http.exchange import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS, LINE_BYTES, QUERY_FIELDS
+from rsnotify.http.extensions import HAND_OVER
 from rsnotify.http.protocol import (
     BODY_SECONDS,
     FIRST_A_TURN,

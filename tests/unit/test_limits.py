@@ -19,7 +19,7 @@ from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.http import bounds
+from rsnotify.http import connection_limits, deadlines
 from rsnotify.http import exchange as http_requests
 from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import (
@@ -239,7 +239,7 @@ LIMITS: dict[str, float] = {
     "requests that wait for the answer to the one before": http_protocol.PIPELINED,
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
-    "seconds between two requests of a connection": bounds.IDLE_SECONDS,
+    "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
     "connections accepted in a turn of the event loop": webserver.ACCEPTED_A_TURN,
     "waiting connections whose peers closed their direction before they were accepted": (
         webserver.LATE
@@ -247,10 +247,12 @@ LIMITS: dict[str, float] = {
     "requests for Change Lists that wait though their peers closed their direction": (
         stretches.CLOSED_WAITING
     ),
-    "idle connections, or a quarter of the open files if fewer": bounds.IDLE_CONNECTIONS,
+    "idle connections, or a quarter of the open files if fewer": deadlines.IDLE_CONNECTIONS,
     "seconds that the hub waits for your own Redis to appear": engine.PATIENCE_SECONDS,
     "seconds that it waits for the workers of a killed hub": directory.WORKERS_LIMIT_SECONDS,
-    "files that a process must be allowed to open": (bounds.SPARE_FILES + bounds.LEAST_CONNECTIONS),
+    "files that a process must be allowed to open": (
+        connection_limits.SPARE_FILES + connection_limits.LEAST_CONNECTIONS
+    ),
     "bytes of a document that a Destination reads, decompressed": tables.MAX_BYTES,
     "documents of a Source (`--documents`)": Bounds().documents,
     "documents from the address to one that is read": Bounds().depth,

@@ -24,7 +24,7 @@ from rsnotify.channels.reader import (
     SocketReader,
     TransportReader,
 )
-from rsnotify.http.bounds import EVENT_STREAM, WEBSOCKET
+from rsnotify.http.input_turns import EVENT_STREAM, WEBSOCKET
 from tests.support.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
 
 CONTINUATION = 0

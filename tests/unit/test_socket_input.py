@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from rsnotify.http.bounds import RESUMED, BoundedInput, InputTurns
+from rsnotify.http.input_turns import RESUMED, BoundedInput, InputTurns
 
 TURN, LEAST = 1_000, 100
 

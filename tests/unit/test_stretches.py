@@ -23,7 +23,7 @@ from rsnotify.documents.stretches import (
     Stretches,
 )
 from rsnotify.errors import Trimmed, TryAgain
-from rsnotify.http.bounds import PEER
+from rsnotify.http.extensions import PEER
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Row, render_rows
