@@ -216,7 +216,7 @@ def _as_zip(file: BinaryIO, where: str, zipped: BinaryIO) -> None:
             careful = cast("BinaryIO", _CarefulTar(cast("BinaryIO", plain), where))
             with tarfile.open(fileobj=careful, mode="r:") as tar:
                 _put_into(package, tar, where)
-    except Rejected:
+    except Refused:
         raise
     except Exception as error:  # tarfile has many
         raise Refused(f"{where} is no ZIP package, and no tar in xz or gzip: {error}") from None
