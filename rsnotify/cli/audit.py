@@ -11,7 +11,15 @@ import typer
 from typer import Argument, Option
 
 from rsnotify.cli.mirror import check_address
-from rsnotify.cli.options import AS_USUAL, Commands, Json, MaxDelete, Metrics, Requests
+from rsnotify.cli.options import (
+    AS_USUAL,
+    Commands,
+    Json,
+    MaxDelete,
+    Metrics,
+    Requests,
+    most_deleted,
+)
 from rsnotify.cli.output import print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
@@ -30,7 +38,7 @@ async def audit_copy(
     source: Annotated[str, Argument(metavar="URL", help="The Source's address.")],
     directory: Annotated[Path, Argument(metavar="DIR", help="Where the copy is.")],
     repair: Annotated[bool, Option("--repair", help="Repair what is found.")] = False,
-    max_delete: MaxDelete = 10,
+    max_delete: MaxDelete = None,
     sample: Annotated[
         int | None, Option(min=1, metavar="N", help="Look at a random sample of N resources.")
     ] = None,
@@ -57,7 +65,7 @@ async def audit_copy(
                 token=token_of_environment(),
                 network=network,
                 report=_say_skipped,
-                max_delete=max_delete,
+                max_delete=most_deleted(max_delete),
             )
             before, found = found.findings, await look(None)
             found.repaired = [each for each in before if each not in found.findings]

@@ -22,10 +22,12 @@ from rsnotify.cli.options import (
     Headers,
     Json,
     LogFile,
+    MaxDelete,
     Metrics,
     Requests,
     Timeout,
     Verbose,
+    most_deleted,
 )
 from rsnotify.cli.output import Say, counted, print_found, progress
 from rsnotify.cli.root import wrong_use
@@ -185,12 +187,7 @@ async def bridge(
         float | None,
         Option(min=1, metavar="SECONDS", help="How often the whole state is compared besides."),
     ] = None,
-    max_delete: Annotated[
-        float,
-        Option(
-            min=0, max=100, metavar="PERCENT", help="How much of the set may be deleted at once."
-        ),
-    ] = 10,
+    max_delete: MaxDelete = None,
     loc_from: Annotated[
         str | None,
         Option(metavar="ELEMENT", help="The element that names a record's resource."),
@@ -229,7 +226,7 @@ async def bridge(
     network = requests.network()
     given: dict[str, object] = {"interval": interval, "max-interval": max(interval, max_interval)}
     given |= {"shared": shared, "loc-from": loc_from, "loc": loc, "loc-by": loc_by}
-    given |= {"compare": compare, "max-delete": max_delete, "robots": not no_robots}
+    given |= {"compare": compare, "max-delete": most_deleted(max_delete), "robots": not no_robots}
     if show:
         options = _options(source, set_name or "any", given)
         return await _show(options, network, json=json)

@@ -24,7 +24,15 @@ from typer import Argument, Option
 
 from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
-from rsnotify.cli.options import AS_USUAL, Commands, Json, MaxDelete, Metrics, Requests
+from rsnotify.cli.options import (
+    AS_USUAL,
+    Commands,
+    Json,
+    MaxDelete,
+    Metrics,
+    Requests,
+    most_deleted,
+)
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
@@ -126,7 +134,7 @@ async def mirror(
     exclude: Annotated[
         list[str] | None, Option(metavar="GLOB", help="All but these. Repeatable.")
     ] = None,
-    max_delete: MaxDelete = 10,
+    max_delete: MaxDelete = None,
     map_: Annotated[
         list[str] | None,
         Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
@@ -193,7 +201,7 @@ async def mirror(
     options = Options(
         network=requests.network(),
         selection=Selection(tuple(select or ()), tuple(exclude or ())),
-        max_delete=max_delete,
+        max_delete=most_deleted(max_delete),
         maps=tuple(map(map_of, map_ or ())),
         jobs=jobs,
         per_host=min(per_host, jobs),

@@ -19,6 +19,7 @@ from typer import Option
 
 from rsnotify.cli.root import wrong_use
 from rsnotify.process.sd_notify import STOPPING, notify
+from rsnotify.resourcesync.delete_guard import MAX_DELETE
 from rsnotify_client.network import Network, parse_header
 
 Command = Callable[..., Coroutine[Any, Any, None] | None]
@@ -87,14 +88,21 @@ Metrics = Annotated[
     Option(metavar="FILE", help="Write numbers for Prometheus' textfile collector there."),
 ]
 MaxDelete = Annotated[
-    float,
+    float | None,
     Option(
         min=0,
         max=100,
         metavar="PERCENT",
-        help="How much of the copy may be removed because it is no longer listed or selected.",
+        help="How much of what is known may be deleted at once. [10]",
     ),
 ]
+
+
+def most_deleted(percent: float | None) -> float:
+    """What `--max-delete` says, or what holds if nobody says it."""
+    return MAX_DELETE if percent is None else percent
+
+
 Verbose = Annotated[bool, Option("--verbose", "-v", help="Log each request.")]
 LogFile = Annotated[
     Path | None, Option(metavar="FILE", help="Append a log there, with each request.")

@@ -17,7 +17,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.options import Commands, Json, MaxDelete, most_deleted
 from rsnotify.cli.output import counted, progress
 from rsnotify.cli.resources import FORMATS, PIECE_BYTES, XML
 from rsnotify.cli.root import wrong_use
@@ -27,7 +27,7 @@ from rsnotify.resourcesync.change import CHANGE_TYPES, Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
-from rsnotify_client.between import MAX_DELETE, Unreadable, changes_between
+from rsnotify_client.between import Unreadable, changes_between
 from rsnotify_client.hub import JSON, Accepted
 from rsnotify_client.loading import NDJSON
 from rsnotify_client.publisher import Publisher
@@ -94,12 +94,7 @@ def publish(
         tuple[str, str] | None,
         Option(metavar="OLD NEW", help="What changed between two Resource Lists or sitemaps."),
     ] = None,
-    max_delete: Annotated[
-        float | None,
-        Option(
-            min=0, max=100, metavar="PERCENT", help="How much of OLD, or of DIR, may be gone. [10]"
-        ),
-    ] = None,
+    max_delete: MaxDelete = None,
     dir_: Annotated[
         Path | None, Option("--dir", metavar="DIR", help="What changed in a folder of files.")
     ] = None,
@@ -149,7 +144,7 @@ def publish(
         raise typer.BadParameter(f"{option} goes without --framework, --key and --json")
     elif dir_ is not None and base is None:
         raise typer.BadParameter("--dir needs --base, the address where its files are served")
-    most = MAX_DELETE if max_delete is None else max_delete
+    most = most_deleted(max_delete)
     with hub.token() as token:
         if dir_ is not None:
             from rsnotify.cli.publish_folder import FolderSource, publish_folder

@@ -16,7 +16,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.options import Commands, Json, MaxDelete
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
@@ -45,10 +45,6 @@ Files = Annotated[
     Argument(metavar="FILE...", help="NDJSON, JSON or Resource Lists, plain or gzip; - is stdin."),
 ]
 Format = Annotated[str | None, Option("--format", help="json, ndjson or xml. [by the first byte]")]
-MaxDelete = Annotated[
-    float | None,
-    Option(min=0, max=100, help="Percent of the known resources that may be deleted. [10]"),
-]
 AsOf = Annotated[
     str | None,
     Option(

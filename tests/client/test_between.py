@@ -99,7 +99,7 @@ def test_an_address_that_stands_twice_counts_once(lists):
     [
         (HEAD.format("urlset", url("a"))[:-3], "not well-formed"),
         (HEAD.format("urlset", "<url><loc>http://a.org/</loc><rs:md><x/></rs:md><loc/>"), "new"),
-        (HEAD.format("urlset", ""), "lists nothing, which would delete all 2 resources"),
+        (HEAD.format("urlset", ""), "would delete 2 of 2 resources, which is more than 10 %"),
         (gzip.compress(b"<urlset>", mtime=0)[:-9], "it is no whole gzip: it breaks off"),
         ("<!DOCTYPE urlset>" + HEAD.format("urlset", url("a")), "DOCTYPE"),
         ("", "new.xml: not well-formed"),
@@ -129,8 +129,16 @@ def test_a_list_that_may_be_cut_short_deletes_nothing_unless_it_is_said_to_be_me
         words = f"would delete {gone} of 10 resources, which is more than {max_delete} %"
         with pytest.raises(Rejected, match=words) as refused:
             told(lists.old, lists.new, max_delete)
-        allowed = int(refused.value.detail.removesuffix(")").rpartition("=")[2])
+        allowed = int(refused.value.detail.removesuffix(")").rpartition(" ")[2])
         assert told(lists.old, lists.new, allowed)
+
+
+def test_an_empty_list_deletes_all_if_that_is_said_to_be_meant(lists):
+    lists.old.write_text(HEAD.format("urlset", url("a") + url("b")))
+    lists.new.write_text(HEAD.format("urlset", ""))
+    assert told(lists.old, lists.new, 100) == [("deleted", "a"), ("deleted", "b")]
+    with pytest.raises(Rejected, match="max_delete=100"):
+        told(lists.old, lists.new, 99.9)
 
 
 def test_a_list_has_an_end(lists, monkeypatch):

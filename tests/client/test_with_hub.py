@@ -47,7 +47,7 @@ def test_the_command_publishes_what_changed_between_two_lists(real_hub, set_name
     refused = run(cli.app, words)
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert str(refused.exception).endswith(
-        "say so with --max-delete 100 (in Python: max_delete=100)"
+        "say so with max_delete=100 (in a command: --max-delete 100)"
     )
     ended = run(cli.app, [*words, "--max-delete", "100"])
     assert ended.stdout.startswith("accepted 2 changes between "), ended.output

@@ -581,7 +581,8 @@ async def test_another_selection_that_would_remove_much_is_refused_and_changes_n
         await once(source, copy, selection=selection)
     assert raised.value.problems == (
         f"{selection} would remove {gone} of 3 resources of {copy}, which is more than 10 %; "
-        f"if that is meant, say so with --max-delete {percent} (in Python: max_delete={percent})",
+        f"if that is meant, say so with max_delete={percent} (in a command: --max-delete "
+        f"{percent})",
     )
     assert files(copy) == before
     source.change("c.txt", b"second c")

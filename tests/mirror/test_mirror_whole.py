@@ -65,7 +65,7 @@ async def test_a_list_that_leaves_out_too_much_deletes_nothing_until_that_is_mea
         assert (ran.is_whole, len(files(copy))) == (False, MANY)
         assert f"so would delete, {left_out} of 40 resources" in ran.problems()
     least = ceil(100 * left_out / MANY)
-    assert f"--max-delete {least} (in Python: max_delete={least})" in ran.problems()
+    assert f"max_delete={least} (in a command: --max-delete {least})" in ran.problems()
     assert (await once(many, copy, max_delete=least)).is_whole
     assert len(files(copy)) == MANY - left_out
     assert (await once(many, copy)).is_whole

@@ -24,13 +24,11 @@ from rsnotify_bridge.oaipmh import (
 )
 from rsnotify_bridge.polite import ahead_seconds
 from rsnotify_bridge.rules import (
-    FEW,
     Intervals,
     LocRule,
     change_between,
     changes_of,
     clock_off,
-    held_back,
     is_from,
     is_news,
     key_of,
@@ -70,25 +68,6 @@ def said(**fields: object) -> Change:
 def test_the_interval_goes_by_what_the_source_does(seconds, is_changed, failures, expected):
     found = next_interval(seconds, LIMITS, is_changed=is_changed, failures=failures)
     assert found == expected
-
-
-@pytest.mark.parametrize(
-    ("deleted", "known", "most", "is_held"),
-    [
-        (0, 0, 10, False),
-        (FEW, FEW + 1, 10, False),
-        (FEW, FEW, 10, True),
-        (1, 1, 10, True),
-        (FEW + 1, 110, 10, False),
-        (FEW + 2, 110, 10, True),
-        (1000, 1000, 100, False),
-        (100, 1000, 10, False),
-        (101, 1000, 10, True),
-        (FEW + 1, 1_000_000, 0, True),
-    ],
-)
-def test_too_many_deletions_are_held_back(deleted, known, most, is_held):
-    assert (held_back(deleted, known, most) is not None) == is_held
 
 
 DAYS = ["2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"]

@@ -40,7 +40,7 @@ from rsnotify.publishing.loads import load, load_formats, moment
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_store as loads
-from rsnotify.resourcesync import change_rules, forms, notification, tables
+from rsnotify.resourcesync import change_rules, delete_guard, forms, notification, tables
 from rsnotify.resourcesync import xml_structure as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
@@ -50,7 +50,7 @@ from rsnotify.websub import dialler
 from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
-from rsnotify_bridge import markup, memory, oaipmh, options, polite, rules, sources
+from rsnotify_bridge import markup, memory, oaipmh, options, polite, sources
 from rsnotify_client import (
     between,
     discovery,
@@ -83,7 +83,9 @@ RANGE = re.compile(r"^\| `(RSNOTIFY_\w+)`[^|]*\| `\d+`, ([\d,]+) to ([\d,]+) \|"
 UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "MB": 10**6}
 
 LIMITS: dict[str, float] = {
-    "deletions that are believed from the smallest set, if others are left": rules.FEW,
+    "deletions that a bridge and `publish --dir` believe in any case, if others are left": (
+        delete_guard.FEW
+    ),
     "bytes of a page of OAI-PMH, a feed or activities": markup.PAGE_BYTES,
     "tags of such a page": markup.TAGS,
     "characters of a resumption token; of an identifier": oaipmh.NAME_CHARS,
@@ -141,7 +143,8 @@ LIMITS: dict[str, float] = {
         load_formats.PADDING_OF_ONE
     ),
     "seconds for the body of a load to come": load_body.LOAD_SECONDS,
-    "percent of the resources that a load may delete (`max_delete`)": load.MAX_DELETE,
+    "percent of what is known that may be deleted at once (`max_delete`, `--max-delete`): see "
+    "[the delete guard](command-line.md#the-delete-guard)": delete_guard.MAX_DELETE,
     "differences that a dry run names": load.NAMED,
     "seconds after a Resource List in which changes make no other one": window.EARLY_SECONDS,
     "changes that a refused load would take back, named": moment.SHOWN,
@@ -272,7 +275,6 @@ LIMITS: dict[str, float] = {
     'pages of a list, joined by `rel="next"`': documents.MAX_PAGES,
     "changes of a list that begins with the newest, to be turned round": moments.MAX_HELD,
     "seconds that a time may be ahead of the clock": moments.CLOCK_SECONDS,
-    "percent of the copy that a list leaves out (`--max-delete`)": between.MAX_DELETE,
     "notifications that are read of a channel": Bounds().payloads,
     "members of a ZIP package": dumps.MEMBERS,
     "bytes of the directory of a ZIP package": dumps.DIRECTORY_BYTES,
@@ -293,9 +295,6 @@ LIMITS: dict[str, float] = {
     "seconds without a byte of an answer": bounded_answers.SILENCE_SECONDS,
     "hours that a server's `Retry-After` is obeyed": workers.LONGEST_SECONDS / 3600,
     "quick attempts at a resource": workers.ATTEMPTS,
-    "percent of the copy that a new selection removes (`--max-delete`)": between.MAX_DELETE,
-    "percent of OLD missing in NEW of `publish --between` (`--max-delete`)": between.MAX_DELETE,
-    "files that may be gone at once from `publish --dir`, if others are left": folder.FEW_FILES,
     "seconds for which a written file of `publish --dir` counts as unfinished": (
         folder.SETTLE_SECONDS
     ),

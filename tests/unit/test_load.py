@@ -10,12 +10,10 @@ from rsnotify.journal.submission import fragment_of
 from rsnotify.publishing.loads import load
 from rsnotify.publishing.loads.load import (
     Difference,
-    LoadCounts,
     LoadOptions,
     fragments_of,
     is_same,
     read_options,
-    too_many_deleted,
 )
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.notification import LOC_END
@@ -62,23 +60,6 @@ def test_a_resource_is_the_same_if_the_same_is_said_of_it(known, brought, same):
     fields = dict(known)
     kept = str(int(AT)).encode() + changed(str(fields.pop("change", "created")), **fields)
     assert is_same(b"http://example.com/a&amp;b", kept, changed(**brought)) is same
-
-
-@pytest.mark.parametrize(
-    ("known", "deleted", "most", "says"),
-    [
-        (1_000, 100, 10.0, None),
-        (1_000, 101, 10.0, "max_delete=11"),
-        (1_000, 500, 10.0, "max_delete=50 "),
-        (1_000, 1_000, 100.0, None),
-        (1_000, 1_000, 99.9, "max_delete=100"),
-        (3, 1, 0.0, "1 of 3 resources, which is more than 0 %"),
-        (0, 0, 0.0, None),
-    ],
-)
-def test_no_more_may_be_deleted_than_was_said(known, deleted, most, says):
-    refusal = too_many_deleted(LoadCounts(known=known, deleted=deleted), most)
-    assert refusal is None if says is None else says in (refusal or "")
 
 
 def test_a_difference_is_published_as_the_change_that_it_is():

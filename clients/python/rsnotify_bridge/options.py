@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from rsnotify.errors import InvalidSettings
+from rsnotify.resourcesync.delete_guard import MAX_DELETE
 from rsnotify.resourcesync.notification import wrong_name
 from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_bridge.rules import Intervals, LocRule
@@ -32,7 +33,7 @@ class BridgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     interval: Seconds = Intervals().least
     max_interval: Seconds = Intervals().most
     compare: Seconds | None = None
-    max_delete: Annotated[float, msgspec.Meta(ge=0, le=100)] = 10
+    max_delete: Annotated[float, msgspec.Meta(ge=0, le=100)] = MAX_DELETE
     shared: bool = False  # others publish to the set, too
     robots: bool = True
     loc_from: str | None = None

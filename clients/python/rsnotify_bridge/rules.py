@@ -18,15 +18,14 @@ from msgspec.structs import replace
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, VALUES, Change, Link, as_ascii
 from rsnotify.resourcesync.change_rules import faults_of
+from rsnotify.resourcesync.delete_guard import FEW, too_many
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.oaipmh import ALL, OaiPage, OaiRecord, OaiRequest, Wanted, stamp_of
 from rsnotify_client.address import canonical
-from rsnotify_client.between import has_changed, too_many
+from rsnotify_client.between import has_changed
 from rsnotify_client.moments import CLOCK_SECONDS, exact
 from rsnotify_client.notification import position_of
 
-FEW = 10
-"""So many resources may go at once from the smallest set, if others are left."""
 SLOWER, FASTER = 1.5, 0.5
 VIA = "via"
 RELEASE = "; if that is meant, let it through with --release"
@@ -65,9 +64,7 @@ def spread(seconds: float, chance: float) -> float:
 
 def held_back(deleted: int, known: int, max_delete: float) -> str | None:
     """Why so many deletions are not believed; None if they are."""
-    if not deleted or (deleted <= FEW and deleted < known) or max_delete >= 100:
-        return None
-    refusal = too_many(deleted, known, max_delete)
+    refusal = too_many(deleted, known, max_delete, few=FEW)
     return refusal and refusal.partition(";")[0] + RELEASE
 
 

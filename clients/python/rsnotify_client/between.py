@@ -9,7 +9,6 @@ fetched are fetched. Nothing here knows what is sent, or where.
 import sqlite3
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from math import ceil
 from os import PathLike, fspath
 from pathlib import Path
 from typing import IO, cast
@@ -19,6 +18,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import ELEMENTS, Change, Link, Position
+from rsnotify.resourcesync.delete_guard import MAX_DELETE, too_many
 from rsnotify.resourcesync.stream import DocumentStream, Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
@@ -26,22 +26,6 @@ from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
 from rsnotify_client.documents import next_after
 from rsnotify_client.web import Unpacker, Web
-
-MAX_DELETE = 10.0
-"""Percent of the resources that are known."""
-
-
-def too_many(deleted: int, known: int, max_delete: float, what: str = "resources") -> str | None:
-    """Why this many of those known may not be deleted, to end a sentence; None if they may."""
-    percent = 100 * deleted / max(1, known)
-    if percent <= max_delete:
-        return None
-    least = ceil(percent)
-    return (
-        f"{deleted} of {known} {what}, which is more than {max_delete:g} %; if that is meant, "
-        f"say so with --max-delete {least} (in Python: max_delete={least})"
-    )
-
 
 PIECE_BYTES = 64 * 1024
 DOCUMENT_BYTES = 4 * 1024**3
@@ -190,12 +174,8 @@ def changes_between(
         lists.execute("PRAGMA journal_mode = OFF")
         lists.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         lists.execute("BEGIN")
-        counts = [_store(lists, *each) for each in zip(TABLES, (old, new), strict=True)]
-        if counts[0] and not counts[1]:
-            raise Rejected(
-                f"{fspath(new)} lists nothing, which would delete all {counts[0]} resources; "
-                "was it written whole?"
-            )
+        for table, place in zip(TABLES, (old, new), strict=True):
+            _store(lists, table, place)
         known, gone = lists.execute(COUNT_GONE).fetchone()
         if (refusal := too_many(gone or 0, known, max_delete)) is not None:
             raise Rejected(f"{fspath(new)} would delete {refusal}")
@@ -223,11 +203,10 @@ def _time(change: Change) -> str | None:
         return change.lastmod
 
 
-def _store(lists: sqlite3.Connection, table: str, place: str | PathLike[str]) -> int:
-    """How many entries the list has."""
+def _store(lists: sqlite3.Connection, table: str, place: str | PathLike[str]) -> None:
     lists.execute(CREATE % table)
     rows = ((entry.loc, _encode(_listed(entry))) for entry in entries_of(fspath(place)))
-    return lists.executemany(INSERT % table, rows).rowcount
+    lists.executemany(INSERT % table, rows)
 
 
 def _listed(entry: Entry) -> Change:

@@ -19,8 +19,8 @@ from urllib.parse import quote
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import ChangeKind
+from rsnotify.resourcesync.delete_guard import FEW, MAX_DELETE, too_many
 from rsnotify_client.address import wrong_address
-from rsnotify_client.between import MAX_DELETE, too_many
 from rsnotify_client.change import Fields, make_change
 from rsnotify_client.locks import lock_beside
 from rsnotify_client.outbox import Outbox
@@ -29,7 +29,6 @@ from rsnotify_client.queue import BATCH_CHANGES
 SETTLE_SECONDS = 2.0
 """A file that was written in the last moments may be written still."""
 
-FEW_FILES = 10
 """As many may go at once from any folder in which some are left, unless none may."""
 
 LOC_CHARACTERS = 2_048  # of a `loc`, by the schema of Sitemaps
@@ -209,9 +208,8 @@ class Folder:
     def _too_many(self, gone: int, max_delete: float) -> str | None:
         seen = self._count("SELECT COUNT(*) FROM seen")
         lost = gone - self._count(_MOVED)
-        if lost <= 0 or (seen and lost <= FEW_FILES and max_delete > 0):
-            return None
-        return too_many(lost, self._count("SELECT COUNT(*) FROM files"), max_delete, "files")
+        known = self._count("SELECT COUNT(*) FROM files")
+        return too_many(max(0, lost), known, max_delete, "files", few=FEW if seen else 0)
 
     def _delete(self, gone: Sequence[bytes], *, is_loaded: bool) -> None:
         with self._database:

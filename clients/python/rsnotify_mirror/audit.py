@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify_client.between import MAX_DELETE
+from rsnotify.resourcesync.delete_guard import MAX_DELETE
 from rsnotify_client.discovery import discover
 from rsnotify_client.dumps import RemotePackages
 from rsnotify_client.missing import kept_back, probe_locs

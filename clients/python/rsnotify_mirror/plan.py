@@ -17,10 +17,10 @@ import msgspec
 
 from rsnotify.errors import TryAgain
 from rsnotify.resourcesync.change import Change, Link, Position
+from rsnotify.resourcesync.delete_guard import MAX_DELETE
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify.resourcesync.tables import PATCH
 from rsnotify_client.address import canonical
-from rsnotify_client.between import MAX_DELETE
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.network import Network
 from rsnotify_client.notification import position_of

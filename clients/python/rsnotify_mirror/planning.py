@@ -19,11 +19,11 @@ import msgspec
 
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.delete_guard import too_many
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import canonical, joined, without_tokens
-from rsnotify_client.between import too_many
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.documents import RemoteDocument

@@ -5,7 +5,6 @@ Decides what is the same, what the differences are, and whether so much may be d
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from math import ceil
 from operator import add
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs
@@ -17,6 +16,7 @@ from rsnotify.documents.documents import render_resources
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Fragment
 from rsnotify.resourcesync.change import Change, ChangeKind, Position
+from rsnotify.resourcesync.delete_guard import MAX_DELETE, too_many
 from rsnotify.resourcesync.notification import (
     HOLE,
     KIND,
@@ -28,7 +28,6 @@ from rsnotify.resourcesync.notification import (
     spell_out_each,
 )
 
-MAX_DELETE = 10.0  # percent of what is known, unless the Source says otherwise
 NAMED = 100  # differences that a comparison names
 PUBLISHED_CHANGES = 500  # at once: other Sources wait for no more
 PUBLISHED_BYTES = 1024 * 1024
@@ -59,10 +58,6 @@ class LoadCounts(msgspec.Struct, frozen=True):
         return type(self)(*map(add, *map(msgspec.structs.astuple, (self, other))))
 
     @property
-    def deleted_percent(self) -> float:
-        return 100 * self.deleted / self.known if self.known else 0.0
-
-    @property
     def differs(self) -> bool:
         """Whether the load would change anything."""
         return self.created + self.updated + self.deleted > 0
@@ -78,14 +73,8 @@ class LoadCounts(msgspec.Struct, frozen=True):
 
 def too_many_deleted(found: LoadCounts, max_delete: float) -> str | None:
     """Why this load is refused, if it deletes more than its Source has allowed."""
-    if found.deleted_percent <= max_delete:
-        return None
-    least = ceil(found.deleted_percent)
-    return (
-        f"this would delete {found.deleted} of {found.known} resources, which is more than "
-        f"{max_delete:g} %; if that is meant, say so with max_delete={least} "
-        f"(in the command: --max-delete {least})"
-    )
+    refusal = too_many(found.deleted, found.known, max_delete)
+    return refusal and f"this would delete {refusal}"
 
 
 def check_deletions(found: LoadCounts, max_delete: float) -> None:
