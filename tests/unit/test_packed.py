@@ -19,7 +19,7 @@ from rsnotify_client.web import Unpacker
 
 MOST = 100_000_000
 EMPTY = gzip.compress(b"", mtime=0)
-A, B = gzip.compress(b"a" * 70_000), gzip.compress(b"b")
+A, B = gzip.compress(b"a" * 70_000, mtime=0), gzip.compress(b"b", mtime=0)
 Reader = Callable[[bytes], Iterable[bytes]]
 
 
@@ -106,9 +106,9 @@ AT_THE_BOUND = [
     (A, 70_000),
     (A + B, 70_001),
     (A + EMPTY + bytes(9), 70_000),
-    (gzip.compress(bytes(PIECE_BYTES)), PIECE_BYTES),
+    (gzip.compress(bytes(PIECE_BYTES), mtime=0), PIECE_BYTES),
     (EMPTY, 0),
-    (gzip.compress(bytes(20_000_000)), 20_000_000),
+    (gzip.compress(bytes(20_000_000), mtime=0), 20_000_000),
 ]
 
 
