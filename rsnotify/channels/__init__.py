@@ -1,7 +1,9 @@
 """Channels: send each notification to every connected Destination, by WebSocket or SSE.
 
-`admission.Channels` is the face. A handshake (`handshake`) or request (`event_stream`) is admitted
-(`admission`); the connection becomes a reader (`reader`), which joins a channel (`channel`) or
-several (`several`). All get the same bytes (`frames`). Nothing here is queued for a reader: it has
-a cursor.
+`channels.Channels` is the face. Who comes to `websocket_endpoint` or `event_stream` is admitted
+(`admission`, `requested_channels`, `reader_limits`); `handshake` gives a WebSocket's connection
+away. The connection becomes a `reader` that writes to its transport (`transport_reader`,
+`socket_reader`), and joins a `channel` or `several`. All get the same bytes (`frames`). `keepalive`
+finds readers that are gone or slow, `reader_input` those that send too much, `revocations` those
+whose token has ended. Nothing here is queued for a reader: it has a cursor.
 """

@@ -14,7 +14,8 @@ from itertools import repeat
 from typing import Protocol
 
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
-from rsnotify.channels.reader import Keepalive, Reader
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Reader
 from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, NoSuchSet, Rejected, TryAgain
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.journals import Journals

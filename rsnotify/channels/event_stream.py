@@ -8,10 +8,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from rsnotify.access.cors import CREDENTIALS
-from rsnotify.channels.admission import ChannelEntry, Channels, requested_channels
+from rsnotify.channels.admission import ChannelEntry
+from rsnotify.channels.channels import Channels
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat, flushed, in_chunks
 from rsnotify.channels.plain_asgi import SendingTransport
-from rsnotify.channels.reader import CLOSE_SECONDS, ReaderInput, TransportReader
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.requested_channels import requested_channels
+from rsnotify.channels.transport_reader import CLOSE_SECONDS, TransportReader
 from rsnotify.http.extensions import HAND_OVER
 from rsnotify.http.input_turns import EVENT_STREAM
 from rsnotify.journal.gzip_parts import GZIP_HEAD
@@ -79,18 +82,19 @@ class Sse:
 
     def __init__(self, channels: Channels, *, is_compressed: bool = True) -> None:
         self._channels = channels
+        self._admission = channels.admission
         self._is_compressed = is_compressed
 
     async def stream(self, request: Request) -> Response:
         """The stream; for HEAD its headers, which say where it begins."""
         wanted = requested_channels(request, kind_named(request.path_params["kind"]))
-        admitted = await self._channels.admit(request, wanted)
-        find_cursor = self._channels.servable_cursor
-        entry = await self._channels.entry(request, wanted, admitted, find_cursor)
+        admitted = await self._admission.admit(request, wanted)
+        find_cursor = self._admission.servable_cursor
+        entry = await self._admission.entry(request, wanted, admitted, find_cursor)
         in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
         origin = request.headers.get("origin")
         headers = _headers(entry, origin, in_gzip=in_gzip)
-        if origin is not None and self._channels.reads_by_cookie(origin):
+        if origin is not None and self._admission.reads_by_cookie(origin):
             headers[CREDENTIALS] = "true"
         if request.method == "HEAD":
             return Response(headers=headers)

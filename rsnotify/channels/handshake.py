@@ -20,9 +20,10 @@ from websockets.headers import parse_subprotocol
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from rsnotify.channels.admission import READER
 from rsnotify.channels.frames import SharedDeflate, quiet
-from rsnotify.channels.reader import ReaderInput, SocketReader
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.channels.websocket_endpoint import READER
 from rsnotify.errors import INTERNAL_ERROR
 from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.input_turns import WEBSOCKET, BoundedInput

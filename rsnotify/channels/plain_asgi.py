@@ -13,7 +13,9 @@ from typing import Any
 from starlette.types import Receive
 
 from rsnotify.channels.frames import close_reason
-from rsnotify.channels.reader import CLOSE_SECONDS, TOO_MUCH, ReaderInput, SocketReader
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import TOO_MUCH, SocketReader
+from rsnotify.channels.transport_reader import CLOSE_SECONDS
 from rsnotify.resourcesync.forms import Form
 
 SendPart = Callable[[bytes], Awaitable[None]]

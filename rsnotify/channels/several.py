@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from rsnotify.access.query import render_cursors
 from rsnotify.channels.channel import YIELD_BYTES, Sent, close_for_a_bug, read_next, write_turn
 from rsnotify.channels.frames import WireFormat
-from rsnotify.channels.reader import Keepalive, Reader
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Reader
 from rsnotify.errors import BecamePrivate, NoSuchSet
 from rsnotify.journal.feed import Feed
 from rsnotify.journal.journals import Journals

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from rsnotify.channels.admission import Channels
+from rsnotify.channels.channels import Channels
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.journals import Journals

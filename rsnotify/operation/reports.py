@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rsnotify import __version__
-from rsnotify.channels.admission import Channels
+from rsnotify.channels.channels import Channels
 from rsnotify.errors import TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.appends import Histogram

@@ -8,6 +8,7 @@ from starlette.types import ASGIApp
 
 from rsnotify.access.cors import Cors
 from rsnotify.channels.event_stream import Sse, wants_stream
+from rsnotify.channels.websocket_endpoint import WebSocketEndpoint
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.discovery import Discovery
 from rsnotify.documents.pages import Pages
@@ -104,11 +105,12 @@ def _administration_routes(parts: Composition) -> Routes:
 
 def _channel_routes(parts: Composition) -> Routes:
     channels, is_compressed = parts.channels, parts.settings.channel_compression == "on"
+    sockets = WebSocketEndpoint(channels)
     topic = Topic(parts.journals, parts.access, parts.base_url)
     page = ChannelEndpoint(Sse(channels, is_compressed=is_compressed), topic)
     return [
-        WebSocketRoute(CHANNEL_PATH, channels.websocket),
-        WebSocketRoute(CHANNELS_PATH, channels.websocket),
+        WebSocketRoute(CHANNEL_PATH, sockets.open),
+        WebSocketRoute(CHANNELS_PATH, sockets.open),
         Route(CHANNEL_PATH, page.channel),
         Route(CHANNELS_PATH, page.channels),
     ]

@@ -16,8 +16,9 @@ from urllib.parse import quote
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
-from rsnotify.channels.admission import Channels, ReaderLimits
-from rsnotify.channels.reader import Keepalive
+from rsnotify.channels.channels import Channels
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers

@@ -37,7 +37,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from rsnotify.channels.handshake import Handshake
-from rsnotify.channels.reader import ReaderInput
+from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.errors import InvalidSettings
 from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.protocol import HttpInput, HttpProtocol

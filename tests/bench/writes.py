@@ -24,7 +24,9 @@ import uvloop
 
 from rsnotify.channels.channel import ChannelReaders
 from rsnotify.channels.frames import TEXT
-from rsnotify.channels.reader import Keepalive, ReaderInput, SocketReader
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.journal.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification

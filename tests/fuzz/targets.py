@@ -20,7 +20,8 @@ from redis._parsers import _AsyncHiredisParser
 from redis.exceptions import InvalidResponse, RedisError
 
 from rsnotify.access import query
-from rsnotify.channels.reader import ReaderInput, SocketReader
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.errors import Rejected
 from rsnotify.journal.submission import Submission
 from rsnotify.publishing.bodies import read_submission, read_submissions

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rsnotify.access import query
-from rsnotify.channels.reader import SocketReader
+from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.http.protocol import HttpProtocol
 from rsnotify.publishing.loads.load_formats import NdjsonReader
 from rsnotify.redis_client.pool import DirectConnection

@@ -13,9 +13,12 @@ from starlette.websockets import WebSocket
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Token, Tokens
-from rsnotify.channels.admission import READER, Channels
+from rsnotify.channels.channels import Channels
 from rsnotify.channels.event_stream import Sse
-from rsnotify.channels.reader import Keepalive, ReaderInput, SocketReader
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
+from rsnotify.channels.websocket_endpoint import READER, WebSocketEndpoint
 from rsnotify.errors import NoSuchSet
 from rsnotify.http.extensions import HAND_OVER
 from rsnotify.journal.feed import Feed
@@ -82,7 +85,7 @@ async def by_websocket(
         return reader
 
     taking = {"type": "websocket", "subprotocols": [], "extensions": {READER: take_reader}}
-    await channels.websocket(WebSocket(scope | taking, receive, send))
+    await WebSocketEndpoint(channels).open(WebSocket(scope | taking, receive, send))
 
 
 async def by_event_stream(

@@ -13,9 +13,10 @@ from uvicorn.server import ServerState
 
 from rsnotify.access.access import Access
 from rsnotify.access.tokens import Tokens
-from rsnotify.channels.admission import Channels
+from rsnotify.channels.channels import Channels
 from rsnotify.channels.handshake import EARLY_BYTES, Handshake
-from rsnotify.channels.reader import Keepalive
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.websocket_endpoint import WebSocketEndpoint
 from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.endpoints import Application, WebSocketRoute
 from rsnotify.http.input_turns import WEBSOCKET
@@ -36,7 +37,9 @@ class Entrance:
         access = Access(Tokens(client), "the-admin-token")
         self.channels = Channels(self.hub, access, Keepalive(send_timeout_seconds=60))
         self.state = ServerState()
-        app = Application([WebSocketRoute("/channels/{set}/{kind}", self.channels.websocket)])
+        app = Application(
+            [WebSocketRoute("/channels/{set}/{kind}", WebSocketEndpoint(self.channels).open)]
+        )
         self._config: Any = SimpleNamespace(loaded_app=app, ws_per_message_deflate=True)
 
     @asynccontextmanager

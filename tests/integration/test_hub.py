@@ -6,8 +6,8 @@ import pytest
 
 from rsnotify.access.access import Access
 from rsnotify.access.tokens import Tokens
-from rsnotify.channels.admission import Channels
-from rsnotify.channels.reader import Keepalive
+from rsnotify.channels.channels import Channels
+from rsnotify.channels.keepalive import Keepalive
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.journal import keys
 from rsnotify.journal.feed import Feed
@@ -63,7 +63,7 @@ async def test_a_position_that_another_hub_process_gave_is_kept_by_one_that_lags
     interval = await hub.publish(CHANNEL, submission("res1"))
     channels = Channels(lagging, Access(Tokens(client), "admin"), Keepalive(send_timeout_seconds=1))
     assert lagging.feed(CHANNEL).tail.head < interval.until
-    assert await channels.cursor(CHANNEL, interval.until) == interval.until
+    assert await channels.admission.cursor(CHANNEL, interval.until) == interval.until
 
 
 @pytest.mark.parametrize("while_it", ["asks for the head", "waits to be there"])

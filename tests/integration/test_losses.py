@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from rsnotify.channels.channel import ChannelReaders
-from rsnotify.channels.reader import Keepalive
+from rsnotify.channels.keepalive import Keepalive
 from rsnotify.documents.documents import change_list
 from rsnotify.errors import HistoryDeleted, NoSuchSet, TooFewReplicas, Trimmed, TryAgain
 from rsnotify.journal import keys

@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from rsnotify.channels.reader import BYTES_PER_SECOND
+from rsnotify.channels.reader_input import BYTES_PER_SECOND
 from rsnotify_client import channel_url
 from tests.support.redis_server import free_port
 from tests.support.running import PATIENT_SECONDS, TOKEN, clean_environment

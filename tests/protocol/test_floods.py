@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rsnotify.channels.reader import FRAMES_PER_SECOND
+from rsnotify.channels.reader_input import FRAMES_PER_SECOND
 from tests.support.raw import PING, frame, raw_channel
 from tests.support.running import RunningHub, until
 

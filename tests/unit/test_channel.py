@@ -8,7 +8,8 @@ import pytest
 
 from rsnotify.channels.channel import ChannelReaders
 from rsnotify.channels.frames import TEXT, WireFormat
-from rsnotify.channels.reader import Keepalive, Reader
+from rsnotify.channels.keepalive import Keepalive
+from rsnotify.channels.reader import Reader
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import Rejected
 from rsnotify.journal.cache import Tail

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rsnotify.channels.admission import ReaderLimits
+from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.errors import InvalidSettings, TooMany, TryAgain
 from rsnotify.http.connection_limits import (
     LEAST_CONNECTIONS,

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from rsnotify.channels.event_stream import SseReader
 from rsnotify.channels.frames import EVENT
-from rsnotify.channels.reader import ReaderInput
+from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.http.deadlines import Deadlines
 from rsnotify.http.extensions import HAND_OVER
 from rsnotify.http.protocol import PIPELINED, HttpProtocol

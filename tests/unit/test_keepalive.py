@@ -3,14 +3,8 @@
 import pytest
 
 from rsnotify.channels.frames import TEXT
-from rsnotify.channels.reader import (
-    PING_SECONDS,
-    PONG_SECONDS,
-    SLOTS,
-    TICK_SECONDS,
-    Keepalive,
-    Reader,
-)
+from rsnotify.channels.keepalive import PING_SECONDS, PONG_SECONDS, SLOTS, TICK_SECONDS, Keepalive
+from rsnotify.channels.reader import Reader
 
 SEND_TIMEOUT_SECONDS = 60.0
 

@@ -13,8 +13,7 @@ from rsnotify.access import access, jwt_rules, query, throttle
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import frames as channel_protocol
-from rsnotify.channels import handshake, reader
-from rsnotify.channels import reader as reader_input
+from rsnotify.channels import handshake, keepalive, reader_input
 from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
@@ -22,14 +21,7 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.http import connection_limits, deadlines
 from rsnotify.http import exchange as http_requests
 from rsnotify.http import protocol as http_protocol
-from rsnotify.journal import (
-    cache,
-    set_options,
-    sets,
-    submission,
-    usage,
-    window,
-)
+from rsnotify.journal import cache, set_options, sets, submission, usage, window
 from rsnotify.operation import administration, shared_answers, status
 from rsnotify.process import engine, webserver
 from rsnotify.process.embedded_redis import directory
@@ -195,8 +187,8 @@ LIMITS: dict[str, float] = {
     ),
     "bytes that follow the request for a WebSocket before it is answered": handshake.EARLY_BYTES,
     "bytes that follow the request for an event stream": sse_reader.IGNORED_BYTES,
-    "seconds between two pings": reader.PING_SECONDS,
-    "seconds for a pong": reader.PONG_SECONDS,
+    "seconds between two pings": keepalive.PING_SECONDS,
+    "seconds for a pong": keepalive.PONG_SECONDS,
     "changes after a `?from=`": window.STRETCH_CHANGES,
     "entries of a page: `?limit=`": Settings().page_size,
     "bytes of changes on a page, after which it ends": pages.PAGE_BYTES,

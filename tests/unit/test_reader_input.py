@@ -11,19 +11,18 @@ from unittest.mock import Mock
 import pytest
 import uvloop
 
-from rsnotify.channels import reader as transport_reader
+from rsnotify.channels import transport_reader
 from rsnotify.channels.event_stream import IGNORED_BYTES, SseReader
 from rsnotify.channels.frames import EVENT
-from rsnotify.channels.reader import (
+from rsnotify.channels.reader_input import (
     BYTES_PER_SECOND,
     FRAMES_PER_SECOND,
-    PARSED_BYTES,
     READ_TURN_BYTES,
     SECOND,
     ReaderInput,
-    SocketReader,
-    TransportReader,
 )
+from rsnotify.channels.socket_reader import PARSED_BYTES, SocketReader
+from rsnotify.channels.transport_reader import TransportReader
 from rsnotify.http.input_turns import EVENT_STREAM, WEBSOCKET
 from tests.support.raw import BINARY, CLOSE, PING, PONG, TEXT, frame
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from rsnotify.channels.reader import Keepalive
+from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.journal.feed import Feed
 from rsnotify.resourcesync.change import Position

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rsnotify.channels.reader import ReaderInput, SocketReader
+from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.socket_reader import SocketReader
 from tests.support.raw import BINARY, PING, PONG, TEXT, frame
 
 PONG_OF_X = b"\x8a\x01x"

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import pytest
 
 from rsnotify.channels import event_stream as sse_reader
-from rsnotify.channels import reader as transport_reader
+from rsnotify.channels import transport_reader
 from rsnotify.channels.event_stream import IGNORED_BYTES, SseReader
 from rsnotify.channels.frames import DATA, EVENT, GZIP_DATA, GZIP_EVENT, in_chunks
-from rsnotify.channels.reader import ReaderInput
+from rsnotify.channels.reader_input import ReaderInput
 
 MEBIBYTE = 1024 * 1024
 LARGE = b"x" * (16 * MEBIBYTE)  # more than a socket takes
