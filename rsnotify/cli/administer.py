@@ -10,7 +10,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.options import Commands, Json, check_choice
 from rsnotify.cli.output import counted, print_done, print_fields, print_table, size
 from rsnotify.cli.target import HERE, Hub, SetName, asked, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
@@ -211,6 +211,7 @@ def print_snapshot(taken: dict[str, Any], *, json: bool) -> None:
 tokens = Commands(no_args_is_help=True, help="Make, list and revoke tokens.")
 commands.add_typer(tokens, name="tokens")
 
+RIGHTS = ("publish", "read")
 TokenId = Annotated[str, Argument(metavar="ID", help="From `tokens list`.")]
 
 
@@ -224,9 +225,10 @@ def list_tokens(json: Json = False, hub: Hub = HERE) -> None:
 
 @tokens.command("create")
 def create_token(
+    names: Annotated[list[str] | None, Argument(hidden=True)] = None,
     sets: Annotated[
-        list[str], Option("--set", metavar="NAME", help="A set it is for. Repeatable.")
-    ],
+        list[str] | None, Option("--set", metavar="NAME", help="A set it is for. Repeatable.")
+    ] = None,
     rights: Annotated[
         list[str] | None,
         Option("--right", metavar="RIGHT", help="publish or read. Repeatable. [publish]"),
@@ -242,10 +244,34 @@ def create_token(
 
     `publish` lets its holder publish to them, `read` lets it read those that are private.
     """
+    _check_named(sets or [], names or [])
+    for right in rights or ():
+        if right == "write":  # what others call it
+            raise typer.BadParameter("--right write: to write to a set is --right publish")
+        check_choice("--right", right, RIGHTS)
     content: dict[str, object] = {"sets": sets, "rights": rights or ["publish"], "note": note}
     if expires is not None:
         content["expires_days"] = expires
     print_secret(_made(hub, content), json=json)
+
+
+def _check_named(sets: list[str], names: list[str]) -> None:
+    """The sets are named by option: a word alone could as well be meant as a name of the token."""
+    if not names and not sets:
+        raise typer.BadParameter("name the sets that the token is for with --set")
+    if names:
+        options = " ".join(f"--set {each}" for each in [*sets, *names])
+        raise InvalidSettings(
+            f"name the sets that the token is for with --set: rsnotify tokens create {options}"
+        )
+
+
+def _path_of_token(token_id: str, act: str = "") -> str:
+    from rsnotify.access.tokens import id_of
+
+    if token_id.startswith("rsn_"):
+        raise InvalidSettings(f"this is a token itself: give its ID, which is {id_of(token_id)}")
+    return f"/api/tokens/{quote(token_id, safe='')}{act}"
 
 
 @tokens.command("rotate")
@@ -268,7 +294,7 @@ def rotate_token(
     """Make another token with the same rights and expiry; the old one ends after the grace."""
     if now and grace is not None:
         raise InvalidSettings("--now and --grace exclude each other: --now means no grace")
-    path = f"/api/tokens/{quote(token_id, safe='')}/rotate"
+    path = _path_of_token(token_id, "/rotate")
     chosen = {"grace_seconds": 0 if now else grace, "expires_days": expires}
     content = {name: value for name, value in chosen.items() if value is not None}
     print_secret(_made(hub, content, path), json=json)
@@ -277,7 +303,7 @@ def rotate_token(
 @tokens.command("revoke")
 def revoke_token(token_id: TokenId, json: Json = False, hub: Hub = HERE) -> None:
     """Revoke a token; it is refused two seconds later at the latest."""
-    hub.ask("DELETE", f"/api/tokens/{quote(token_id, safe='')}").nothing()
+    hub.ask("DELETE", _path_of_token(token_id)).nothing()
     words = f"{token_id} is revoked; within two seconds every hub process refuses it"
     print_done({"revoked": token_id}, words, json=json)
 

@@ -11,7 +11,7 @@ import shlex
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from sqlite3 import connect
 from tempfile import TemporaryDirectory
@@ -38,6 +38,7 @@ from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.process.sd_notify import READY, STATUS, notify
+from rsnotify_client.discovery import NotOneSet
 from rsnotify_client.textfile import write as write_metrics
 from rsnotify_mirror.audit import keep_verified
 from rsnotify_mirror.mirror import Mirror
@@ -236,6 +237,17 @@ async def mirror(
     raise typer.Exit(await sets.run())
 
 
+@contextmanager
+def _way_to_all_sets() -> Iterator[None]:
+    """A Source with several sets can be copied as a whole."""
+    try:
+        yield
+    except NotOneSet as error:
+        raise InvalidSettings(
+            f"{error.detail}; or copy each into a directory of its own with --all-sets"
+        ) from None
+
+
 def _placed(
     places: list[str], *, all_sets: bool, stdout: bool, dry_run: bool
 ) -> tuple[list[str], Path | None]:
@@ -302,7 +314,7 @@ class MirrorRun(NamedTuple):
         hook: Hook | None = None if self.options.has_files else print_content
         if self.command is not None:
             hook = command_hook(self.command, directory)
-        with wrong_use(Rejected):
+        with wrong_use(Rejected), _way_to_all_sets():
             async with Mirror(
                 *(url, directory, self.options),
                 token=token,
@@ -435,7 +447,7 @@ async def _show_plan(
                 skipped.append(event)
                 typer.echo(f"{event.event}: {event.problem}", err=True)
 
-        with wrong_use(Rejected):
+        with wrong_use(Rejected), _way_to_all_sets():
             async with Mirror(url, Path(folder), options, token=token, report=report) as mirror:
                 await mirror.plan()
                 _say_plan(mirror.state, json=json)

@@ -8,7 +8,8 @@ import inspect
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -80,6 +81,15 @@ def _until_ended(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         notify(STOPPING)
         raise KeyboardInterrupt from None
+
+
+def check_choice(option: str, value: str, known: Sequence[str]) -> None:
+    """Refuse what is none of these; name the one that is probably meant."""
+    if value in known:
+        return
+    near = get_close_matches(value, known, n=1)
+    question = f"; did you mean {near[0]}?" if near else ""
+    raise typer.BadParameter(f"{option} {value}: choose one of {', '.join(known)}{question}")
 
 
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]

@@ -17,7 +17,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json, MaxDelete, most_deleted
+from rsnotify.cli.options import Commands, Json, MaxDelete, check_choice, most_deleted
 from rsnotify.cli.output import counted, progress
 from rsnotify.cli.resources import FORMATS, PIECE_BYTES, XML
 from rsnotify.cli.root import wrong_use
@@ -131,8 +131,7 @@ def publish(
             raise typer.BadParameter("--max-delete goes with --between and --dir")
         fields = {"capability": capability, "index": index}
         _check_framework(framework, fields, has_file=file is not None)
-        if change not in CHANGE_TYPES:
-            raise typer.BadParameter(f"--change {change}: choose one of {', '.join(CHANGE_TYPES)}")
+        check_choice("--change", change, CHANGE_TYPES)
         fields |= {"change": change, "lastmod": lastmod}
         if file is None:
             source = of_locs(locs or [], **fields)
@@ -249,8 +248,8 @@ def of_locs(locs: Sequence[str], **fields: Any) -> PublishInput:
 
 def of_file(path: Path, format_: str | None) -> PublishInput:
     """The changes in a file; `-` is stdin, in lines as they come if it is NDJSON."""
-    if format_ is not None and format_ not in FORMATS:
-        raise InvalidSettings(f"--format {format_}: choose one of {', '.join(FORMATS)}")
+    if format_ is not None:
+        check_choice("--format", format_, [*FORMATS])
     if str(path) == "-":
         if sys.stdin is None:  # the parent process closed it
             raise InvalidSettings("--file -: stdin is closed: redirect something into it")

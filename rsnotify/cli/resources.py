@@ -16,7 +16,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json, MaxDelete
+from rsnotify.cli.options import Commands, Json, MaxDelete, check_choice
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
@@ -184,8 +184,8 @@ class LoadedFiles(NamedTuple):
 
 def files_of(files: Sequence[Path], format_: str | None) -> LoadedFiles:
     """The files, with what they are; gzip stays gzip."""
-    if format_ is not None and format_ not in FORMATS:
-        raise InvalidSettings(f"--format {format_}: must be one of {', '.join(FORMATS)}")
+    if format_ is not None:
+        check_choice("--format", format_, [*FORMATS])
     if STDIN in files:
         headers = {"Content-Type": FORMATS[format_ or "ndjson"]}
         return LoadedFiles(files, headers)

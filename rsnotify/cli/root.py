@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -93,7 +94,9 @@ def _with_plain_arguments(command: Any) -> Any:
     for each in getattr(command, "commands", {}).values():
         _with_plain_arguments(each)
     for argument in command.params:
-        if argument.param_type_name == "argument":
+        if getattr(argument, "hidden", False):
+            argument.get_usage_pieces = lambda ctx: []  # noqa: ARG005
+        elif argument.param_type_name == "argument":
             shown, text = argument.metavar, argument.help
             argument.get_usage_pieces = lambda ctx, shown=shown: [shown]  # noqa: ARG005
             argument.get_help_record = lambda ctx, row=(shown, text): row  # noqa: ARG005
@@ -202,6 +205,10 @@ def _with_advice(error: Any) -> str:
         return f"a token is not given on the command line, where others see it: set {variable}"
     if name in RENAMED:
         return f"{name} is called {RENAMED[name]}"
+    if type(error).__name__ == "NoSuchOption":  # Typer names near ones, too, but the alphabet first
+        near = get_close_matches(name, error.possibilities or (), n=1)
+        error.possibilities = ()
+        error.message += f"; did you mean {near[0]}?" if near else ""
     message = _plain(error.format_message().rstrip(".").removeprefix("Invalid value: "))
     given = [each for each in sys.argv[1:2] if each in COMMANDS]
     path = error.ctx.command_path if error.ctx else " ".join(["rsnotify", *given])

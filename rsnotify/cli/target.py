@@ -22,6 +22,8 @@ from rsnotify_client.hub import HubAnswer, HubClient, patiently
 
 DATA = Path("data")
 NO_SET = re.compile(r"there is no set '([^']+)'( that .+)?")
+NO_ID = re.compile(r"there is no (token|subscription) ")
+LIST_SETS = "`rsnotify sets list` shows all"
 VARIABLES = ("RSNOTIFY_TOKEN", "RSNOTIFY_ADMIN_TOKEN")
 ADMIN_FILE = "RSNOTIFY_ADMIN_TOKEN_FILE"
 ANSWER_BYTES = 64 * 1024 * 1024  # such as a list of all sets
@@ -110,30 +112,43 @@ def hub_at(url: str, token: str | None) -> closing[HubClient]:
 
 
 @contextmanager
-def refusals_of(credential: Credential, url: str) -> Iterator[None]:
-    """A refused token, an unknown set and a wrong address are wrong use; say what to do."""
+def refusals_of(credential: Credential, url: str, *, adds: bool = True) -> Iterator[None]:
+    """A refused token, an unknown set and a wrong address are wrong use; say what to do.
+
+    `adds`: what is asked for makes sense with a set that is new.
+    """
     try:
         yield
     except Rejected as refused:
-        if (message := _with_advice(refused, credential, url)) is None:
+        if (message := _with_advice(refused, credential, url, adds=adds)) is None:
             raise
         raise InvalidSettings(message) from None
 
 
-def _with_advice(refused: Rejected, credential: Credential, url: str) -> str | None:
+def _with_advice(refused: Rejected, credential: Credential, url: str, *, adds: bool) -> str | None:
     if isinstance(refused, NotAHub):
         return refused.detail
     said = refused.said if isinstance(refused, WrongToken) else refused.detail
-    if (found := NO_SET.fullmatch(said)) is not None:
-        if near := get_close_matches(found[1], sets_of(url, credential.token), n=1):
-            return f"{said}; did you mean {near[0]}? `rsnotify sets list` shows all"
-        if found[2] is None:
-            return f"{said}: make it with: rsnotify sets add {found[1]}"
-    if found is not None or refused.status in (401, 403):
+    if (advice := _of_missing(said, credential, url, adds=adds)) is not None:
+        return said + advice
+    if NO_SET.fullmatch(said) or refused.status in (401, 403):
         return f"{said} ({credential.origin})"
     if said.startswith(NOTHING_THERE):
         return f"{said}: look at --url and at the name of the set"
     return None
+
+
+def _of_missing(said: str, credential: Credential, url: str, *, adds: bool) -> str | None:
+    """What to do about a name that the hub does not know."""
+    if (unknown := NO_ID.match(said)) is not None:
+        return f": `rsnotify {unknown[1]}s list` shows all"
+    if (found := NO_SET.fullmatch(said)) is None:
+        return None
+    if near := get_close_matches(found[1], sets_of(url, credential.token), n=1):
+        return f"; did you mean {near[0]}? {LIST_SETS}"
+    if found[2] is not None:  # none that this token may know of
+        return None
+    return f": make it with: rsnotify sets add {found[1]}" if adds else f": {LIST_SETS}"
 
 
 def sets_of(url: str, token: str | None) -> list[str]:
@@ -175,20 +190,20 @@ class Hub(NamedTuple):
     ] = DATA
 
     @contextmanager
-    def token(self) -> Iterator[str | None]:
+    def token(self, *, adds: bool = True) -> Iterator[str | None]:
         credential = credential_for(*self)
-        with refusals_of(credential, self.url):
+        with refusals_of(credential, self.url, adds=adds):
             yield credential.token
 
     @contextmanager
-    def connected(self) -> Iterator[HubClient]:
-        with self.token() as token, hub_at(self.url, token) as client:
+    def connected(self, *, adds: bool = True) -> Iterator[HubClient]:
+        with self.token(adds=adds) as token, hub_at(self.url, token) as client:
             yield client
 
     def ask(self, method: str, path: str, content: object | None = None) -> HubAnswer:
         """Make one request; what was answered."""
         body = None if content is None else msgspec.json.encode(content)
-        with self.connected() as client:
+        with self.connected(adds=method not in ("GET", "DELETE")) as client:
             return asked(client, method, path, body=body)
 
 

@@ -244,7 +244,7 @@ async def test_what_is_no_address_says_so(url, words):
 
 async def test_an_address_that_leads_nowhere_says_so(source):
     async with Web() as session:
-        with pytest.raises(Rejected, match="look whether it is right"):
+        with pytest.raises(Rejected, match="there is nothing at this address: tried were"):
             await discover(session, source.url + "/nothing")
 
 

@@ -5,6 +5,7 @@ import re
 import shlex
 
 import pytest
+from aiohttp import web
 
 from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
@@ -19,7 +20,18 @@ MISTAKES = [
     ("publish dataset1 LOC --token secret", USE, "set RSNOTIFY_TOKEN"),
     ("publish dataset1 LOC --tokn secret", USE, "set RSNOTIFY_TOKEN"),
     ("tokens add", USE, "the commands are list, create, rotate, revoke"),
-    ("publish dataset1 LOC --chang created", USE, "--change"),
+    (
+        "publish dataset1 LOC --chang created",
+        USE,
+        "no such option: --chang; did you mean --change?",
+    ),
+    (
+        "publish dataset1 LOC --change create",
+        USE,
+        "deleted; did you mean created? See rsnotify pub",
+    ),
+    ("subscribe dataset1 --frm 2026-01-01", USE, "no such option: --frm; did you mean --from? See"),
+    ("subscribe dataset1 --zzz", USE, "no such option: --zzz; see rsnotify subscribe --help"),
     ("publish datset1 LOC", USE, "did you mean dataset1?"),
     ("publish zzz LOC", USE, "make it with: rsnotify sets add zzz"),
     ("publish LOC dataset1", USE, "is an address: name the set"),
@@ -54,16 +66,30 @@ MISTAKES = [
     ("subscribe dataset1 --cursor DIR/no/c", USE, "/no is not there: make"),
     ("subscribe HUB/dataset1", USE, "is an address: name the set"),
     ("tokens", USE, "create"),
-    ("tokens create", USE, "missing option '--set'"),
-    ("tokens create --set dataset1 --right write", NO, "one of publish, read"),
+    ("tokens create", USE, "name the sets that the token is for with --set"),
+    (
+        "tokens create --set dataset1 --right write",
+        USE,
+        "write: to write to a set is --right publish; see",
+    ),
+    ("tokens create --set dataset1 --right reed", USE, "one of publish, read; did you mean read?"),
+    ("tokens create dataset1", USE, "--set: rsnotify tokens create --set dataset1\n"),
+    ("tokens create a --set dataset1", USE, "tokens create --set dataset1 --set a\n"),
+    ("tokens rotate nope", USE, "there is no token 'nope': `rsnotify tokens list` shows all"),
+    ("tokens revoke rsn_secret", USE, "this is a token itself: give its ID, which is 8430c4da\n"),
     ("tokens create --set dataset1 --expires soon", USE, "'soon' is not a whole number"),
     ("tokens create --set dataset2", USE, "did you mean dataset1?"),
-    ("tokens revoke nope", NO, "there is no token 'nope'"),
+    ("tokens revoke nope", USE, "there is no token 'nope': `rsnotify tokens list` shows all"),
     ("sets ad museum", USE, "Did you mean 'add'?"),
     ("sets add MySet", USE, "a-z 0-9"),
     ("sets add hub", USE, "reserved for the hub itself"),
     ("sets remove datset1", USE, "did you mean dataset1?"),
     ("sets remove datset1 --yes", USE, "did you mean dataset1?"),
+    ("sets remove zzz", USE, "error: there is no set 'zzz': `rsnotify sets list` shows all\n"),
+    ("sets remove zzz --yes", USE, "error: there is no set 'zzz': `rsnotify sets list` shows all"),
+    ("resources show zzz", USE, "error: there is no set 'zzz': `rsnotify sets list` shows all\n"),
+    ("resources load zzz DIR/list.xml", USE, "make it with: rsnotify sets add zzz"),
+    ("subscriptions show nope", USE, "no subscription 'nope': `rsnotify subscriptions list` shows"),
     ("sets list --url http://[::1", USE, "Invalid IPv6 URL"),
     ("sets edit dataset1", USE, "say what to edit"),
     ("sets edit dataset1 --topic here", NO, "http:// https://"),
@@ -76,7 +102,7 @@ MISTAKES = [
     ("mirror", USE, "missing argument 'URL... [DIR]'"),
     ("resources load SET x.ndjson --tell", USE, "--tell is called --publish"),
     ("resources load SET x.ndjson --no-tell", USE, "--no-tell is called --no-publish"),
-    ("mirror HUB copy --onse", USE, "no such option: --onse (Possible options: --json, --once"),
+    ("mirror HUB copy --onse", USE, "no such option: --onse; did you mean --once? See"),
     ("mirror HUB/none copy --once", USE, "there is no set 'none'"),
     ("validate", USE, "name documents, or one Source with --site"),
     ("validate none.xml", USE, "cannot read none.xml"),
@@ -100,7 +126,8 @@ MISTAKES = [
     ("mirror HUB/ --stdout --json", USE, "--stdout goes without"),
     ("mirror copyx http://127.0.0.1:9", USE, "the address comes first, then the directory"),
     ("mirror copyx copy", USE, "give one that begins with http://, https:// or ws://"),
-    ("mirror http://127.0.0.1:9/ DIR/copy --once", USE, "is the address right?"),
+    ("mirror http://127.0.0.1:9/ DIR/copy --once", USE, "refused; is the address right?\n"),
+    ("mirror http://no.invalid/ DIR/copy2 --once", USE, "name is known: is it spelt right?\n"),
     ("mirror http://a/ DIR/copy --map http://a/=../b", USE, "a folder inside the mirror"),
     ("mirror http://a/ DIR/copy --map http://a/=/b", USE, "a folder inside the mirror"),
     ("mirror http://a/ DIR/copy --map =b", USE, "a folder inside the mirror"),
@@ -245,3 +272,60 @@ async def test_help_and_version_are_where_one_looks_for_them(line, begin):
     ended = await typed(line)
     assert ended.status == 0
     assert ended.out.startswith(begin)
+
+
+async def test_several_sets_are_counted_some_are_named_and_the_way_to_all_of_them_is_said(
+    hub, tmp_path
+):
+    for number in range(41):
+        assert (await hub.ask("PUT", f"/api/sets/set{number}", json={}))[0] in (200, 201)
+    ended = await typed(f"mirror {hub.url}/ {tmp_path}/copy --once")
+    named = ", ".join(f"{hub.url}/{name}/capabilitylist.xml" for name in ("dataset1", "set0"))
+    assert ended.status == USE
+    assert ended.err.startswith(
+        f"error: {hub.url}/ offers 42 sets of resources: give the address of one, such as {named}, "
+    )
+    assert ended.err.endswith(
+        "(39 more); or copy each into a directory of its own with --all-sets\n"
+    )
+    shown = await typed(f"bridge {hub.url}/ dataset1 --show --no-robots", RSNOTIFY_URL=hub.url)
+    assert shown.err.endswith("(39 more)\n")
+
+
+@pytest.fixture
+async def no_source():
+    """A site of which nothing leads to a Resource List; only its front is there."""
+
+    async def answer(request: web.Request) -> web.Response:
+        is_there = request.path in ("/", "/robots.txt")
+        return web.Response(status=200 if is_there else 404, text="User-agent: *\nDisallow:\n")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+TRIED = (
+    "tried were a link in the page or its header, {0}/.well-known/resourcesync (404) and {0}/"
+    "robots.txt (which names no sitemap); give the address of its Capability List or its sitemap"
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/", "leads to no ResourceSync document: "),
+        ("/papers", "there is nothing at this address: "),
+        ("/a.xml", "there is nothing at this address: look whether it is right"),
+    ],
+)
+async def test_where_nothing_is_found_all_that_was_tried_is_said(no_source, tmp_path, path, said):
+    ended = await typed(f"mirror {no_source}{path} {tmp_path}/copy --once")
+    assert ended.status == USE
+    tried = "" if path == "/a.xml" else TRIED.format(no_source)
+    assert f"{no_source}{path}" in ended.err
+    assert ended.err.endswith(f"{said}{tried}\n"), ended.err

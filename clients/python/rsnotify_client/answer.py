@@ -92,6 +92,15 @@ def _of_tls(error: BaseException) -> str:
     return f"TLS failed: {reason.replace('_', ' ').lower()}"
 
 
+def asking(said: str, question: str) -> str:
+    """What went wrong, with a question; if it ends with one already, that is enough.
+
+    >>> asking("refused", "is it running?"), asking("is it spelt right?", "is it running?")
+    ('refused; is it running?', 'is it spelt right?')
+    """
+    return said if said.endswith("?") else f"{said}; {question}"
+
+
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 LONGEST_PAUSE_SECONDS = 60
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -103,8 +112,8 @@ class HubUnreachable(TryAgain):
     """No answer came from the hub's address."""
 
     def __init__(self, url: str, cause: str) -> None:
-        question = "" if cause.endswith("?") else "; is the hub running?"
-        super().__init__(f"{url} cannot be reached: {cause}{question}", retry_after_seconds=0)
+        said = asking(f"{url} cannot be reached: {cause}", "is the hub running?")
+        super().__init__(said, retry_after_seconds=0)
         self.url, self.cause = url, cause
 
 

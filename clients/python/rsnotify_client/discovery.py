@@ -43,13 +43,25 @@ OFFERS = {
     "changelist-archive": "archive",
 }
 """The capabilities, by their names in a Capability List, and in `Capabilities`."""
-NAMED_SETS = 20
+NAMED_SETS = 3
 MAX_SETS = 1_000  # of a Source, where all are asked for
 MAX_SITEMAPS = 1_000  # that a robots.txt names
 MAX_SETS_ASKED = 100  # of a hub, for the one that has a topic
 BEGINNING_PIECES = PAGE_BYTES // PIECE_BYTES  # are read of a document that is compressed
 SOCKETS = ("ws://", "wss://")
 DOCUMENTS = (".xml", ".xml.gz")
+
+
+class NotOneSet(Refused):
+    """The Source has several sets of resources, and one was asked for."""
+
+    def __init__(self, url: str, lists: Sequence[str]) -> None:
+        more = len(lists) - NAMED_SETS
+        named = ", ".join(lists[:NAMED_SETS])
+        named = f", such as {named} ({more} more)" if more > 0 else f": {named}"
+        super().__init__(
+            f"{url} offers {len(lists)} sets of resources: give the address of one{named}"
+        )
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -203,9 +215,7 @@ async def discover(web: Web, url: str) -> Capabilities:
 async def _walk(web: Web, url: str, seen: int = 0) -> Capabilities:
     step = await _last_step(web, url, STEPS - seen)
     if step.found is None:
-        names = ", ".join(step.sets[:NAMED_SETS])
-        count = f"{len(step.sets)} sets of resources"
-        raise Refused(f"{url} offers {count}: give the address of one: {names}")
+        raise NotOneSet(url, step.sets)
     if step.missing is not None:
         said = f"{step.missing}; taking {step.found.url}, to which its site leads"
         log.warning("%s", without_tokens(said))
@@ -372,11 +382,26 @@ async def _from_its_site(web: Web, url: str, page: FetchedPage) -> DiscoveryStep
         return DiscoveryStep(next=first, other_sitemaps=tuple(others))
     _check_right(web, url, page)
     _check_right(web, described.url, described)
-    if page.status != 200:
-        raise refused(url, page.status, None, page.challenge)
-    raise Refused(
-        f"{url} leads to no ResourceSync document: neither a link, {WELL_KNOWN} nor robots.txt "
-        "does; give the address of its Capability List or its sitemap"
+    raise _nothing_found(url, page, described, robots)
+
+
+def _nothing_found(
+    url: str, page: FetchedPage, described: FetchedPage, robots: FetchedPage
+) -> Refused:
+    """The refusal of an address from which no way leads on; it names the ways that were tried."""
+    if page.status not in (200, 404):
+        return refused(url, page.status, None, page.challenge)
+    is_there = page.status == 200
+    found = (
+        " leads to no ResourceSync document" if is_there else ": there is nothing at this address"
+    )
+    of_known = "which is no ResourceSync document" if described.status == 200 else described.status
+    of_robots = "which names no sitemap" if robots.status == 200 else robots.status
+    return Refused(
+        f"{url}{found}: tried were a link in the page or its header, {joined(url, WELL_KNOWN)} "
+        f"({of_known}) and {joined(url, '/robots.txt')} ({of_robots}); give the address of its "
+        "Capability List or its sitemap",
+        status=400 if is_there else page.status,
     )
 
 

@@ -24,6 +24,7 @@ from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import canonical, joined, without_tokens
+from rsnotify_client.answer import asking
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
 from rsnotify_client.documents import RemoteDocument
@@ -171,9 +172,9 @@ class Planner:
             except TryAgain as error:
                 attempt += 1
                 if attempt >= DISCOVERY_ATTEMPTS and is_known:
-                    raise TryAgain(f"{error.detail}; is the Source running?") from None
+                    raise TryAgain(asking(error.detail, "is the Source running?")) from None
                 if attempt >= DISCOVERY_ATTEMPTS:
-                    raise Refused(f"{error.detail}; is the address right?") from None
+                    raise Refused(asking(error.detail, "is the address right?")) from None
                 await asyncio.sleep(pause_after(error, attempt))
 
     def _claim_directory(self, url: str) -> None:
