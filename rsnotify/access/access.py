@@ -22,7 +22,7 @@ from rsnotify.access.sent_token import COOKIE, SentToken, cookie_counts, is_jwt,
 from rsnotify.access.throttle import RateLimit, TokenThrottle
 from rsnotify.access.tokens import Token, Tokens, token_key
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused, TooMany, TryAgain
-from rsnotify.journal.set_options import SetRecord
+from rsnotify.sets.options import SetRecord
 
 TOKEN_SECONDS = 2.0
 UNKNOWN_SECONDS = 1.0  # for which Redis is not asked again about a token that it did not have

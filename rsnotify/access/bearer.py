@@ -11,7 +11,7 @@ import msgspec
 
 from rsnotify.access.tokens import Right
 from rsnotify.errors import Rejected
-from rsnotify.journal.set_options import SetRecord
+from rsnotify.sets.options import SetRecord
 
 
 class RightsOfToken(Protocol):

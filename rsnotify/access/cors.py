@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rsnotify.http.endpoints import Routes
-from rsnotify.journal.journals import Journals
+from rsnotify.live.journals import Journals
 
 EXPOSED = "ETag, Link, Retry-After, Rsnotify-At, Rsnotify-From, Rsnotify-Until"
 ALLOWED = "Accept, Authorization, If-Modified-Since, If-None-Match, Last-Event-ID"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
 from rsnotify.errors import Rejected
-from rsnotify.journal.set_options import SetRecord
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, Form, wanted_form
+from rsnotify.sets.options import SetRecord
 
 if TYPE_CHECKING:  # commands parse positions, and have no web framework
     from starlette.requests import HTTPConnection

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from rsnotify.coordination import keys
 from rsnotify.errors import Rejected
-from rsnotify.journal import keys
 from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.change import MICROSECONDS, Position

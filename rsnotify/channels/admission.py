@@ -16,11 +16,11 @@ from rsnotify.access.query import check_not_future, render_cursors
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.requested_channels import ChannelCursor, requested_form
 from rsnotify.errors import HistoryDeleted, Rejected
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import Form
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetRecord
 
 MADE_AGAIN = "this position is of a set that was removed; the one of this name begins at {}"
 

@@ -17,8 +17,8 @@ from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
 from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, NoSuchSet, Rejected, TryAgain
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.journals import Journals
+from rsnotify.live.feed import Feed
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 

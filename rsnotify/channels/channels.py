@@ -18,10 +18,10 @@ from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.revocations import Revocations
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TryAgain
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
+from rsnotify.live.feed import Feed
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
+from rsnotify.sets.options import SetRecord
 
 DRAIN_STEPS = 100
 DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"

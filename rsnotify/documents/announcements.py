@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.claims import Claims
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.documents import (
     Announced,
@@ -28,13 +30,10 @@ from rsnotify.documents.documents import (
     resource_list_part,
 )
 from rsnotify.errors import NoSuchSet
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claims
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import DocumentSchedule, Window
 from rsnotify.journal.windows import Archived, Windows
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Change, ChangeKind, Position
 from rsnotify.resourcesync.notification import (
@@ -44,6 +43,7 @@ from rsnotify.resourcesync.notification import (
     change_list_index,
 )
 from rsnotify.resourcesync.xml_writer import render_document
+from rsnotify.sets.options import SetRecord
 
 FIELD = "documents"
 

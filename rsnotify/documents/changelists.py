@@ -41,11 +41,8 @@ from rsnotify.documents.responses import (
 )
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.journal.cache import Cache, Tail
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
-from rsnotify.journal.journals import Journals
 from rsnotify.journal.window import (
-    DAY,
     DocumentSchedule,
     JournalRecord,
     Span,
@@ -58,7 +55,9 @@ from rsnotify.journal.window import (
     stretch_after,
 )
 from rsnotify.journal.windows import Windows
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.live.cache import Cache, Tail
+from rsnotify.live.journals import Journals
+from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
 from rsnotify.resourcesync.forms import LIST_FORMS, XML
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.single_flight import SingleFlight

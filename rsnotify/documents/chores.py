@@ -18,10 +18,7 @@ from rsnotify.documents.announcements import Announcements
 from rsnotify.documents.documents import Snapshot
 from rsnotify.documents.snapshots import Snapshots, take_snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import (
-    DAY,
     EARLY_SECONDS,
     DocumentSchedule,
     JournalRecord,
@@ -31,9 +28,11 @@ from rsnotify.journal.window import (
     until_due,
 )
 from rsnotify.journal.windows import Windows
+from rsnotify.live.journals import Journals
 from rsnotify.loops import Loop, repeat
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetRecord
 from rsnotify.single_flight import SingleFlight
 
 OUTDATED = 100  # entries of the heap that may be so before it is made anew

@@ -25,11 +25,10 @@ from rsnotify.documents.documents import (
 )
 from rsnotify.documents.responses import DocumentInfo, KeptDocuments, SetAdmission
 from rsnotify.documents.snapshots import Snapshots
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
-from rsnotify.journal.window import DAY, Window
+from rsnotify.journal.window import Window
 from rsnotify.journal.windows import Windows
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.live.journals import Journals
+from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
 from rsnotify.resourcesync.forms import XML, Form
 from rsnotify.resourcesync.json_writer import json_frame, render_entries_json
 from rsnotify.resourcesync.xml_writer import (
@@ -41,6 +40,7 @@ from rsnotify.resourcesync.xml_writer import (
     render_document,
     render_entries,
 )
+from rsnotify.sets.options import SetRecord
 from rsnotify.single_flight import Costly, SingleFlight, kept_seconds, let_others_go_on, slices
 
 

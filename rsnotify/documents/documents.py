@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from rsnotify.journal.set_options import SetRecord
 from rsnotify.journal.window import Window
 from rsnotify.resourcesync.change import Change, ChangeKind, Link, Position, render_datetime
 from rsnotify.resourcesync.forms import JSON, XML, Form
@@ -33,6 +32,7 @@ from rsnotify.resourcesync.notification import (
 from rsnotify.resourcesync.tables import ARCHIVES, FRAMEWORK_CHANGES, LISTS
 from rsnotify.resourcesync.xml_reader import change_of, parse_document
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, close_root, open_root
+from rsnotify.sets.options import SetRecord
 
 
 class Offered(NamedTuple):

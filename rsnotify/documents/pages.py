@@ -29,8 +29,8 @@ from rsnotify.documents.documents import Neighbours, change_list_head
 from rsnotify.documents.responses import ByteStream, RequestedSet
 from rsnotify.documents.stretches import NOBODY, READ_CHANGES, ReadTurns
 from rsnotify.errors import Rejected, Trimmed, TryAgain
-from rsnotify.journal.reading import History
 from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Span, Window, whole_from
+from rsnotify.live.reading import History
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Row, change_list_index, render_rows
 from rsnotify.single_flight import AtOnce

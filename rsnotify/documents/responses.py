@@ -27,14 +27,14 @@ from rsnotify.access.query import Query, form_of, parse_query
 from rsnotify.documents.documents import Frame, ListHead
 from rsnotify.errors import BecamePrivate, Rejected, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, NDJSON, XML, Form, accepts_gzip
 from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.json_writer import EntriesAsJson, render_json
 from rsnotify.resourcesync.notification import capability_list
 from rsnotify.resourcesync.xml_writer import Document, render_document
+from rsnotify.sets.options import SetRecord
 from rsnotify.single_flight import let_others_go_on
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, NamedTuple
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.claims import Claim, Claims
 from rsnotify.documents.documents import Snapshot, StoredResource, render_resources
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.journal.gzip_parts import PackedEntries, Packer
 from rsnotify.journal.usage import WALK_SECONDS
 from rsnotify.journal.windows import FORGET, Windows

@@ -21,8 +21,8 @@ from itertools import count, islice
 from time import monotonic
 from typing import Any
 
+from rsnotify.coordination import keys
 from rsnotify.errors import TooFewReplicas, TryAgain, Unanswered
-from rsnotify.journal import keys
 from rsnotify.journal.call import Append, AppendCall, Appended
 from rsnotify.journal.submission import ENTRIES_BYTES, Submission
 from rsnotify.journal.usage import Usage

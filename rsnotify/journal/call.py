@@ -16,8 +16,8 @@ from zlib import crc32
 
 import msgspec
 
+from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, Rejected, SetFull, TooFewReplicas, TryAgain
-from rsnotify.journal import keys
 from rsnotify.journal.rows import mark_of
 from rsnotify.journal.submission import Fragment, Submission
 from rsnotify.journal.usage import KEY_SECONDS

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, Trimmed
-from rsnotify.journal import keys
 from rsnotify.journal.appends import Appends
 from rsnotify.journal.call import (
     call_arguments,
@@ -16,10 +16,10 @@ from rsnotify.journal.call import (
 from rsnotify.journal.rows import mark_of_newest, marks_of, rows_of
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.usage import Usage
-from rsnotify.journal.window import HOUR, WINDOW_BYTES
+from rsnotify.journal.window import WINDOW_BYTES
 from rsnotify.journal.witness import KnownChange, Witness
 from rsnotify.redis_client import Client, Script, each
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import HOUR, Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 
 READ_BACK = Script("journal/read_back.lua")

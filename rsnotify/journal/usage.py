@@ -9,9 +9,8 @@ store so that a set can be kept in order, is never refused.
 
 from collections.abc import Sequence
 
+from rsnotify.coordination import keys
 from rsnotify.errors import SetFull
-from rsnotify.journal import keys
-from rsnotify.journal.set_options import SetRecord
 from rsnotify.redis_client import Client, Script
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 
@@ -32,10 +31,10 @@ class Usage:
         self.maxmemory = 0  # of Redis, as far as it is known; in a Cluster the smallest
         self._to_count: set[str] = set()
 
-    def max_bytes(self, record: SetRecord | None) -> int:
-        """So much may this set take; 0: as much as there is."""
-        if record is not None and record.max_bytes is not None:
-            return record.max_bytes
+    def max_bytes(self, chosen: int | None) -> int:
+        """So much may a set take for which so much was chosen; 0: as much as there is."""
+        if chosen is not None:
+            return chosen
         return self.maxmemory * DEFAULT_PERCENT // 100
 
     def has_grown(self, set_name: str, grown: int, max_bytes: int) -> None:

@@ -2,10 +2,6 @@
 
 A window is half open, `(from_, until]`; each begins where the one before ends. A closed window
 never changes again, unless Redis loses it, and the open one is the last.
-
-What is old is deleted only if hub processes observed it to grow that old (`ClockHistory`): a jump
-of the clock creates no ages. If the clock of Redis is far ahead of the last observation, it has
-jumped, or no hub was running: that time is a gap, and no age is counted across it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,15 +9,11 @@ from itertools import takewhile
 from typing import NamedTuple, Self
 
 from rsnotify.journal.witness import KnownChange
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import DAY, HOUR, MICROSECONDS, MINUTE, Position
 
 WINDOW_BYTES = 50_000_000  # with room for the document around it below the 50 MiB of a sitemap
 STRETCH_CHANGES = 50_000
 INDEX_ENTRIES = 50_000
-
-MINUTE = 60 * MICROSECONDS
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
 
 FIXED_AFTER = HOUR
 
@@ -228,56 +220,3 @@ def changes_since(
     if any(begin < moment and changes for begin, changes in windows):
         return None
     return sum(changes for _, changes in windows)
-
-
-# --- ages ----------------------------------------------------------------------------------------
-
-GAP = HOUR  # by more than this between two looks; hub processes look once a minute
-GAPS_KEPT = 100  # if there are more, the two oldest are joined
-
-
-class Gap(NamedTuple):
-    """A stretch of the clock that nobody observed."""
-
-    end: int
-    length: int
-
-
-class ClockHistory(NamedTuple):
-    """What was observed of the clock of Redis, in microseconds."""
-
-    seen: int  # last
-    gaps: tuple[Gap, ...] = ()  # oldest first
-
-    def at(self, now: int) -> "ClockHistory":
-        """The history after another look at the clock."""
-        gaps = tuple(gap for gap in self.gaps if gap.end <= now)  # else the clock has gone back
-        if now - self.seen > GAP:
-            gaps = (*gaps, Gap(now, now - self.seen))
-        return ClockHistory(now, _fewer(gaps))
-
-    @property
-    def is_behind_a_gap(self) -> bool:
-        """Whether the last look found a gap."""
-        return bool(self.gaps) and self.gaps[-1].end == self.seen
-
-    def ago(self, length: int) -> Position:
-        """The moment since which so much time was observed.
-
-        >>> int(ClockHistory(100, (Gap(95, 60),)).ago(10))
-        30
-        """
-        moment = self.seen
-        for gap in reversed(self.gaps):
-            if moment - gap.end >= length:
-                break
-            length -= moment - gap.end
-            moment = gap.end - gap.length
-        return Position(moment - length)
-
-
-def _fewer(gaps: tuple[Gap, ...]) -> tuple[Gap, ...]:
-    if len(gaps) <= GAPS_KEPT:
-        return gaps
-    oldest, next_, *others = gaps
-    return (Gap(next_.end, next_.end - (oldest.end - oldest.length)), *others)

@@ -9,14 +9,15 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.claims import Claim, Claims
+from rsnotify.coordination.clock import ClockHistory, observed_clock, redis_now
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claim, Claims, observed_clock, redis_now
 from rsnotify.journal.gzip_parts import PackedEntries
 from rsnotify.journal.rows import mark_of_newest
-from rsnotify.journal.window import MINUTE, ClockHistory, JournalRecord, Span, Window
+from rsnotify.journal.window import JournalRecord, Span, Window
 from rsnotify.redis_client import Client, Script, each
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MINUTE, Position
 from rsnotify.resourcesync.notification import ChannelName
 
 _CLOSE, _KEEP, _TRIM = (

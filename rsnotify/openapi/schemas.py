@@ -7,14 +7,6 @@ import msgspec
 from rsnotify.access.bearer import RightsShown
 from rsnotify.access.tokens import Right, Token
 from rsnotify.errors import Fault
-from rsnotify.journal.set_options import (
-    ADDRESSES,
-    CHANNEL_OPTIONS,
-    LEAST_BYTES,
-    MOST_BYTES,
-    SetOptions,
-    SetRecord,
-)
 from rsnotify.operation.administration import (
     EXPIRES_DAYS,
     GRACE_SECONDS,
@@ -39,6 +31,14 @@ from rsnotify.resourcesync.change import (
 from rsnotify.resourcesync.change_rules import LENGTH_END, LINKS, TEXT_CHARACTERS, URI_CHARACTERS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
+from rsnotify.sets.options import (
+    ADDRESSES,
+    CHANNEL_OPTIONS,
+    LEAST_BYTES,
+    MOST_BYTES,
+    SetOptions,
+    SetRecord,
+)
 
 Json = dict[str, Any]
 REF = "#/components/schemas/{name}"

@@ -8,7 +8,7 @@ pass.
 from pathlib import Path
 
 from rsnotify.access.access import Access
-from rsnotify.journal.coordination import Bell
+from rsnotify.coordination.bell import Bell
 from rsnotify.loops import Loop
 from rsnotify.operation.health import Health, Writable, WritableParts
 from rsnotify.operation.machine import Machine

@@ -18,12 +18,11 @@ from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.documents.chores import Upkeep
 from rsnotify.errors import NoSuchSet, Rejected, StoreFull
 from rsnotify.http.endpoints import JsonResponse, read_body
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions, SetRecord
-from rsnotify.journal.window import DAY
+from rsnotify.live.journals import Journals
 from rsnotify.operation.shared_answers import SharedAnswers
-from rsnotify.resourcesync.change import MICROSECONDS, Position, misfit, problem
+from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position, misfit, problem
 from rsnotify.resourcesync.change_rules import URI_CHARACTERS
+from rsnotify.sets.options import ADDRESSES, CHANNEL_OPTIONS, TOPICS, SetOptions, SetRecord
 from rsnotify.websub.rules import channel_of
 
 BODY_BYTES = 64 * 1024

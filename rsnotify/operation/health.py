@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from rsnotify.channels.channels import Channels
+from rsnotify.coordination import keys
 from rsnotify.errors import TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.journals import Journals
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client
 from rsnotify.single_flight import Costly
 

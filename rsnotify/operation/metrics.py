@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rsnotify.access.access import Access
-from rsnotify.journal.journals import Journals
+from rsnotify.live.journals import Journals
 from rsnotify.operation.reports import HistogramNumbers, Numbers, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.resourcesync.change import MICROSECONDS

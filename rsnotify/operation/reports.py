@@ -15,13 +15,13 @@ import msgspec
 
 from rsnotify import __version__
 from rsnotify.channels.channels import Channels
+from rsnotify.coordination import keys
+from rsnotify.coordination.bell import Bell
 from rsnotify.errors import TryAgain
-from rsnotify.journal import keys
 from rsnotify.journal.appends import Histogram
-from rsnotify.journal.coordination import Bell
-from rsnotify.journal.feed import Feed
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journals import Journals
+from rsnotify.live.feed import Feed
+from rsnotify.live.journals import Journals
 from rsnotify.operation.health import Health
 from rsnotify.operation.machine import Machine
 from rsnotify.publishing.intake import Intake

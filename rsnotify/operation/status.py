@@ -21,17 +21,17 @@ from rsnotify.access.access import Access
 from rsnotify.access.bearer import Bearer, visible_to
 from rsnotify.access.query import SetsAsked, parse_sets_asked
 from rsnotify.channels.frames import transport_of
+from rsnotify.coordination import keys
 from rsnotify.errors import TryAgain
 from rsnotify.http.endpoints import JsonResponse
-from rsnotify.journal import keys
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord
-from rsnotify.journal.window import DAY, Window, changes_since
+from rsnotify.journal.window import Window, changes_since
+from rsnotify.live.journals import Journals
 from rsnotify.operation.reports import Peers, Report
 from rsnotify.operation.shared_answers import SharedAnswers
 from rsnotify.redis_client import Client, each
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.sets.options import SetRecord
 
 AT_ONCE = 200  # sets, in one round trip
 OF_RECORD = ("first", "head", "counted", "grown", "window_from", "window_count")

@@ -16,7 +16,7 @@ from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
 from rsnotify.errors import Rejected
 from rsnotify.http.endpoints import Application, Route, Routes, WebSocketRoute
-from rsnotify.journal.reading import History
+from rsnotify.live.reading import History
 from rsnotify.openapi.document import Description
 from rsnotify.operation import Watching
 from rsnotify.operation.administration import Administration

@@ -19,6 +19,8 @@ from rsnotify.access.tokens import Tokens
 from rsnotify.channels.channels import Channels
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader_limits import ReaderLimits
+from rsnotify.coordination import keys
+from rsnotify.coordination.bell import Bell
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.chores import Upkeep
 from rsnotify.documents.discovery import Offers
@@ -26,14 +28,11 @@ from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
 from rsnotify.http.connection_limits import ConnectionLimits, total_connections
-from rsnotify.journal import keys
-from rsnotify.journal.cache import Cache
-from rsnotify.journal.coordination import Bell
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.sets import Sets
-from rsnotify.journal.window import HOUR, DocumentSchedule
+from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
+from rsnotify.live.cache import Cache
+from rsnotify.live.journals import Journals
 from rsnotify.loops import Loop, repeat, run_beside
 from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
@@ -46,6 +45,8 @@ from rsnotify.publishing.intake import Intake, RefusedCounts
 from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import connect
+from rsnotify.resourcesync.change import HOUR
+from rsnotify.sets.records import Sets
 from rsnotify.websub import WebSub
 from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import settle_lost_subscriptions

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from rsnotify.access.access import Access
 from rsnotify.errors import Fault, Rejected, StoreFull, TryAgain
 from rsnotify.http.endpoints import JsonResponse, decoded, read_body
-from rsnotify.journal.journals import Journals
 from rsnotify.journal.submission import Submission
+from rsnotify.live.journals import Journals
 from rsnotify.publishing.bodies import BODY_BYTES, PARTS, read_submission, read_submissions
 from rsnotify.resourcesync.notification import ChannelName, Interval
 

@@ -19,6 +19,9 @@ from urllib.parse import quote
 import msgspec
 
 MICROSECONDS = 1_000_000
+MINUTE = 60 * MICROSECONDS
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
 
 # With its zone, a time in the first or last hours of the calendar can lie outside it.
 EARLIEST_SECOND = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())

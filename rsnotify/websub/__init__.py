@@ -20,8 +20,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from rsnotify.access.tokens import Tokens
-from rsnotify.journal.coordination import Bell
-from rsnotify.journal.journals import Journals
+from rsnotify.coordination.bell import Bell
+from rsnotify.live.journals import Journals
 from rsnotify.loops import Loop
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.call_slots import Slots

@@ -13,7 +13,7 @@ from typing import Protocol, get_args
 import msgspec
 
 from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
-from rsnotify.journal.journals import Journals
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Notification
 from rsnotify.websub.dialler import KEEP_ALIVE_SECONDS, Dialler

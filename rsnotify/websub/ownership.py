@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 
+from rsnotify.coordination.bell import Bell
 from rsnotify.errors import TryAgain
-from rsnotify.journal.coordination import Bell
 from rsnotify.loops import repeat
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.delivery import Deliverer

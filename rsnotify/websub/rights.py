@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from rsnotify.access.tokens import Tokens
-from rsnotify.journal.journals import Journals
+from rsnotify.live.journals import Journals
 from rsnotify.websub.subscription import Subscription
 
 NO_SET = "this hub no longer serves the topic"

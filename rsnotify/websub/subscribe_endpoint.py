@@ -23,8 +23,7 @@ from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.query import CHANNEL, check_not_future, form_of, parse_query, parse_start
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse, read_body
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetRecord, channel_of_own_topic
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.addresses import literal_address, refusal
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import JSON, XML, Form
@@ -34,6 +33,7 @@ from rsnotify.resourcesync.notification import (
     ChannelName,
     Notification,
 )
+from rsnotify.sets.options import SetRecord, channel_of_own_topic
 from rsnotify.websub.rules import (
     FORM_BYTES,
     FORM_MEDIA_TYPE,

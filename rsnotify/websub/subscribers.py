@@ -14,8 +14,8 @@ from time import monotonic
 import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.journals import Journals
+from rsnotify.live.feed import Feed
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.call_queue import Queue

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.clock import redis_now
 from rsnotify.errors import TooFewReplicas, TooMany, TryAgain, Unanswered
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import redis_now
 from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position

@@ -1,6 +1,6 @@
 """Where the subscribers of a process stand, counted."""
 
-from rsnotify.journal.feed import Feed
+from rsnotify.live.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.share import Subscriber
 

@@ -12,7 +12,7 @@ import secrets
 from typing import NamedTuple
 
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.journal.journals import Journals
+from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.dialler import Dialler

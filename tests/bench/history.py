@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uvloop
 
-from rsnotify.journal import keys
+from rsnotify.coordination import keys
 from rsnotify.journal.windows import Windows
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position, render_datetime

@@ -19,19 +19,19 @@ import uvloop
 from rsnotify.channels.frames import TEXT
 from rsnotify.http.endpoints import JsonResponse
 from rsnotify.http.exchange import Exchange, RequestReader, render_head
-from rsnotify.journal.cache import Cache
 from rsnotify.journal.call import Appended
-from rsnotify.journal.feed import Feeds
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.sets import SetOptions, Sets
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.witness import KnownChange
+from rsnotify.live.cache import Cache
+from rsnotify.live.feed import Feeds
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.publishing.intake import accepted
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification
+from rsnotify.sets.records import SetOptions, Sets
 from tests.bench.appends import Load, requests
 from tests.support.running import RunningHub
 

@@ -18,13 +18,13 @@ from time import perf_counter
 import uvloop
 
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.process.embedded_redis.server import EmbeddedRedis
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.bench.readers import HANDSHAKE
 from tests.support.running import TOKEN, RunningHub
 

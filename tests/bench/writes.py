@@ -27,7 +27,7 @@ from rsnotify.channels.frames import TEXT
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
-from rsnotify.journal.feed import Feed
+from rsnotify.live.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from tests.bench.pictures import Chart, save

@@ -14,7 +14,7 @@ import uvloop
 
 from rsnotify import loops
 from rsnotify.cli import main
-from rsnotify.journal import following
+from rsnotify.live import following
 from rsnotify.process import hub_process as serve
 
 PATIENCE_SECONDS = 0.5

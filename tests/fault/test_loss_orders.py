@@ -13,15 +13,15 @@ from itertools import combinations_with_replacement, count, product
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.errors import Trimmed
-from rsnotify.journal import keys
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journals import Journals
 from rsnotify.journal.rows import rows_of
-from rsnotify.journal.set_options import SetOptions
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
+from rsnotify.sets.options import SetOptions
 from tests.support.amount import amount
 from tests.support.faults import Losing
 from tests.support.hubs import started, submission

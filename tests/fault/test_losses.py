@@ -7,7 +7,7 @@ from typing import Any
 
 from redis import asyncio as redis
 
-from rsnotify.journal import keys
+from rsnotify.coordination import keys
 from rsnotify.process.embedded_redis.directory import HUB_LOCK, REDIS_LOCK, LockFile
 from rsnotify.websub.subscription import SHARES
 from tests.support.receivers import Receiver, subscribe

@@ -10,7 +10,7 @@ from time import monotonic
 
 import pytest
 
-from rsnotify.journal import keys
+from rsnotify.coordination import keys
 from tests.support.faults import OwnRedis
 from tests.support.lossy_failover import (
     Book,

@@ -6,8 +6,8 @@ from random import randbytes
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.documents.snapshots import take_snapshot
-from rsnotify.journal import keys
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName

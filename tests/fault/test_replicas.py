@@ -12,13 +12,13 @@ import pytest
 
 from rsnotify.errors import TooFewReplicas
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission
 from rsnotify.process.embedded_redis.binaries import installed_binaries
 from rsnotify.publishing.bodies import read_submission
 from rsnotify.redis_client import Replicas, connect
 from rsnotify.resourcesync.notification import ChannelName, Interval
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.support.lossy_failover import Book, Follower, followed, settled, until_done
 from tests.support.raw import raw_channel
 from tests.support.redis_replicas import knows_files, replicated

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from rsnotify.journal import keys
+from rsnotify.coordination import keys
 from rsnotify.redis_client import Client, connect
 from rsnotify.redis_client.connection import sentinels_at
 from rsnotify.resourcesync.notification import ChannelName

@@ -7,8 +7,7 @@ from time import time
 
 import pytest
 
-from rsnotify.journal.window import DAY
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import DAY, Position
 from tests.integration.test_cli import rsnotify
 from tests.support.running import TOKEN, RunningHub
 

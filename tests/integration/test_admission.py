@@ -21,7 +21,7 @@ from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.channels.websocket_endpoint import READER, WebSocketEndpoint
 from rsnotify.errors import NoSuchSet
 from rsnotify.http.extensions import HAND_OVER
-from rsnotify.journal.feed import Feed
+from rsnotify.live.feed import Feed
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.notification import ChannelName, Notification
 from rsnotify.websub.subscribe_endpoint import Topic

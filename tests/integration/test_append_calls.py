@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
+from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, Rejected, SetFull
-from rsnotify.journal import keys
 from rsnotify.journal.appends import CERTAIN_SECONDS, UNKNOWN, WRITERS
 from rsnotify.journal.call import (
     CALL_SECONDS,
@@ -21,13 +21,13 @@ from rsnotify.journal.call import (
 )
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.rows import mark_of
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.witness import Witness
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.support.hubs import submission
 
 CHANNEL = ChannelName("a", "change")

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.bell import Bell
 from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Bell
-from rsnotify.journal.losses import Lineage, lineage_of
-from rsnotify.journal.set_options import SetOptions, SetRecord
-from rsnotify.journal.sets import Sets
+from rsnotify.live.losses import Lineage, lineage_of
 from rsnotify.operation.health import WritableParts
 from rsnotify.process.engine import wait_until_usable
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions, SetRecord
+from rsnotify.sets.records import Sets
 from tests.integration.test_redis_access import OPERATIONS, do_everything, documented_rights
 from tests.support.faults import configured, out_of_memory
 from tests.support.receivers import Receiver

@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import Rejected, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.windows import Windows
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 
 RECORD = keys.record(ChannelName("a", "change"))
 

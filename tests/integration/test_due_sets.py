@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.documents.announcements import AnnouncedNotes
 from rsnotify.documents.chores import AGAIN_SECONDS, MOST, SOME, STEP_SECONDS, DueSets, InTurn
 from rsnotify.errors import TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.window import DAY
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client, connect
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import DAY, MICROSECONDS, Position
 from tests.integration.test_many_sets import commands
 from tests.support.faults import OwnRedis
 from tests.support.hubs import started, submission

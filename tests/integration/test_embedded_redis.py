@@ -20,8 +20,8 @@ from redis import asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff, NoBackoff
 
+from rsnotify.coordination import keys
 from rsnotify.errors import InvalidSettings
-from rsnotify.journal import keys
 from rsnotify.process.embedded_redis import EmbeddedRedis, binaries, directory
 from rsnotify.process.embedded_redis import binaries as engine_note
 from rsnotify.process.embedded_redis import server as module

@@ -8,10 +8,10 @@ from rsnotify.access.access import Access
 from rsnotify.access.tokens import Tokens
 from rsnotify.channels.channels import Channels
 from rsnotify.channels.keepalive import Keepalive
+from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.feed import Feed
 from rsnotify.journal.journal import Standing
+from rsnotify.live.feed import Feed
 from rsnotify.loops import end
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, render_notification

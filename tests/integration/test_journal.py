@@ -6,17 +6,17 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.errors import Rejected, Trimmed, TryAgain
-from rsnotify.journal import keys
 from rsnotify.journal.call import Appended
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.witness import MARK_LENGTH
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.notification import LOC_END, ChannelName, render_rows, spell_out
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.support.hubs import submission
 
 CHANNEL = ChannelName("a", "change")

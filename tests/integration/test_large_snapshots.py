@@ -5,8 +5,8 @@ from itertools import chain
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.documents import snapshots
-from rsnotify.journal import keys
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from tests.support.pulling import SET, Pulling, loc

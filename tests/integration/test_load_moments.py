@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.journal.window import DAY
 from rsnotify.redis_client import Client
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change import DAY, Change, Position
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.loading import PATH, Loading, ndjson, said
 from tests.support.pulling import CHANGES, SET, loc

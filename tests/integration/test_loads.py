@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
+from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal import keys
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.publishing.loads import load_endpoint as load_body
 from rsnotify.publishing.loads import load_endpoint as resources

@@ -9,16 +9,16 @@ import pytest
 
 from rsnotify.channels.channel import ChannelReaders
 from rsnotify.channels.keepalive import Keepalive
+from rsnotify.coordination import keys
+from rsnotify.coordination.clock import redis_now
 from rsnotify.documents.documents import change_list
 from rsnotify.errors import HistoryDeleted, NoSuchSet, TooFewReplicas, Trimmed, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import redis_now
 from rsnotify.journal.journal import UNMARKED, Journal, Standing
-from rsnotify.journal.journals import Journals
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.window import following_from, stretch_after
 from rsnotify.journal.windows import Windows
 from rsnotify.journal.witness import KnownChange, Witness
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client, Replicas, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName

@@ -5,18 +5,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.errors import RedisRefuses, TryAgain
 from rsnotify.journal import appends as module
-from rsnotify.journal import keys
 from rsnotify.journal.call import Appended
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
 from rsnotify.process import hub_process
 from rsnotify.process.composition import Composition
 from rsnotify.process.settings import Settings
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.support.faults import (
     OwnRedis,
     SlowWay,

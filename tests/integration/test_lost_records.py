@@ -4,13 +4,13 @@ logged, and whoever has a subscription that is lost is notified."""
 import pytest
 
 from rsnotify.access.tokens import Token, Tokens
+from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet
-from rsnotify.journal import keys
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from rsnotify.websub.ownership import ENDED, LOST, settle_lost_subscriptions
 from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import Stored, Subscriptions

@@ -7,20 +7,20 @@ from functools import partial
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.documents.announcements import GATHER_SECONDS, AnnouncedNotes, Announcements
 from rsnotify.documents.discovery import Offers
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal import keys
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets, Version
-from rsnotify.journal.window import HOUR, DocumentSchedule
+from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import HOUR, Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets, Version
 from tests.support.hubs import hub_on, started, submission
 from tests.support.running import until
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.claims import Claims
 from rsnotify.errors import TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claims
-from rsnotify.journal.window import DAY as DAY_MICROSECONDS
 from rsnotify.redis_client import Client, connect
+from rsnotify.resourcesync.change import DAY as DAY_MICROSECONDS
 from rsnotify.resourcesync.change import Position
 from tests.support.clock import DAY, HOUR, MINUTE
 from tests.support.faults import Losing, OwnRedis

@@ -10,7 +10,7 @@ import pytest
 from rsnotify import single_flight as costly
 from rsnotify.documents import pages
 from rsnotify.documents import snapshots as snapshot
-from rsnotify.journal.reading import History
+from rsnotify.live.reading import History
 from rsnotify.resourcesync.notification import Row
 from rsnotify.resourcesync.xml_writer import Document
 from tests.support.pulling import BASE, SET, Pulling, names, times

@@ -13,31 +13,31 @@ from typing import Any
 import pytest
 
 from rsnotify import single_flight
+from rsnotify.coordination import keys
+from rsnotify.coordination.claims import Claim
+from rsnotify.coordination.clock import ClockHistory
 from rsnotify.documents import changelists, resourcelists, stretches
 from rsnotify.documents import discovery as description
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.documents.documents import Snapshot, change_list
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claim
 from rsnotify.journal.gzip_parts import PackedEntries
-from rsnotify.journal.set_options import SetOptions
 from rsnotify.journal.submission import fragment_of
-from rsnotify.journal.window import (
-    DAY,
-    HOUR,
-    MINUTE,
-    STRETCH_CHANGES,
-    ClockHistory,
-    JournalRecord,
-    Window,
-    last_edge,
-)
+from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Window, last_edge
 from rsnotify.journal.witness import Witness
 from rsnotify.redis_client import Client
-from rsnotify.resourcesync.change import MICROSECONDS, Change, Position, render_datetime
+from rsnotify.resourcesync.change import (
+    DAY,
+    HOUR,
+    MICROSECONDS,
+    MINUTE,
+    Change,
+    Position,
+    render_datetime,
+)
 from rsnotify.resourcesync.notification import Interval
+from rsnotify.sets.options import SetOptions
 from tests.support.faults import Losing, out_of_memory
 from tests.support.packing import pack
 from tests.support.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names

@@ -10,10 +10,10 @@ from starlette.requests import HTTPConnection
 from rsnotify.access import access
 from rsnotify.access.access import SECRET_CHARACTERS, TOKEN_SECONDS, UNKNOWN_SECONDS, Access
 from rsnotify.access.tokens import Right, Token, Tokens
+from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused
-from rsnotify.journal.coordination import Bell
-from rsnotify.journal.set_options import SetRecord
 from rsnotify.redis_client import Client
+from rsnotify.sets.options import SetRecord
 from tests.support.running import PATIENT_SECONDS, until
 
 ADMIN = "the-admin-token"

@@ -8,25 +8,25 @@ from time import monotonic
 
 import pytest
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.bell import Bell
 from rsnotify.errors import PartAway, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Bell
-from rsnotify.journal.following import (
+from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.witness import KnownChange
+from rsnotify.live.checking import (
     LEAST_CHANNELS,
     MOST_CHANNELS,
     ROUND_TICKS,
     UNREAD_EVERY,
     CompareSchedule,
 )
-from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
-from rsnotify.journal.witness import KnownChange
+from rsnotify.live.journals import Journals
 from rsnotify.loops import end
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.support.faults import OwnRedis
 from tests.support.hubs import submission
 from tests.support.running import until

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rsnotify.errors import Rejected, SetFull, StoreFull, TooFewReplicas, TryAgain
-from rsnotify.journal.journals import Journals
+from rsnotify.live.journals import Journals
 from rsnotify.publishing.bodies import read_submissions
 from rsnotify.publishing.intake import answer_of
 from rsnotify.redis_client import Client

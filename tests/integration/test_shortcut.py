@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rsnotify.journal import keys
-from rsnotify.journal.feed import Feed
-from rsnotify.journal.following import FEW_READERS
-from rsnotify.journal.journals import Journals
+from rsnotify.coordination import keys
 from rsnotify.journal.submission import Submission
+from rsnotify.live.feed import Feed
+from rsnotify.live.following import FEW_READERS
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from starlette.requests import Request as HttpRequest
 
+from rsnotify.coordination import keys
 from rsnotify.errors import HistoryDeleted, NoSuchSet, TryAgain
-from rsnotify.journal import keys
 from rsnotify.loops import end
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Position

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from rsnotify.journal import coordination as module
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Bell
+from rsnotify.coordination import bell as module
+from rsnotify.coordination import keys
+from rsnotify.coordination.bell import Bell
 from rsnotify.loops import end
 from rsnotify.redis_client import connect
 from tests.support.redis_server import RedisServer

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
+from rsnotify.coordination import keys
 from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
-from rsnotify.journal import keys
 from rsnotify.redis_client import Client, Replicas, connect
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import (

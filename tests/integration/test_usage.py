@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.errors import Rejected, SetFull
-from rsnotify.journal import keys
-from rsnotify.journal.set_options import LEAST_BYTES, MOST_BYTES, SetOptions
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.usage import COUNTED_AFTER_BYTES
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import LEAST_BYTES, MOST_BYTES, SetOptions
 from tests.support.loading import Loading, ndjson
 from tests.support.pulling import CHANGES, FRAMEWORK, SET, loc
 

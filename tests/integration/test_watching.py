@@ -16,16 +16,16 @@ from starlette.requests import Request
 from rsnotify import __version__
 from rsnotify.access.access import Access
 from rsnotify.access.tokens import Tokens
-from rsnotify.journal.coordination import Bell
+from rsnotify.coordination.bell import Bell
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
+from rsnotify.live.journals import Journals
 from rsnotify.operation.machine import FILES
 from rsnotify.operation.metrics import METRICS, Metrics, shown_names
 from rsnotify.operation.reports import Identity, Peers, Report
 from rsnotify.operation.status import Overview, SetNumbers
 from rsnotify.redis_client import connect
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.integration.test_cli import rsnotify
 from tests.support.receivers import Receiver, has, subscribe
 from tests.support.running import TOKEN, RunningHub, until

@@ -19,7 +19,7 @@ from yarl import URL
 
 from rsnotify.access.tokens import Tokens
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.feed import Feed
+from rsnotify.live.feed import Feed
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from rsnotify.coordination import keys
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
-from rsnotify.journal import keys
 from rsnotify.process.embedded_redis.directory import HUB_LOCK
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Link

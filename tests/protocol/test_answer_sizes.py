@@ -16,9 +16,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from rsnotify.journal.set_options import ADDRESSES
 from rsnotify.openapi.operations import OPERATIONS
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
+from rsnotify.sets.options import ADDRESSES
 from rsnotify.web.page import CLONE, DEEPEST, NAME, STATIC
 from rsnotify.web.validation import DOCUMENT_BYTES
 from tests.protocol.test_front_page import get

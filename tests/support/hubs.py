@@ -1,12 +1,12 @@
 """Hubs on a real Redis without a process around them, and what is published to them."""
 
-from rsnotify.journal.coordination import Bell
+from rsnotify.coordination.bell import Bell
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
+from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Change
+from rsnotify.sets.records import Sets
 
 
 def hub_on(client: Client, *, window_changes: int = 10_000) -> Journals:

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from rsnotify.journal import keys
+from rsnotify.coordination import keys
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER, ChannelName

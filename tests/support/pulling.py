@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from rsnotify.access.access import Access
 from rsnotify.access.base_url import BaseUrl
 from rsnotify.access.tokens import Tokens
+from rsnotify.coordination.bell import Bell
 from rsnotify.documents.announcements import AnnouncedNotes, Announcements
 from rsnotify.documents.changelists import ChangeListEndpoints
 from rsnotify.documents.chores import Upkeep
@@ -20,23 +21,22 @@ from rsnotify.documents.resourcelists import ResourceListEndpoints
 from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
-from rsnotify.journal.coordination import Bell
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.reading import History
-from rsnotify.journal.set_options import SetOptions
-from rsnotify.journal.sets import Sets
 from rsnotify.journal.submission import Submission, fragment_of
-from rsnotify.journal.window import HOUR, DocumentSchedule
+from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
+from rsnotify.live.journals import Journals
+from rsnotify.live.reading import History
 from rsnotify.loops import end
 from rsnotify.process.app import build_app, pull_routes
 from rsnotify.redis_client import Client, connect
-from rsnotify.resourcesync.change import Change, Position
+from rsnotify.resourcesync.change import HOUR, Change, Position
 from rsnotify.resourcesync.document_rules import check
 from rsnotify.resourcesync.notification import ChannelName, Interval
 from rsnotify.resourcesync.xml_reader import parse_document
 from rsnotify.resourcesync.xml_writer import Document
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
 from tests.support.running import TOKEN, until
 from tests.unit.test_examples import schema
 

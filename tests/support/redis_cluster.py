@@ -12,7 +12,7 @@ from typing import Any
 
 from redis.crc import key_slot
 
-from rsnotify.journal import keys
+from rsnotify.coordination import keys
 from rsnotify.resourcesync.notification import ChannelName
 from tests.support.redis_replicas import DURABLE, QUICK
 from tests.support.redis_server import RedisServer

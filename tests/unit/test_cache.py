@@ -5,8 +5,8 @@ from time import monotonic
 import pytest
 
 from rsnotify.channels.frames import DEFLATED, EVENT, TEXT, WireFormat
-from rsnotify.journal.cache import IDLE_SECONDS, MIB, Cache, RecentNotifications, Tail
-from rsnotify.journal.feed import Feed
+from rsnotify.live.cache import IDLE_SECONDS, MIB, Cache, RecentNotifications, Tail
+from rsnotify.live.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, MADE_BYTES, ChannelName, Notification
 

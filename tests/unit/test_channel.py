@@ -12,8 +12,8 @@ from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
 from rsnotify.channels.several import SeveralChannels
 from rsnotify.errors import Rejected
-from rsnotify.journal.cache import Tail
-from rsnotify.journal.feed import Feed
+from rsnotify.live.cache import Tail
+from rsnotify.live.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
 

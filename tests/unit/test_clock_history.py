@@ -1,6 +1,7 @@
 """Ages are what was watched: a jump of the clock makes nothing old."""
 
-from rsnotify.journal.window import DAY, GAP, GAPS_KEPT, HOUR, MINUTE, ClockHistory, Gap
+from rsnotify.coordination.clock import GAP, GAPS_KEPT, ClockHistory, Gap
+from rsnotify.resourcesync.change import DAY, HOUR, MINUTE
 
 NOON = 20_000 * DAY
 

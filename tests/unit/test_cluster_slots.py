@@ -2,7 +2,7 @@
 
 import pytest
 
-from rsnotify.journal import keys
+from rsnotify.coordination import keys
 from rsnotify.journal.call import call_keys
 from rsnotify.redis_client.client import WAITED
 from rsnotify.redis_client.cluster import (

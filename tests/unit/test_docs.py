@@ -15,9 +15,9 @@ import rsnotify_client
 from rsnotify import errors, redis_client
 from rsnotify.cli import administer, app
 from rsnotify.http import protocol as http_protocol
-from rsnotify.journal import set_options
 from rsnotify.openapi import schemas
 from rsnotify.process.settings import PREFIX, Settings
+from rsnotify.sets import options as set_options
 from rsnotify_client.integrations import flask
 from rsnotify_mirror import mirror
 from tests.bench.__main__ import NAMES

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from rsnotify.journal.feed import Feed, Watcher
+from rsnotify.live.feed import Feed, Watcher
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_BYTES,

@@ -3,9 +3,9 @@
 import asyncio
 from time import monotonic
 
-from rsnotify.journal.cache import Cache
-from rsnotify.journal.feed import Feed, Feeds
 from rsnotify.journal.witness import KnownChange
+from rsnotify.live.cache import Cache
+from rsnotify.live.feed import Feed, Feeds
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 

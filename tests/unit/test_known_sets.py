@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
-from rsnotify.journal.set_options import SetRecord
-from rsnotify.journal.sets import KnownSets, Version
 from rsnotify.resourcesync.change import Position
+from rsnotify.sets.options import SetRecord
+from rsnotify.sets.records import KnownSets, Version
 
 CREATED, EDITED = "2026-11-22T00:00:00.000000Z", "2026-11-22T00:00:01.000000Z"
 

@@ -21,7 +21,8 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.http import connection_limits, deadlines
 from rsnotify.http import exchange as http_requests
 from rsnotify.http import protocol as http_protocol
-from rsnotify.journal import cache, set_options, sets, submission, usage, window
+from rsnotify.journal import submission, usage, window
+from rsnotify.live import cache
 from rsnotify.operation import administration, shared_answers, status
 from rsnotify.process import engine, webserver
 from rsnotify.process.embedded_redis import directory
@@ -37,6 +38,8 @@ from rsnotify.resourcesync import xml_structure as xml
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
+from rsnotify.sets import options as set_options
+from rsnotify.sets import records as sets
 from rsnotify.web import validation
 from rsnotify.websub import dialler
 from rsnotify.websub import dialler as bounded

@@ -18,7 +18,7 @@ SECRETS = (
 
 
 def record(message: str, *args: object, level: int = logging.WARNING) -> logging.LogRecord:
-    made = logging.LogRecord("rsnotify.journal.journals", level, "", 0, message, args, None)
+    made = logging.LogRecord("rsnotify.live.journals", level, "", 0, message, args, None)
     made.created = 1_795_292_666.2416
     return made
 
@@ -35,7 +35,7 @@ def test_a_line_of_json_is_one_object():
         "time": "2026-11-21T20:24:26.241Z",
         "level": "warning",
         "worker": 2,
-        "room": "rsnotify.journal.journals",
+        "room": "rsnotify.live.journals",
         "message": "a\nb",
     }
 

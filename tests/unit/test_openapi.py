@@ -12,7 +12,6 @@ from rsnotify import errors
 from rsnotify.access.query import CHANNEL, SEVERAL_CHANNELS
 from rsnotify.access.sent_token import COOKIE, SUBPROTOCOL
 from rsnotify.errors import TryAgain
-from rsnotify.journal.set_options import SetOptions
 from rsnotify.openapi.document import MEANINGS, Description, described, errors_of, page_of, served
 from rsnotify.openapi.operations import JSON, OPERATIONS, XML
 from rsnotify.operation.administration import NewToken
@@ -24,6 +23,7 @@ from rsnotify.resourcesync.change import CHANGE_TYPES
 from rsnotify.resourcesync.document_rules import judge_document
 from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH
 from rsnotify.resourcesync.tables import FRAMEWORK_CHANGES
+from rsnotify.sets.options import SetOptions
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 OF_HTTP_ITSELF = {405, 414, 431, 500}  # any request may get these

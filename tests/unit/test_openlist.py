@@ -5,9 +5,9 @@ from time import monotonic
 import pytest
 
 from rsnotify.documents.changelists import OpenList, OpenLists
-from rsnotify.journal.cache import MIB, Cache
 from rsnotify.journal.gzip_parts import PACKER_BYTES
 from rsnotify.journal.window import JournalRecord
+from rsnotify.live.cache import MIB, Cache
 from rsnotify.resourcesync.change import Position
 
 ZERO = Position(0)

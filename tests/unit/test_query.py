@@ -18,8 +18,8 @@ from rsnotify.access.query import (
     render_cursors,
 )
 from rsnotify.errors import Rejected
-from rsnotify.journal.set_options import SetRecord
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.sets.options import SetRecord
 
 T = Position.parse("2026-11-20T20:34:00.123456Z")
 

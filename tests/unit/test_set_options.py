@@ -4,13 +4,8 @@ import pytest
 
 from rsnotify.documents.documents import source_description
 from rsnotify.errors import Rejected
-from rsnotify.journal.set_options import (
-    SetOptions,
-    SetRecord,
-    channel_of_own_topic,
-    check_together,
-)
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions, SetRecord, channel_of_own_topic, check_together
 
 OWN, OTHER = "http://source.example/changes", "http://source.example/lists"
 

@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.several import SeveralChannels
-from rsnotify.journal.feed import Feed
+from rsnotify.live.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, ChannelName, Notification
 from tests.unit.test_channel import BROKEN, PLAIN, START, OneChannelHub, Peer

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rsnotify.journal.cache import Tail
+from rsnotify.live.cache import Tail
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import HELD_BYTES, Notification
 

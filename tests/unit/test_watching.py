@@ -9,7 +9,7 @@ import pytest
 
 from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Histogram
-from rsnotify.journal.feed import Feed
+from rsnotify.live.feed import Feed
 from rsnotify.operation import health as watched
 from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.reports import GONE_SECONDS, Identity, Peers, Report

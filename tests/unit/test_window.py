@@ -4,9 +4,7 @@ import pytest
 
 from rsnotify.journal.window import (
     FIXED_AFTER,
-    HOUR,
     INDEX_ENTRIES,
-    MINUTE,
     STRETCH_CHANGES,
     WINDOW_BYTES,
     DocumentSchedule,
@@ -25,7 +23,7 @@ from rsnotify.journal.window import (
     until_due,
     whole_from,
 )
-from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.resourcesync.change import HOUR, MICROSECONDS, MINUTE, Position
 
 
 def record(**fields: int) -> JournalRecord:

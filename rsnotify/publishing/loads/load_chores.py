@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
+from rsnotify.coordination.claims import Claim
+from rsnotify.coordination.keys import STATE_SHARDS
 from rsnotify.documents.chores import ROUND_SECONDS
 from rsnotify.documents.documents import Snapshot
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.coordination import Claim
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.keys import STATE_SHARDS
 from rsnotify.journal.submission import Submission
+from rsnotify.live.journals import Journals
 from rsnotify.loops import Loop, end, repeat
 from rsnotify.publishing.loads.load import PUBLISHED_CHANGES, fragments_of
 from rsnotify.publishing.loads.load_store import CLAIM_SECONDS, Load, Loads

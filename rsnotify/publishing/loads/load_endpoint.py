@@ -19,12 +19,12 @@ from starlette.responses import Response
 
 from rsnotify.access.access import Access
 from rsnotify.access.query import RESOURCES, parse_query, single
+from rsnotify.coordination.keys import STATE_SHARDS
 from rsnotify.documents.documents import described
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.http.endpoints import JsonResponse
-from rsnotify.journal.journals import Journals
-from rsnotify.journal.keys import STATE_SHARDS
 from rsnotify.journal.submission import fragment_of
+from rsnotify.live.journals import Journals
 from rsnotify.loops import end
 from rsnotify.publishing.bodies import KEY
 from rsnotify.publishing.loads.load import (

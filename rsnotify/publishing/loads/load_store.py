@@ -13,9 +13,9 @@ from zlib import crc32
 
 import msgspec
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.claims import Claim, Claims
 from rsnotify.errors import NoSuchSet, SetFull, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import Claim, Claims
 from rsnotify.journal.usage import KEY_SECONDS, Usage
 from rsnotify.publishing.loads.load import Difference, LoadCounts, is_same
 from rsnotify.publishing.loads.moment import LoadStanding

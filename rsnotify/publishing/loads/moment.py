@@ -13,7 +13,7 @@ from html import unescape
 from typing import NamedTuple
 
 from rsnotify.errors import HistoryDeleted, Rejected, Trimmed
-from rsnotify.journal.reading import History
+from rsnotify.live.reading import History
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Row
 

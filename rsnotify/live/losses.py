@@ -10,15 +10,15 @@ from contextlib import suppress
 from time import monotonic, time
 from typing import Any, NamedTuple
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.clock import redis_now
 from rsnotify.errors import NoSuchSet, TooFewReplicas, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import redis_now
-from rsnotify.journal.feed import Feed, Feeds, log_unreadable
 from rsnotify.journal.journal import Journal, Standing
-from rsnotify.journal.sets import new_data_id
 from rsnotify.journal.witness import Evidence
+from rsnotify.live.feed import Feed, Feeds, log_unreadable
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
+from rsnotify.sets.records import new_data_id
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
-from rsnotify.journal.cache import Cache, Tail
-from rsnotify.journal.feed import Feed
 from rsnotify.journal.gzip_parts import rows_after, rows_until
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.windows import Windows
+from rsnotify.live.cache import Cache, Tail
+from rsnotify.live.feed import Feed
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import (
     NOTIFICATION_CHANGES,

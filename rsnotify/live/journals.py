@@ -8,22 +8,23 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 
+from rsnotify.coordination.bell import Bell
 from rsnotify.errors import KeysMoving, NoSuchSet, SetFull, TryAgain
-from rsnotify.journal.cache import Cache
 from rsnotify.journal.call import Appended
-from rsnotify.journal.coordination import Bell
-from rsnotify.journal.feed import Feed, Feeds
-from rsnotify.journal.following import STALE_SECONDS, Checking, Following, HearOfToken, not_heard
 from rsnotify.journal.journal import Journal
-from rsnotify.journal.losses import AfterAnotherServer, Losses
-from rsnotify.journal.reading import History, Reading
-from rsnotify.journal.set_options import SetOptions, SetRecord
-from rsnotify.journal.sets import KnownSets, Sets
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
 from rsnotify.journal.witness import KnownChange
+from rsnotify.live.cache import Cache
+from rsnotify.live.checking import STALE_SECONDS, Checking
+from rsnotify.live.feed import Feed, Feeds
+from rsnotify.live.following import Following, HearOfToken, not_heard
+from rsnotify.live.losses import AfterAnotherServer, Losses
+from rsnotify.live.reading import History, Reading
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Interval, Notification
+from rsnotify.sets.options import SetOptions, SetRecord
+from rsnotify.sets.records import KnownSets, Sets
 from rsnotify.single_flight import SingleFlight
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,8 @@ class Journals:
 
     def max_bytes(self, set_name: str) -> int:
         """So much of Redis may this set take; 0: any number."""
-        return self.usage.max_bytes(self.known.records.get(set_name))
+        record = self.known.records.get(set_name)
+        return self.usage.max_bytes(None if record is None else record.max_bytes)
 
     # --- sets ------------------------------------------------------------------------------------
 

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
+from rsnotify.coordination import keys
+from rsnotify.coordination.clock import redis_now
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
-from rsnotify.journal import keys
-from rsnotify.journal.coordination import redis_now
-from rsnotify.journal.set_options import TOPICS, SetOptions, SetRecord, check_name, check_together
 from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script, each
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
+from rsnotify.sets.options import TOPICS, SetOptions, SetRecord, check_name, check_together
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ async def new_data_id(client: Client) -> bytes:
     return found
 
 
-_SETS = Script("journal/set_keys.lua", "journal/sets.lua")
-_ALONE = Script("journal/set_keys.lua", "journal/set_alone.lua")
+_SETS = Script("sets/set_keys.lua", "sets/sets.lua")
+_ALONE = Script("sets/set_keys.lua", "sets/set_alone.lua")
 
 
 class Version(NamedTuple):
