@@ -1,8 +1,6 @@
-"""A hub over its HTTP API: `sets`, `snapshot`, `tokens`, `subscriptions`, `status`."""
+"""A hub over its HTTP API: `sets`, `tokens`, `subscriptions`, `status`."""
 
-import inspect
-from collections.abc import Callable, Mapping
-from inspect import Parameter
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
@@ -10,38 +8,35 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json, check_choice
+from rsnotify.cli.options import Commands, Json, Yes, check_choice
 from rsnotify.cli.output import counted, print_done, print_fields, print_table, size
-from rsnotify.cli.target import HERE, Hub, SetName, asked, path_of_set
+from rsnotify.cli.target import HERE, Hub, SetName, SetNames, asked, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 
 commands = Commands()
 
 # --- sets ----------------------------------------------------------------------------------------
 
-sets = Commands(no_args_is_help=True, help="List, add, edit and remove sets of resources.")
+sets = Commands(no_args_is_help=True, help="List, add, edit and remove sets; take snapshots.")
 commands.add_typer(sets, name="sets")
 
-ADDRESSES = {
-    "describedby": ("--describedby", "A document that describes the set."),
-    "topic": ("--topic", "What you call the change channel: its topic."),
-    "framework_topic": ("--framework-topic", "What you call the framework channel."),
-    "resourcelist": ("--resource-list", "Your own Resource List, not the hub's."),
-    "resourcedump": ("--resource-dump", "Your own Resource Dump."),
-    "changelist": ("--change-list", "Your own Change List, not the hub's."),
-    "changedump": ("--change-dump", "Your own Change Dump."),
-    "resourcelist_archive": ("--resource-list-archive", "Your own Resource List Archive."),
-    "resourcedump_archive": ("--resource-dump-archive", "Your own Resource Dump Archive."),
-    "changelist_archive": ("--change-list-archive", "Your own Change List Archive, not the hub's."),
-    "changedump_archive": ("--change-dump-archive", "Your own Change Dump Archive."),
-    "change_notification": ("--change-notification", "A change channel of yours elsewhere."),
-    "framework_notification": (
-        "--framework-notification",
-        "A framework channel of yours elsewhere.",
-    ),
-    "channel_hub": ("--channel-hub", "The WebSub hub of your channels elsewhere."),
-}
-"""For each option of a set that is an address: its name on the command line, its help."""
+ADDRESSES = (
+    "describedby",
+    "resourcelist",
+    "resourcedump",
+    "changelist",
+    "changedump",
+    "resourcelist_archive",
+    "resourcedump_archive",
+    "changelist_archive",
+    "changedump_archive",
+    "topic",
+    "framework_topic",
+    "change_notification",
+    "framework_notification",
+    "channel_hub",
+)
+"""What of a set may lie elsewhere, by the names that the HTTP API has for it."""
 CREATED = 201
 RECORD = ("name", "private")  # of a set, as the hub answers it
 
@@ -65,8 +60,8 @@ def list_sets(json: Json = False, hub: Hub = HERE) -> None:
 
 
 @sets.command("add")
-def add_set(
-    name: SetName,
+def add_sets(
+    names: SetNames,
     private: Annotated[
         bool | None,
         Option("--private/--public", help="Whether reading needs a token. [public]"),
@@ -75,57 +70,59 @@ def add_set(
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
-    """Add a set; a set that is there already stays as it is."""
+    """Add sets; one that is there already stays as it is."""
     options = {"private": private, "max_bytes": max_bytes or None}
     chosen = {name: value for name, value in options.items() if value is not None}
+    made = []
     with hub.connected() as client:
-        answer = asked(client, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
-    record = answer.object(*RECORD)
-    made = answer.status == CREATED
-    if not made and private not in (None, record["private"]):
+        for name in names:
+            answer = asked(client, "PUT", path_of_set(name), body=msgspec.json.encode(chosen))
+            record = answer.object(*RECORD)
+            made.append(record | {"made": answer.status == CREATED})
+            if answer.status != CREATED:
+                _check_as_asked(record, private, max_bytes)
+            if not json:
+                typer.echo(name)
+            if not json and answer.status != CREATED:
+                typer.echo(f"{name} was there already", err=True)
+    if json:
+        typer.echo(msgspec.json.encode(made))
+
+
+def _check_as_asked(record: dict[str, Any], private: bool | None, max_bytes: int | None) -> None:
+    """What is asked for of a set that is there already must be so."""
+    name = record["name"]
+    if private not in (None, record["private"]):
         is_, option = ("private", "--public") if record["private"] else ("public", "--private")
         raise Rejected(
             f"{name} is there already and is {is_}; "
             f"change it with: rsnotify sets edit {name} {option}"
         )
-    if not made and max_bytes is not None and record.get("max_bytes") != (max_bytes or None):
+    if max_bytes is not None and record.get("max_bytes") != (max_bytes or None):
         raise Rejected(
             f"{name} is there already with another max_bytes; "
             f"change it with: rsnotify sets edit {name} --max-bytes {max_bytes}"
         )
-    if json:
-        typer.echo(msgspec.json.encode(record | {"made": made}))
-        return
-    typer.echo(name)
-    if not made:
-        typer.echo(f"{name} was there already", err=True)
 
 
-def _with_addresses(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each address, where it says `**addresses`."""
-    signature = inspect.signature(command)
-    *own, json, hub, _ = signature.parameters.values()
-    addresses = [
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[str | None, Option(option, metavar="URL", help=text)],
-        )
-        for name, (option, text) in ADDRESSES.items()
-    ]
-    command.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*own, *addresses, json, hub]
-    )
-    return command
+EDIT = f"""Change a set's options; what is not named stays as it is.
+
+With `--address` the Capability List names your own documents and channels, beside or instead of
+the hub's. An empty URL takes one out again. NAME is one of {", ".join(ADDRESSES)}.
+
+`rsnotify sets edit dataset1 --address resourcelist=http://example.com/resourcelist.xml`
+"""
 
 
-@sets.command("edit")
-@_with_addresses
+@sets.command("edit", help=EDIT)
 def edit_set(
     name: SetName,
     private: Annotated[
         bool | None, Option("--private/--public", help="Whether reading needs a token.")
+    ] = None,
+    address: Annotated[
+        list[str] | None,
+        Option(metavar="NAME=URL", help="A document or channel of yours elsewhere. Repeatable."),
     ] = None,
     sockets_first: Annotated[
         bool | None,
@@ -135,27 +132,38 @@ def edit_set(
         ),
     ] = None,
     max_bytes: MaxBytes = None,
-    *,
     json: Json = False,
     hub: Hub = HERE,
-    **addresses: str | None,
 ) -> None:
-    """Change a set's options; what is not named stays as it is.
-
-    The Capability List names your own documents and channels beside or instead of the hub's. An
-    empty URL takes one out again.
-    """
-    options = {"private": private, "sockets_first": sockets_first} | addresses
+    options = {"private": private, "sockets_first": sockets_first}
     chosen: dict[str, bool | int | str | None] = {
-        name: None if value == "" else value for name, value in options.items() if value is not None
+        name: value for name, value in options.items() if value is not None
     }
+    for each in address or ():
+        name_of_address, url = _address(each)
+        if name_of_address in chosen:
+            raise typer.BadParameter(f"--address {name_of_address} is given twice")
+        chosen[name_of_address] = url
     if max_bytes is not None:
         chosen["max_bytes"] = max_bytes or None
     if not chosen:
-        raise typer.BadParameter("say what to edit, such as --private or --resource-list URL")
+        raise typer.BadParameter("say what to edit, such as --private or --address NAME=URL")
     record = hub.ask("PATCH", path_of_set(name), chosen).object(*RECORD)
     said = ", ".join(_edited(*each) for each in chosen.items())
     print_done(record, f"{name} is edited: {said}", json=json)
+
+
+def _address(text: str) -> tuple[str, str | None]:
+    """
+    >>> _address("topic=http://a.example/?b=c"), _address("topic=")
+    (('topic', 'http://a.example/?b=c'), ('topic', None))
+    """
+    name, equals, url = text.partition("=")
+    if not equals:
+        example = f"{name if name in ADDRESSES else 'resourcelist'}=http://example.com/list.xml"
+        raise typer.BadParameter(f"--address {text}: write NAME=URL, such as {example}")
+    check_choice("--address", name, ADDRESSES)
+    return name, url or None
 
 
 def _edited(option: str, value: bool | int | str | None) -> str:
@@ -173,7 +181,7 @@ def _edited(option: str, value: bool | int | str | None) -> str:
 @sets.command("remove")
 def remove_set(
     name: SetName,
-    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
@@ -187,13 +195,13 @@ def remove_set(
     print_done({"removed": name}, f"{name} and all its changes are removed", json=json)
 
 
-@commands.command()
+@sets.command("snapshot")
 def snapshot(set_name: SetName, json: Json = False, hub: Hub = HERE) -> None:
     """Take a snapshot of a set now, for its Resource List.
 
     Otherwise the hub takes one as often as `RSNOTIFY_RESOURCELIST_MINUTES` says.
     """
-    taken = hub.ask("POST", path_of_set(set_name) + "/snapshot").object("set")
+    taken = hub.ask("POST", path_of_set(set_name) + "/snapshot", adds=False).object("set")
     print_snapshot(taken, json=json)
 
 

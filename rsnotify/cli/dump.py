@@ -228,9 +228,7 @@ def _name_in_set(hub: HubClient, set_name: str, named: dict[str, str | None]) ->
     except Rejected as error:
         if error.status != 403:
             raise
-        words = " ".join(
-            f"--{name.replace('dump', '-dump')} {quote(loc or '')}" for name, loc in named.items()
-        )
+        words = " ".join(f"--address {name}={quote(loc or '')}" for name, loc in named.items())
         advice = f"let its administrator run once: rsnotify sets edit {set_name} {words}"
         raise InvalidSettings(f"{error.detail}: {advice}") from None
 

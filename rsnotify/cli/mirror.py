@@ -27,6 +27,7 @@ from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.options import (
     AS_USUAL,
     Commands,
+    DryRun,
     Json,
     MaxDelete,
     Metrics,
@@ -165,9 +166,7 @@ async def mirror(
     same_site: Annotated[
         bool, Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
     ] = False,
-    dry_run: Annotated[
-        bool, Option("--dry-run", "-n", help="Say what would be done, and do nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     all_sets: Annotated[
         bool, Option("--all-sets", help="Copy each set of the Source, into DIR/SET.")
     ] = False,

@@ -93,6 +93,8 @@ def check_choice(option: str, value: str, known: Sequence[str]) -> None:
 
 
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
+Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", "-n", help="Say what would be done, and do nothing.")]
 Metrics = Annotated[
     Path | None,
     Option(metavar="FILE", help="Write numbers for Prometheus' textfile collector there."),

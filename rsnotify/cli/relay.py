@@ -1,6 +1,6 @@
-"""`rsnotify relay` and `outbox`: publish the outbox of an application, see what waits, drop it.
+"""`rsnotify relay`: publish the outbox of an application, see what waits, drop it.
 
-Rules that hold here: `outbox` may be run beside whatever publishes the outbox.
+Rules that hold here: what waits is shown and dropped beside whatever publishes the outbox.
 """
 
 import logging
@@ -15,8 +15,8 @@ from typing import Annotated, NamedTuple
 import typer
 from typer import Option
 
-from rsnotify.cli.options import Commands, Json, Metrics
-from rsnotify.cli.output import counted, print_found, print_table
+from rsnotify.cli.options import Commands, Json, Metrics, Yes
+from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub
 from rsnotify.errors import InvalidSettings, TryAgain
@@ -52,12 +52,16 @@ def relay(
         bool, Option("--print-sql", help="Print what creates the table, and end.")
     ] = False,
     status: Annotated[
-        bool, Option("--status", help="Say what waits in the table, and end.")
+        bool, Option("--status", help="Say what waits in the outbox, by set, and end.")
     ] = False,
     max_behind: Annotated[
         float,
         Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait."),
     ] = 300,
+    drop: Annotated[
+        str | None, Option("--drop", metavar="SET", help="Drop what waits of this set, and end.")
+    ] = None,
+    yes: Yes = False,
     json: Json = False,
     metrics: Metrics = None,
     hub: Hub = HERE,
@@ -67,12 +71,23 @@ def relay(
     It runs until SIGTERM or Ctrl-C. The application writes its changes to the table
     `rsnotify_outbox` in its own transactions; see `docs/applications.md`. Any number of relays may
     run for one table: one of them works.
+
+    With `--status` and `--drop` it may also be the outbox file of a publisher, such as
+    `--database sqlite:///outbox.db`, and whatever publishes it may go on meanwhile.
     """
+    if drop is not None and status:
+        raise typer.BadParameter("--drop goes without --status")
+    if yes and drop is None:
+        raise typer.BadParameter("--yes goes with --drop")
     if print_sql:
         typer.echo(Outbox.sql(database_of(database)), nl=False)
         return
     if status:
         raise typer.Exit(show_status(database, json=json, max_behind=max_behind))
+    if drop is not None:
+        with _outbox(database) as table:
+            drop_set(table, database, drop, must_ask=not yes)
+        return
     try:
         with wrong_use(ValueError, OutboxError), hub.token() as token:
             relay = Relay(database, hub.url, token)
@@ -82,30 +97,6 @@ def relay(
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", hub_trouble(error))
     run(relay, metrics)
-
-
-@commands.command()
-def outbox(
-    database: Database,
-    drop: Annotated[
-        str | None, Option("--drop", metavar="SET", help="Drop what waits of this set.")
-    ] = None,
-    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
-    json: Json = False,
-) -> None:
-    """Show what waits in an outbox, by set, or drop what waits of one set.
-
-    It may be an outbox table or the outbox file of a publisher, which is
-    `--database sqlite:///outbox.db`.
-    """
-    with _outbox(database) as table:
-        rows = table.waiting_by_channel()
-        if drop is not None:
-            drop_set(table, database, drop, must_ask=not yes)
-        elif rows or json:
-            print_table([each._asdict() for each in rows], WaitingChanges._fields, json=json)
-        else:
-            typer.echo("nothing waits")
 
 
 METRICS = {
@@ -121,18 +112,25 @@ LOOK_SECONDS = 10.0
 
 
 class RelayStatus(NamedTuple):
-    """What waits in an outbox table."""
+    """What waits in an outbox."""
 
     waiting: int
     since: str | None  # when the oldest of it came
     behind_seconds: float
+    sets: list[WaitingChanges]
+
+    def lines(self) -> Iterator[str]:
+        """Of each set, for a person."""
+        for each in self.sets:
+            name = each.set_name if each.kind == "change" else f"{each.set_name}, {each.kind}"
+            yield f"{name}: {counted(each.changes, 'change')}, since {each.since}"
 
 
 def status_of(table: OutboxTable) -> RelayStatus:
     rows = table.waiting_by_channel()
     since = min((each.since for each in rows), default=None)
     behind = 0.0 if since is None else max(0.0, time() - _seconds(since))
-    return RelayStatus(sum(each.changes for each in rows), since, round(behind, 1))
+    return RelayStatus(sum(each.changes for each in rows), since, round(behind, 1), rows)
 
 
 def _seconds(text: str) -> float:
@@ -150,7 +148,8 @@ def show_status(database: str, *, json: bool, max_behind: float) -> int:
     if status.since is None:
         said = "nothing waits"
     line = f"{'IN STEP' if is_well else 'OUT OF STEP'}: {said}"
-    print_found(status._asdict(), [line], json=json)
+    found = status._asdict() | {"sets": [each._asdict() for each in status.sets]}
+    print_found(found, [line, *status.lines()], json=json)
     return 0 if is_well else 1
 
 

@@ -16,7 +16,7 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json, MaxDelete, check_choice
+from rsnotify.cli.options import Commands, DryRun, Json, MaxDelete, check_choice
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
@@ -35,9 +35,7 @@ from rsnotify_client.loading import (
 from rsnotify_client.loading import position as position_of
 
 commands = Commands()
-resources = Commands(
-    no_args_is_help=True, help="Load the whole state of a set, compare it, ask about it."
-)
+resources = Commands(no_args_is_help=True, help="Load the whole state of a set, ask about it.")
 commands.add_typer(resources, name="resources")
 
 Files = Annotated[
@@ -73,6 +71,7 @@ def load_resources(
     as_of: AsOf = None,
     overwrite: Overwrite = False,
     format_: Format = None,
+    dry_run: DryRun = False,
     key: Annotated[
         str | None, Option(help="Idempotency key, to repeat a load that broke off.")
     ] = None,
@@ -87,24 +86,10 @@ def load_resources(
 
     `rsnotify resources load dataset1 resourcelist-index.xml part1.xml part2.xml`
     """
-    wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)
+    if dry_run and (publish is not None or key is not None):
+        raise typer.BadParameter("--dry-run goes without --publish, --no-publish and --key")
+    wanted = LoadRequest(publish, max_delete, dry_run=dry_run, as_of=as_of, overwrite=overwrite)
     _load(hub, set_name, files, format_, wanted, key, json=json)
-
-
-@resources.command("compare")
-def compare(
-    set_name: SetName,
-    files: Files,
-    max_delete: MaxDelete = None,
-    as_of: AsOf = None,
-    overwrite: Overwrite = False,
-    format_: Format = None,
-    json: Json = False,
-    hub: Hub = HERE,
-) -> None:
-    """Say what `load` would change, and change nothing."""
-    wanted = LoadRequest(None, max_delete, dry_run=True, as_of=as_of, overwrite=overwrite)
-    _load(hub, set_name, files, format_, wanted, None, json=json)
 
 
 def _load(

@@ -24,20 +24,17 @@ COMMANDS = {
     "serve": ("serve", "Run the hub until SIGTERM or Ctrl-C."),
     "status": ("administer", "Show the hub at a glance: its sets, readers and Redis."),
     "health": ("health", "Exit with 0 if the hub can be sent requests, else with 1."),
-    "check": ("serve", "Check the settings without starting anything."),
     "publish": ("publish", "Publish changes to a set."),
     "relay": ("relay", "Publish the outbox table of an application's database."),
-    "outbox": ("relay", "Show or drop what waits in an outbox."),
     "demo": ("demo", "Run a Source to try things with."),
-    "resources": ("resources", "Load the whole state of a set, compare it, ask about it."),
+    "resources": ("resources", "Load the whole state of a set, ask about it."),
     "subscribe": ("subscribe", "Follow a set's channel and print each change as a line."),
     "bridge": ("bridge", "Publish the changes of a Source that somebody else runs."),
     "mirror": ("mirror", "Copy a Source and keep the copy in step."),
     "dump": ("dump", "Make ZIPs of a copy: Resource Dumps and Change Dumps."),
     "audit": ("audit", "Compare a copy with its Source: by length, digest and time."),
     "validate": ("validate", "Validate ResourceSync documents, or a whole Source."),
-    "snapshot": ("administer", "Take a snapshot of a set now, for its Resource List."),
-    "sets": ("administer", "List, add, edit and remove sets of resources."),
+    "sets": ("administer", "List, add, edit and remove sets; take snapshots."),
     "subscriptions": ("administer", "Manage WebSub subscriptions."),
     "tokens": ("administer", "Make, list and revoke tokens."),
     "backup": ("serve", "Write all journals to a file, while the hub runs."),
@@ -141,9 +138,7 @@ def main() -> None:
         words = [*words[1:], "--help"]
     if "_RSNOTIFY_COMPLETE" in os.environ:  # the shell asks, in the middle of a line
         logging.disable()
-    elif words[:1] not in (["serve"], ["check"]) and any(
-        each.startswith("RSNOTIFY_") for each in os.environ
-    ):
+    elif words[:1] != ["serve"] and any(each.startswith("RSNOTIFY_") for each in os.environ):
         from rsnotify.process.settings import misspelt  # the hub refuses what is misspelt
 
         _say("warning", *misspelt(os.environ))
@@ -175,7 +170,7 @@ def main() -> None:
 
 def _check_client_names(words: list[str]) -> None:
     """A misspelt certificate is an error of every command that may need it."""
-    is_of_hub = words[:1] in (["serve"], ["check"])  # which refuses all that is misspelt
+    is_of_hub = words[:1] == ["serve"]  # which refuses all that is misspelt
     if is_of_hub or "--help" in words or "_RSNOTIFY_COMPLETE" in os.environ:
         return
     if any(each.startswith("RSNOTIFY_CLIENT_") for each in os.environ):
@@ -194,28 +189,55 @@ def wrong_use(*errors: type[Exception], at: str = "") -> Iterator[None]:
         raise InvalidSettings(f"{at}: {said}" if at else said) from None
 
 
-RENAMED = {"--tell": "--publish", "--no-tell": "--no-publish"}
-"""What an option was called, and what it is called."""
+RENAMED = {
+    "rsnotify check": "rsnotify serve --check",
+    "rsnotify outbox": "rsnotify relay --status",
+    "rsnotify snapshot": "rsnotify sets snapshot",
+    "rsnotify resources compare": "rsnotify resources load --dry-run",
+    "rsnotify resources load --tell": "--publish",
+    "rsnotify resources load --no-tell": "--no-publish",
+    "rsnotify sets edit --describedby": "--address describedby=URL",
+    "rsnotify sets edit --topic": "--address topic=URL",
+    "rsnotify sets edit --framework-topic": "--address framework_topic=URL",
+    "rsnotify sets edit --resource-list": "--address resourcelist=URL",
+    "rsnotify sets edit --resource-dump": "--address resourcedump=URL",
+    "rsnotify sets edit --change-list": "--address changelist=URL",
+    "rsnotify sets edit --change-dump": "--address changedump=URL",
+    "rsnotify sets edit --resource-list-archive": "--address resourcelist_archive=URL",
+    "rsnotify sets edit --resource-dump-archive": "--address resourcedump_archive=URL",
+    "rsnotify sets edit --change-list-archive": "--address changelist_archive=URL",
+    "rsnotify sets edit --change-dump-archive": "--address changedump_archive=URL",
+    "rsnotify sets edit --change-notification": "--address change_notification=URL",
+    "rsnotify sets edit --framework-notification": "--address framework_notification=URL",
+    "rsnotify sets edit --channel-hub": "--address channel_hub=URL",
+}
+"""What a command, or an option of one, was called, and what it is called."""
 
 
 def _with_advice(error: Any) -> str:
     """A wrong use of the command line, in words; and where to read how it is used."""
+    given = [each for each in sys.argv[1:2] if each in COMMANDS]
+    path = error.ctx.command_path if error.ctx else " ".join(["rsnotify", *given])
     if "tok" in (name := getattr(error, "option_name", "")):
         variable = "RSNOTIFY_SOURCE_TOKEN" if "source" in name else "RSNOTIFY_TOKEN"
         return f"a token is not given on the command line, where others see it: set {variable}"
-    if name in RENAMED:
-        return f"{name} is called {RENAMED[name]}"
-    if type(error).__name__ == "NoSuchOption":  # Typer names near ones, too, but the alphabet first
-        near = get_close_matches(name, error.possibilities or (), n=1)
-        error.possibilities = ()
-        error.message += f"; did you mean {near[0]}?" if near else ""
+    if (renamed := RENAMED.get(f"{path} {name}")) is not None:
+        return f"{name} is called {renamed}"
     message = _plain(error.format_message().rstrip(".").removeprefix("Invalid value: "))
-    given = [each for each in sys.argv[1:2] if each in COMMANDS]
-    path = error.ctx.command_path if error.ctx else " ".join(["rsnotify", *given])
-    if message.startswith("No such command") and not message.endswith("?"):
-        message += f": the commands are {', '.join(error.ctx.command.list_commands(error.ctx))}"
+    if hasattr(error, "possibilities"):  # Typer names near ones, the first of the alphabet first
+        near = get_close_matches(name, error.possibilities or (), n=1)
+        message = f"no such option: {name}" + (f"; did you mean {near[0]}?" if near else "")
+    if (unknown := _NO_COMMAND.match(message)) is not None:
+        if (renamed := RENAMED.get(f"{path} {unknown[1]}")) is not None:
+            return f"`{path} {unknown[1]}` is called `{renamed}`"
+        if not message.endswith("?"):
+            commands = error.ctx.command.list_commands(error.ctx)
+            message += f": the commands are {', '.join(commands)}"
     see = " See" if message.endswith("?") else "; see"
     return f"{message[:1].lower()}{message[1:]}{see} {path} --help"
+
+
+_NO_COMMAND = re.compile("No such command '(.+?)'")
 
 
 def _complain(*problems: str) -> None:

@@ -1,4 +1,4 @@
-"""The hub on its own machine: `rsnotify serve`, `check`, `backup`, `restore`."""
+"""The hub on its own machine: `rsnotify serve`, `backup`, `restore`."""
 
 import asyncio
 import logging
@@ -67,6 +67,17 @@ def serve(
         list[str] | None,
         Option("--set", metavar="NAME", help="A set to serve; made if new. Repeatable."),
     ] = None,
+    check: Annotated[
+        bool, Option("--check", help="Check the settings, start nothing, and end.")
+    ] = False,
+    connect: Annotated[
+        bool,
+        Option(
+            "--connect",
+            help="With --check: try Redis, the port, the data directory and the JWKS, too.",
+        ),
+    ] = False,
+    json: Json = False,
     inherited_socket: Annotated[int | None, Option(hidden=True)] = None,
 ) -> None:
     """Run the hub until SIGTERM or Ctrl-C.
@@ -75,9 +86,18 @@ def serve(
     acknowledged change on disk. Every other setting is an environment variable `RSNOTIFY_…`; an
     option given here wins over its variable. Once the hub answers it prints one line,
     `rsnotify ready ADDRESS`, on stdout.
+
+    With `--check` it lists what is wrong with the settings, and the exit status is 2. With
+    `--connect`, what the hub needs is tried as well: run it where the hub will run, while it does
+    not.
     """
     for name in sets or []:
         checked_name(name)
+    if check:
+        show_check(chosen, connect=connect, json=json)
+        return
+    if connect or json:
+        raise typer.BadParameter("--connect and --json go with --check")
     settings = Settings.from_env(os.environ, **chosen._asdict())
     _log_as(settings)
     is_worker = inherited_socket is not None
@@ -171,20 +191,8 @@ def _token_file(settings: Settings) -> str:
 # --- check ---------------------------------------------------------------------------------------
 
 
-@commands.command()
-def check(
-    chosen: Chosen = NOTHING,
-    connect: Annotated[
-        bool,
-        Option("--connect", help="Try Redis, the port, the data directory and the JWKS, too."),
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Check the settings without starting anything; the options are those of `serve`.
-
-    What is wrong is listed, and the exit status is 2. With --connect, what the hub needs is tried
-    as well: run it where the hub will run, while it does not.
-    """
+def show_check(chosen: Chosen, *, connect: bool, json: bool) -> None:
+    """Say that the settings are good, and what was tried."""
     settings = check_settings(os.environ, **chosen._asdict())
     tried = asyncio.run(try_settings(settings)) if connect else []
     if json:

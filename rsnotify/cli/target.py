@@ -200,10 +200,13 @@ class Hub(NamedTuple):
         with self.token(adds=adds) as token, hub_at(self.url, token) as client:
             yield client
 
-    def ask(self, method: str, path: str, content: object | None = None) -> HubAnswer:
+    def ask(
+        self, method: str, path: str, content: object | None = None, *, adds: bool | None = None
+    ) -> HubAnswer:
         """Make one request; what was answered."""
         body = None if content is None else msgspec.json.encode(content)
-        with self.connected(adds=method not in ("GET", "DELETE")) as client:
+        adds = method not in ("GET", "DELETE") if adds is None else adds
+        with self.connected(adds=adds) as client:
             return asked(client, method, path, body=body)
 
 
@@ -230,5 +233,13 @@ SetName = Annotated[
         help="Name of the set of resources.",
         callback=checked_name,
         autocompletion=_completed,
+    ),
+]
+SetNames = Annotated[
+    list[str],
+    Argument(
+        metavar="SET...",
+        help="Names of sets of resources.",
+        callback=lambda names: [*map(checked_name, names)],
     ),
 ]

@@ -194,7 +194,7 @@ ASKED = (
     "sets add a",
     "sets edit a --private",
     "sets remove a --yes",
-    "snapshot a",
+    "sets snapshot a",
     "tokens list",
     "tokens create --set a",
     "tokens revoke a",

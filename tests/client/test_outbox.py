@@ -484,7 +484,7 @@ def test_a_relay_makes_nothing_beside_a_database_that_is_not_there(tmp_path):
 
 
 def outbox_command(path: Path, *words: str, answer: str = "") -> Result:
-    words = ("outbox", "--database", f"sqlite:///{path}", *words)
+    words = ("relay", "--database", f"sqlite:///{path}", *(words or ("--status",)))
     return CliRunner().invoke(cli.app, words, input=answer, env={"COLUMNS": "120"})
 
 
@@ -502,11 +502,13 @@ def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publishe
             publisher.updated("typo", str(number))
         with pytest.raises(Rejected, match="there is no set 'typo'"):
             publisher.flush(10)
-        shown = json.loads(outbox_command(path, "--json").stdout)
-        assert [(row["set_name"], row["kind"], row["changes"]) for row in shown] == [
+        shown = json.loads(outbox_command(path, "--status", "--json").stdout)
+        assert [(row["set_name"], row["kind"], row["changes"]) for row in shown["sets"]] == [
             ("typo", "change", 3)
         ]
-        assert "\tchanges\t" in outbox_command(path).stdout
+        lines = outbox_command(path).stdout.splitlines()
+        assert lines[0].startswith("IN STEP: 3 waiting, since ")
+        assert lines[1:] == [f"typo: 3 changes, since {shown['since']}"]
         assert outbox_command(path, "--drop", "typo", answer="n\n").exit_code == 1
         assert publisher.counters.waiting == 3
         dropped = outbox_command(path, "--drop", "typo", answer="y\n")
@@ -522,8 +524,8 @@ def test_a_set_of_which_nothing_waits_is_told(database):
 
 
 def test_an_empty_outbox_is_said_to_be_empty(database):
-    assert outbox_command(database).stdout == "nothing waits\n"
-    assert outbox_command(database, "--json").stdout == "[]\n"
+    assert outbox_command(database).stdout == "IN STEP: nothing waits\n"
+    assert json.loads(outbox_command(database, "--status", "--json").stdout)["sets"] == []
 
 
 @pytest.mark.parametrize(

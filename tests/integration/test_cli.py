@@ -292,7 +292,7 @@ LIST = "http://example.com/resourcelist.xml"
 async def test_sets_are_added_listed_edited_and_removed(hub):
     assert (await rsnotify("sets", "add", "dataset2", hub=hub)).out == "dataset2\n"
     edited = await rsnotify(
-        "sets", "edit", "dataset2", "--private", "--resource-list", LIST, hub=hub
+        "sets", "edit", "dataset2", "--private", "--address", f"resourcelist={LIST}", hub=hub
     )
     assert edited == (0, "", f"dataset2 is edited: private, resourcelist {LIST}\n")
     listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
@@ -300,7 +300,7 @@ async def test_sets_are_added_listed_edited_and_removed(hub):
         ("dataset1", False, None),
         ("dataset2", True, LIST),
     ]
-    words = ("--resource-list", "", "--public", "--topics-first")
+    words = ("--address", "resourcelist=", "--public", "--topics-first")
     emptied = await rsnotify("sets", "edit", "dataset2", *words, hub=hub)
     said = "dataset2 is edited: public, topics first, no resourcelist\n"
     assert emptied == (0, "", said)
@@ -456,3 +456,15 @@ async def test_several_workers_share_the_port_and_the_sets(tmp_path):
             str(number) for number in range(20)
         ]
         assert await own_hub.stop() == 0
+
+
+async def test_several_sets_are_added_at_once_and_one_that_is_there_stays(hub):
+    ended = await rsnotify("sets", "add", "dataset3", "dataset1", "dataset4", hub=hub)
+    assert ended == (0, "dataset3\ndataset1\ndataset4\n", "dataset1 was there already\n")
+    listed = json.loads((await rsnotify("sets", "list", "--json", hub=hub)).out)
+    assert {each["name"] for each in listed} >= {"dataset3", "dataset4"}
+    made = await rsnotify("sets", "add", "dataset4", "dataset5", "--private", "--json", hub=hub)
+    assert (made.status, made.out.count("\n")) == (1, 0), "of none that is there otherwise"
+    assert "dataset4 is there already and is public" in made.err
+    for name in ("dataset3", "dataset4", "dataset5"):
+        await rsnotify("sets", "remove", name, "--yes", hub=hub)

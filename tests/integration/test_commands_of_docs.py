@@ -92,7 +92,7 @@ def test_every_command_is_one_that_the_command_line_takes(page):
     for line in commands_of(page):
         if not line.startswith("rsnotify "):
             continue
-        for words in synopses(line.removeprefix("rsnotify ").replace("FILE...", "FILE")):
+        for words in synopses(re.sub(r"\b(FILE|SET)\.\.\.", r"\1", line.removeprefix("rsnotify "))):
             command, rest = get_command(app), shlex.split(words.replace("URL", "http://e.com/a"))
             while hasattr(command, "commands"):
                 command = command.commands[rest.pop(0)]

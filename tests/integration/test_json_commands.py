@@ -53,9 +53,8 @@ async def said(hub: RunningHub, *words: str) -> object:
 
 
 async def test_what_was_done_is_an_object(hub, tmp_path):
-    made = await said(hub, "sets", "add", "news")
-    assert (made["name"], made["made"]) == ("news", True)
-    assert (await said(hub, "sets", "add", "news"))["made"] is False
+    made = await said(hub, "sets", "add", "news", "dataset1")
+    assert [(each["name"], each["made"]) for each in made] == [("news", True), ("dataset1", False)]
     assert (await said(hub, "sets", "edit", "news", "--private"))["private"] is True
     token = await said(hub, "tokens", "create", "--set", "news")
     assert await said(hub, "tokens", "revoke", token["id"]) == {"revoked": token["id"]}
@@ -75,7 +74,7 @@ async def test_an_error_is_an_object_too(hub):
         ("tokens", "revoke", "none"),
         ("subscriptions", "retry", "none"),
         ("subscriptions", "remove", "none"),
-        ("check", "--port", "none"),
+        ("serve", "--check", "--port", "none"),
         ("restore", "none"),
         ("backup",),
     ):
@@ -87,7 +86,7 @@ async def test_an_error_is_an_object_too(hub):
 
 
 async def checked(*words: str, **environ: str) -> Ended:
-    return await rsnotify("check", "--connect", *words, **environ)
+    return await rsnotify("serve", "--check", "--connect", *words, **environ)
 
 
 async def test_what_the_hub_needs_is_tried(hub, redis_url, tmp_path):

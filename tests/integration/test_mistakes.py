@@ -92,8 +92,24 @@ MISTAKES = [
     ("subscriptions show nope", USE, "no subscription 'nope': `rsnotify subscriptions list` shows"),
     ("sets list --url http://[::1", USE, "Invalid IPv6 URL"),
     ("sets edit dataset1", USE, "say what to edit"),
-    ("sets edit dataset1 --topic here", NO, "http:// https://"),
-    ("snapshot datset1", USE, "did you mean dataset1?"),
+    ("sets edit dataset1 --address topic=here", NO, "http:// https://"),
+    ("sets snapshot datset1", USE, "did you mean dataset1?"),
+    ("sets snapshot zzz", USE, "there is no set 'zzz': `rsnotify sets list` shows all\n"),
+    ("sets edit dataset1 --address topic", USE, "write NAME=URL, such as topic=http://"),
+    ("sets edit dataset1 --address resourcelst=LOC", USE, "; did you mean resourcelist? See"),
+    ("sets edit dataset1 --address topic=LOC --address topic=", USE, "topic is given twice"),
+    ("sets add one two --max-bytes x", USE, "'x' is not a whole number"),
+    ("check --port 0", USE, "error: `rsnotify check` is called `rsnotify serve --check`\n"),
+    ("check", USE, "error: `rsnotify check` is called `rsnotify serve --check`\n"),
+    ("outbox --drop a", USE, "`rsnotify outbox` is called `rsnotify relay --status`\n"),
+    ("snapshot dataset1", USE, "`rsnotify snapshot` is called `rsnotify sets snapshot`\n"),
+    ("resources compare a b", USE, "`rsnotify resources compare` is called `rsnotify resources lo"),
+    ("sets edit a --resource-list LOC", USE, "list is called --address resourcelist=URL\n"),
+    ("sets edit a --topic=LOC", USE, "error: --topic is called --address topic=URL\n"),
+    ("serve --connect", USE, "--connect and --json go with --check"),
+    ("resources load a DIR/list.xml -n --publish", USE, "--dry-run goes without --publish"),
+    ("relay --database sqlite:///none.db --status --drop a", USE, "--drop goes without --status"),
+    ("relay --database sqlite:///none.db --yes", USE, "--yes goes with --drop"),
     ("resources load dataset1 DIR/none.json", USE, "No such file"),
     ("resources load dataset1 DIR/text", NO, "JSON is malformed"),
     ("resources load dataset1 DIR/text --max-delete 101", USE, "'--max-delete'"),
@@ -114,9 +130,13 @@ MISTAKES = [
     ("subscriptions retry LOC", USE, "name its ID, which `rsnotify subscriptions list` shows"),
     ("backup", USE, "missing argument 'FILE'"),
     ("restore none", USE, "name one that `rsnotify backup` has written"),
-    ("check --connect --redis redis://127.0.0.1:9", USE, "cannot be reached: connection refused"),
+    (
+        "serve --check --connect --redis redis://127.0.0.1:9",
+        USE,
+        "cannot be reached: connection refused",
+    ),
     ("mirror HUB copy --jobs 0", USE, "'--jobs': 0 is not in the range 1 to 256"),
-    ("check --port 99999", USE, "a whole number from 0 to 65535"),
+    ("serve --check --port 99999", USE, "a whole number from 0 to 65535"),
     ("relay", USE, "--database"),
     ("relay --database sqlite:///none.db", USE, "--create-table"),
     ("status --url HUB/x", USE, "look at --url"),
@@ -254,7 +274,7 @@ async def test_a_script_gets_its_errors_in_json(hub):
 
 
 async def test_the_likeliest_slip_in_a_setting_is_named():
-    ended = await typed("check", RSNOTIFY_WORKER="3")
+    ended = await typed("serve --check", RSNOTIFY_WORKER="3")
     assert ended.status == USE
     assert "RSNOTIFY_WORKER is no setting; did you mean RSNOTIFY_WORKERS?" in ended.err
 

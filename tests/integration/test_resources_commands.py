@@ -25,7 +25,7 @@ async def test_a_file_is_loaded_compared_and_asked_about(hub, tmp_path):
     loaded = await rsnotify("resources", "load", "dataset1", str(file), hub=hub)
     assert (loaded.status, "created            3" in loaded.out) == (0, True), loaded
     file.write_bytes(ndjson(["a", "b", "d"]))
-    compared = await rsnotify("resources", "compare", "dataset1", str(file), hub=hub)
+    compared = await rsnotify("resources", "load", "-n", "dataset1", str(file), hub=hub)
     assert "created: http://example.com/d" in compared.out
     assert "say so with max_delete=34" in compared.err
     refused = await rsnotify("resources", "load", "dataset1", str(file), hub=hub)
@@ -75,7 +75,7 @@ async def test_stdin_is_loaded_and_what_cannot_be_read_is_said(hub, tmp_path):
     for files, said in (
         (["none.xml"], "none.xml: No such file or directory"),
         ([str(tmp_path / "a.gz"), str(tmp_path / "b")], "some files are gzip and some are not"),
-        (["-", "--format", "csv"], "--format csv: must be one of"),
+        (["-", "--format", "csv"], "--format csv: choose one of"),
     ):
         ended = await rsnotify(*words, *files, hub=hub)
         assert (ended.status, said in ended.err) == (2, True), ended

@@ -1,4 +1,4 @@
-"""`rsnotify status`, `health` and `check`, as an operator sees them."""
+"""`rsnotify status`, `health` and `serve --check`, as an operator sees them."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def test_status_says_how_many_sets_it_does_not_show(capsys):
 
 async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path):
     data = str(tmp_path / "data")
-    assert await rsnotify("check", "--data", data) == (0, "the settings are good\n", "")
+    assert await rsnotify("serve", "--check", "--data", data) == (0, "the settings are good\n", "")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     wrong = {
@@ -83,7 +83,7 @@ async def test_check_lists_everything_that_is_wrong_and_writes_nothing(tmp_path)
         "RSNOTIFY_RETENTION_DAYS": "1",
         "RSNOTIFY_NONSENSE": "1",
     }
-    status, out, err = await rsnotify("check", "--data", str(tmp_path / "file"), **wrong)
+    status, out, err = await rsnotify("serve", "--check", "--data", str(tmp_path / "file"), **wrong)
     assert (status, out) == (2, "")
     assert len(err.splitlines()) == 6
     assert "at least 16 characters" in err

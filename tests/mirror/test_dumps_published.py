@@ -106,4 +106,4 @@ async def test_a_token_that_may_not_name_them_is_told_who_may(source, tmp_path, 
         body = json.dumps({"sets": [set_name]}).encode()
         token = asked(hub, "POST", "/api/tokens", body=body).content["token"]
     problem = dump(tmp_path / "copy", tmp_path / "out", real_hub.url, set_name, token)["errors"][0]
-    assert f"rsnotify sets edit {set_name} --resource-dump {BASE}resourcedump.xml" in problem
+    assert f"rsnotify sets edit {set_name} --address resourcedump={BASE}resourcedump.xml" in problem

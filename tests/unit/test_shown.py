@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import typer
 
 from rsnotify.cli import administer, output, validate
 from rsnotify.cli.audit import SHOWN, print_audit
@@ -57,9 +58,9 @@ def test_a_format_that_is_named_counts_whatever_the_name_says(tmp_path):
 
 
 def test_a_format_that_is_none_is_told_which_there_are(tmp_path):
-    with pytest.raises(InvalidSettings) as wrong:
+    with pytest.raises(typer.BadParameter) as wrong:
         of_file(file(tmp_path, "a", LINE), "csv")
-    assert wrong.value.problems == ("--format csv: choose one of json, ndjson, jsonl, xml",)
+    assert wrong.value.message == "--format csv: choose one of json, ndjson, jsonl, xml"
 
 
 def many(name: str, number: int) -> bytes:
