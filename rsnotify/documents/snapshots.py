@@ -94,10 +94,10 @@ class Snapshots:
     async def has_archive(self, set_name: str) -> bool:
         return bool(await self._client.exists(keys.archive(set_name)))
 
-    async def let_go(self, set_name: str, most: int, begun_after: Position) -> None:
-        """Keep so many of them, begun after this; the others expire."""
+    async def expire_surplus(self, set_name: str, keep: int, begun_after: Position) -> None:
+        """Let replaced snapshots expire, but for the newest `keep` that were begun after this."""
         archived = await self.archived(set_name)
-        surplus = len(archived) - most
+        surplus = len(archived) - keep
         for number, snapshot in enumerate(archived):
             if number < surplus or snapshot.begun <= begun_after:
                 await self._forget(set_name, snapshot)

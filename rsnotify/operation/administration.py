@@ -147,7 +147,7 @@ class Administration:
         if name not in self._journals.sets:
             raise NoSuchSet(name)
         await self._journals.usage.require_room(name, self._journals.max_bytes(name))
-        taking = self._upkeep.snapshot_for(name)
+        taking = self._upkeep.snapshots.take_requested(name)
         done, _ = await asyncio.wait({taking}, timeout=SNAPSHOT_SECONDS)
         if not done:
             return JsonResponse(SnapshotShown(name), 202)

@@ -248,7 +248,7 @@ class Composition:
 
     @cached_property
     def load_keeper(self) -> LoadKeeper:
-        return LoadKeeper(self.journals, self.stores.loads, self.upkeep.snapshot)
+        return LoadKeeper(self.journals, self.stores.loads, self.upkeep.snapshots.take)
 
     async def run(self, main: Loop) -> None:
         """Run the server with every loop beside it."""

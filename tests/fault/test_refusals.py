@@ -197,7 +197,9 @@ async def test_old_changes_and_lists_of_a_full_redis_are_let_go_and_its_sets_cou
     async with connect(own_redis.url) as client, Loading(client) as hub:
         await hub.update(*(f"{number}" for number in range(1_000)))
         await hub.windows.close(SET, 1)
-        await hub.upkeep.announce_and_pack(SET, (await hub.windows.record(SET)).packed_until)
+        await hub.upkeep.windows.announce_and_pack(
+            SET, (await hub.windows.record(SET)).packed_until
+        )
         for name in ("a", "b"):
             await take_snapshot(hub.snapshots, hub.windows, SET, keep_old=True)
             await hub.update(name)
@@ -208,7 +210,7 @@ async def test_old_changes_and_lists_of_a_full_redis_are_let_go_and_its_sets_cou
             await hub.windows.forget(SET, windows)
             assert (await hub.windows.span(SET)).windows == []
             assert await hub.hub.usage.count(SET) < before
-            await hub.snapshots.let_go(SET, 0, Position(0))
+            await hub.snapshots.expire_surplus(SET, 0, Position(0))
             assert await hub.snapshots.archived(SET) == []
             upload.break_off()
             await upload.answer()

@@ -7,7 +7,7 @@ import pytest
 
 from rsnotify.coordination import keys
 from rsnotify.documents.announcements import AnnouncedNotes
-from rsnotify.documents.chores import AGAIN_SECONDS, MOST, SOME, STEP_SECONDS, DueSets, InTurn
+from rsnotify.documents.due_sets import AGAIN_SECONDS, MOST, SOME, STEP_SECONDS, DueSets, InTurn
 from rsnotify.errors import TryAgain
 from rsnotify.live.journals import Journals
 from rsnotify.redis_client import Client, connect
@@ -192,8 +192,8 @@ async def test_sets_to_which_nothing_happens_cost_nothing(client):
     async with Pulling(client) as pulling:
         await pulling.update("a")
         for _ in range(2):
-            await pulling.upkeep.keep_due_windows()
-            await pulling.upkeep.keep_due_snapshots()
+            await pulling.upkeep.windows.keep_due()
+            await pulling.upkeep.snapshots.keep_due()
         assert (await pulling.snapshots.newest(SET)) is not None
         costs = [await cost_of_a_round(pulling)]
         for number in range(30):
@@ -206,8 +206,8 @@ async def test_sets_to_which_nothing_happens_cost_nothing(client):
 async def cost_of_a_round(pulling: Pulling) -> int:
     async with pulling.hub.checking.lock:  # nobody else asks meanwhile
         before = await commands(pulling.client)
-        await pulling.upkeep.keep_due_windows()
-        await pulling.upkeep.keep_due_snapshots()
+        await pulling.upkeep.windows.keep_due()
+        await pulling.upkeep.snapshots.keep_due()
         return await commands(pulling.client) - before - 1
 
 
@@ -228,12 +228,12 @@ async def asked_by(pulling: Pulling, chore: Callable[[], Awaitable[None]]) -> li
 
 
 @pytest.mark.parametrize(
-    ("chore", "failing"), [("delete_old", "now"), ("announce_archives", "archived")]
+    ("chore", "failing"), [("delete", "now"), ("announce_archives", "archived")]
 )
 async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
     client, monkeypatch, chore, failing
 ):
-    monkeypatch.setattr("rsnotify.documents.chores.SOME", 1)
+    monkeypatch.setattr("rsnotify.documents.due_sets.SOME", 1)
 
     async def is_away(*_: object) -> None:
         raise TryAgain("Redis is away")
@@ -241,7 +241,7 @@ async def test_what_is_old_waits_no_turn_longer_if_redis_was_away(
     async with Pulling(client) as pulling:
         await pulling.hub.add_set("b")
         await pulling.update("a")
-        act = getattr(pulling.upkeep, chore)
+        act = getattr(pulling.upkeep.old, chore)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pulling.windows, failing, is_away)
             with pytest.raises(TryAgain):
@@ -256,7 +256,7 @@ async def test_an_archive_that_cannot_be_told_holds_up_no_other(client):
         for name in (SET, "b"):
             await pulling.hub.publish(CHANGES._replace(set_name=name), submission("a"))
         await client.hset(keys.record(FRAMEWORK), "documents", "no JSON")
-        await pulling.upkeep.announce_archives()
+        await pulling.upkeep.old.announce_archives()
         assert await AnnouncedNotes(client).documents("b") is not None
 
 
@@ -265,8 +265,8 @@ async def test_to_see_that_no_archive_has_grown_is_one_journey(client):
         for number in range(30):
             await pulling.hub.add_set(f"{number}")
             await pulling.hub.publish(CHANGES._replace(set_name=f"{number}"), submission("a"))
-        await pulling.upkeep.announce_archives()
-        assert len(await asked_by(pulling, pulling.upkeep.announce_archives)) == 1
+        await pulling.upkeep.old.announce_archives()
+        assert len(await asked_by(pulling, pulling.upkeep.old.announce_archives)) == 1
 
 
 @pytest.fixture
@@ -279,13 +279,13 @@ async def moved(moved_redis: OwnRedis) -> AsyncIterator[Pulling]:
 
 async def test_the_loops_close_pack_and_list_what_time_makes_due(moved, clock):
     await moved.update("a")
-    await moved.upkeep.keep_due_windows()
-    await moved.upkeep.keep_due_snapshots()
+    await moved.upkeep.windows.keep_due()
+    await moved.upkeep.snapshots.keep_due()
     first = await moved.snapshots.newest(SET)
     clock.move(DAY / MICROSECONDS)
 
     async def has_closed() -> bool:
-        await moved.upkeep.keep_due_windows()
+        await moved.upkeep.windows.keep_due()
         windows = (await moved.windows.span(SET)).windows
         return bool(windows) and (await moved.windows.packed(SET, windows[0])) is not None
 
@@ -295,5 +295,5 @@ async def test_the_loops_close_pack_and_list_what_time_makes_due(moved, clock):
 
 
 async def has_newer(pulling: Pulling, first: object) -> bool:
-    await pulling.upkeep.keep_due_snapshots()
+    await pulling.upkeep.snapshots.keep_due()
     return await pulling.snapshots.newest(SET) != first

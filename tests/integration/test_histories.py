@@ -71,7 +71,7 @@ class History:
         elif step == "snapshot":
             more = Publish((("a", "updated", False), ("b", "deleted", False)))
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self.pulling.upkeep.snapshot(SET))
+                tasks.create_task(self.pulling.upkeep.snapshots.take(SET))
                 for _ in range(3):
                     await self._publish(more)
         elif step == "poll":

@@ -248,7 +248,7 @@ async def pack_all(loading: Loading) -> None:
     """Close the window of all that was published, and trim the stream."""
     await loading.windows.close(SET, 1)
     record = await loading.windows.record(SET)
-    await loading.upkeep.announce_and_pack(SET, record.packed_until)
+    await loading.upkeep.windows.announce_and_pack(SET, record.packed_until)
     for window in (await loading.windows.span(SET)).windows:
         assert await loading.windows.trim(SET, window)
 

@@ -77,7 +77,7 @@ async def test_later_loads_publish_just_the_differences(loading):
 async def test_a_load_that_publishes_ends_in_a_new_list_and_one_without_differences_in_none(
     loading,
 ):
-    await loading.upkeep.snapshot(SET)
+    await loading.upkeep.snapshots.take(SET)
     await loading.load(ndjson(TEN), "publish=yes")
     assert sorted(names(await loading.document(f"/{SET}/resourcelist.xml"))) == TEN
     listed = await loading.snapshots.newest(SET)
@@ -112,7 +112,7 @@ async def test_with_publish_yes_a_first_load_publishes_everything(loading):
 async def test_the_hubs_own_resource_list_makes_no_difference(loading):
     await loading.load(ndjson(TEN, hash=f"md5:{'0' * 32}", length=3, type="text/plain"))
     await loading.update("res3", "a&b")
-    await loading.upkeep.snapshot(SET)
+    await loading.upkeep.snapshots.take(SET)
     listed = (await loading.get(f"/{SET}/resourcelist.xml")).body
     answer = await loading.load(listed, content_type="application/xml")
     assert (answer["unchanged"], answer["resources"]) == (11, 11)
@@ -317,7 +317,7 @@ async def test_what_a_development_version_has_kept_as_xml_is_known(loading):
     await as_xml(loading)
     assert (await loading.load(ndjson(TEN)))["unchanged"] == 10
     await as_xml(loading)
-    assert await loading.upkeep.snapshot(SET) is not None
+    assert await loading.upkeep.snapshots.take(SET) is not None
     assert sorted(names(await loading.document(f"/{SET}/resourcelist.xml"))) == TEN
 
 
@@ -375,7 +375,7 @@ async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(loadin
         await write_part(*part)  # type: ignore[arg-type]
 
     monkeypatch.setattr(loading.snapshots, "write_part", wait)
-    taking = asyncio.create_task(loading.upkeep.snapshot(SET))
+    taking = asyncio.create_task(loading.upkeep.snapshots.take(SET))
     await halfway.wait()
     monkeypatch.setattr(loading.snapshots, "write_part", write_part)
     await loading.load(ndjson([*TEN, "new"]), "publish=no")

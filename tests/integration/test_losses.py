@@ -806,13 +806,13 @@ async def test_a_snapshot_after_a_loss_lacks_what_was_lost(client, losing_docume
         await pulling.update("lost")
     stranger = Pulling(client)
     await stranger.hub.start()
-    before = await stranger.upkeep.snapshot(SET)
+    before = await stranger.upkeep.snapshots.take(SET)
     await pulling.hub.start()
     (gap,) = await gaps(client, CHANGES)
     assert before is not None
     assert before.at < gap
     assert (await stranger.get(f"{OPEN}?from={before.at}")).status == 410
-    after = await stranger.upkeep.snapshot(SET)
+    after = await stranger.upkeep.snapshots.take(SET)
     assert after is None or after.at >= gap
 
 
@@ -821,7 +821,7 @@ async def test_what_only_a_resource_list_had_is_missed_by_who_made_it(client, lo
     pulling = await looking_when_asked(client)
     async with losing_documents:
         await Pulling(client).journal.append(CHANGES, submission("of the dead"))
-        taken = await pulling.upkeep.snapshot(SET)
+        taken = await pulling.upkeep.snapshots.take(SET)
         assert taken is not None
     await pulling.hub.start()
     (gap,) = await gaps(client, CHANGES)

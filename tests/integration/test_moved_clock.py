@@ -87,18 +87,18 @@ async def test_a_clock_that_jumps_ahead_deletes_no_history(pulling, clock, caplo
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
     before = await kept(pulling)
-    await pulling.upkeep.delete_old()
+    await pulling.upkeep.old.delete()
     clock.move(2 * DAY)
-    await pulling.upkeep.delete_old()
+    await pulling.upkeep.old.delete()
     assert "the clock of Redis is 48.0 h ahead of what was last seen of it" in caplog.text
-    await Pulling(pulling.client, retention_days=1).upkeep.delete_old()  # nor does another process
+    await Pulling(pulling.client, retention_days=1).upkeep.old.delete()  # nor does another process
     for _ in range(23):
         clock.move(HOUR - MINUTE)
-        await pulling.upkeep.delete_old()
+        await pulling.upkeep.old.delete()
     assert await kept(pulling) == before
     for _ in range(3):  # the stream first, then what it held
         clock.move(HOUR - MINUTE)
-        await pulling.upkeep.delete_old()
+        await pulling.upkeep.old.delete()
     assert (await kept(pulling))[0] == []
     assert caplog.text.count("ahead of what was last seen") == 1
 
@@ -135,7 +135,7 @@ async def test_a_snapshot_whose_parts_have_expired_is_not_shown(pulling, clock, 
         clock.move(2 * DAY)
 
     monkeypatch.setattr(pulling.snapshots, "write_part", then_jump)
-    assert await pulling.upkeep.snapshot(SET) is None
+    assert await pulling.upkeep.snapshots.take(SET) is None
     assert await pulling.snapshots.newest(SET) is None
 
 

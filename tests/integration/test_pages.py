@@ -173,7 +173,7 @@ NUMBERS = ["0", "-1", "50001", "1.5", "", "x", "1" * 400, "٣", "+5", " 5"]
 @pytest.mark.parametrize("path", [OPEN, RESOURCES])
 async def test_a_limit_out_of_range_is_refused(pulling, path, limit):
     await pulling.update("a")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     answer = await pulling.get(f"{path}?limit={limit.replace('+', '%2B')}")
     assert answer.status == 400
     assert b"it must be a whole number from 1 to 50000" in answer.body
@@ -242,7 +242,7 @@ def parts_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
 async def test_a_walk_visits_every_resource_once(pulling, limit):
     await pulling.update(*"abcdefghij")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     found = await walk(pulling, f"{RESOURCES}?limit={limit}")
     assert sorted(all_names(found)) == list("abcdefghij")
     assert all(document.md == found[0].md for document in found)
@@ -253,31 +253,31 @@ async def test_a_walk_visits_every_resource_once(pulling, limit):
 @pytest.mark.usefixtures("parts_of_four")
 async def test_a_walk_stays_in_its_snapshot(pulling):
     await pulling.update(*"abcdef")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     first = await pulling.document(f"{RESOURCES}?limit=2")
     await pulling.update(*"uvwxyz")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     rest = await walk(pulling, link(first, "next"))
     assert sorted(all_names([first, *rest])) == list("abcdef")
 
 
 async def test_a_small_list_has_pages_without_an_index(pulling):
     await pulling.update(*"abc")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     found = await walk(pulling, f"{RESOURCES}?limit=2")
     assert [len(document.entries) for document in found] == [2, 1]
     assert link(found[0], "index") is None
 
 
 async def test_an_empty_resource_list_has_one_page(pulling):
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     (document,) = await walk(pulling, f"{RESOURCES}?limit=2")
     assert document.entries == ()
 
 
 async def test_an_offset_behind_the_last_resource_is_not_found(pulling):
     await pulling.update(*"abc")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     assert (await pulling.get(f"{RESOURCES}?limit=2&offset=2")).status == 200
     assert (await pulling.get(f"{RESOURCES}?limit=2&offset=3")).status == 404
     assert (await pulling.get(f"{RESOURCES}?limit=2&offset=50001")).status == 400

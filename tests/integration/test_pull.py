@@ -128,7 +128,7 @@ async def test_no_resource_list_is_unpacked_by_the_event_loop(pulling, monkeypat
 
     monkeypatch.setattr(PackedEntries, "pieces", recorded)
     await pulling.update("a", "b")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     for query in ("", "?format=json", "?limit=1"):
         assert (await pulling.get(f"/{SET}/resourcelist.xml{query}")).status == 200
     assert threads
@@ -139,7 +139,7 @@ async def test_a_capability_list_names_what_is_there(pulling):
     before = await capabilities(pulling)
     assert before.keys() == {"changelist", "change-notification", "framework-notification"}
     await pulling.update("a")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     assert (await capabilities(pulling))["resourcelist"] == BASE + RESOURCES
 
 
@@ -153,7 +153,7 @@ async def test_robots_find_the_resource_lists_of_public_sets(pulling):
     await pulling.hub.add_set("secret", SetOptions(private=True))
     await pulling.hub.add_set("b", SetOptions(resourcelist="http://example.com/list.xml"))
     await pulling.update("a")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     answer = await pulling.get("/robots.txt")
     assert [line for line in answer.body.decode().splitlines() if line.startswith("Sitemap")] == [
         "Sitemap: http://example.com/list.xml",
@@ -184,7 +184,7 @@ async def test_robots_of_many_sets_share_one_reading_of_them(pulling, monkeypatc
 async def test_robots_find_the_others_if_a_record_of_one_set_cannot_be_read(pulling):
     await pulling.hub.add_set("b", SetOptions(resourcelist="http://example.com/list.xml"))
     await pulling.hub.add_set("damaged")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     for name in ("b", "damaged"):
         await pulling.client.hset(keys.snapshot(name), "name", "1")
     answer = await pulling.get("/robots.txt")
@@ -207,7 +207,7 @@ PRIVATE = (*DOCUMENTS, "changelist.xml?from=2026-01-01T00:00:00Z", "resourcelist
 async def test_a_private_set_is_pulled_with_a_token_only(pulling, path):
     await pulling.hub.edit_set(SET, {"private": True})
     await pulling.update("a")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     assert (await pulling.get(f"/{SET}/{path}")).status == 404
     answer = await pulling.get(f"/{SET}/{path}", **ADMIN)
     assert answer.status == 200
@@ -523,7 +523,7 @@ async def test_a_document_that_cannot_be_finished_is_broken_off(
 async def every_document(pulling: Pulling) -> list[str]:
     begin = (await pulling.windows.record(SET)).window_from
     await pulling.update("a", "b", "c", "d")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     await pulling.keep_windows()
     found = ["/.well-known/resourcesync", *(f"/{SET}/{name}" for name in PRIVATE)]
     return [*found, f"/{SET}/changelist/{begin}.xml"]
@@ -545,7 +545,7 @@ async def test_every_document_says_304_to_who_has_it(pulling):
 @pytest.mark.usefixtures("small_parts")
 async def test_a_list_of_lists_is_made_for_those_only_who_do_not_have_it(pulling, monkeypatch):
     await pulling.update(*"abcdef")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     await pulling.keep_windows()
     await grow_old(pulling, 40)
     paths = (INDEX, RESOURCES, f"/{SET}/changelist-archive.xml")
@@ -657,7 +657,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_parts")
 async def test_a_large_set_has_an_index_and_parts(pulling):
     await pulling.update(*"abcde")
-    taken = await pulling.upkeep.snapshot(SET)
+    taken = await pulling.upkeep.snapshots.take(SET)
     index = await pulling.document(RESOURCES)
     assert index.root == "sitemapindex"
     assert index.md.at == str(taken.at)  # type: ignore
@@ -669,10 +669,10 @@ async def test_a_large_set_has_an_index_and_parts(pulling):
 @pytest.mark.usefixtures("small_parts")
 async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling):
     await pulling.update(*"abcde")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     old = await pulling.document(RESOURCES)
     await pulling.update("f")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     walked = [name for entry in old.entries for name in names(await pulling.document(entry.loc))]
     assert sorted(walked) == list("abcde")
 
@@ -680,10 +680,10 @@ async def test_a_replaced_snapshot_stays_while_somebody_walks_it(pulling):
 @pytest.mark.usefixtures("small_parts")
 async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling):
     await pulling.update(*"abc")
-    old = await pulling.upkeep.snapshot(SET)
+    old = await pulling.upkeep.snapshots.take(SET)
     address = (await pulling.document(RESOURCES)).entries[0].loc
     await pulling.update("d")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     key = keys.snapshot(SET, old.name)  # type: ignore
     assert 0 < await pulling.client.ttl(key) <= 3600
     await pulling.client.delete(key)  # as it expires
@@ -765,7 +765,7 @@ async def test_a_source_that_lists_its_resources_itself_needs_no_snapshot(pullin
 async def test_the_snapshots_of_all_sets_are_looked_up_in_one_journey(pulling, monkeypatch):
     await pulling.update("a")
     await pulling.hub.add_set("b", SetOptions())
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     asked = []
 
     async def newest(set_name: str) -> None:
@@ -783,7 +783,7 @@ async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(pulling
 
     async def then_another(set_names: Sequence[str]) -> dict[str, Snapshot | None]:
         found = await newest_of(set_names)
-        await pulling.upkeep.snapshot(SET)
+        await pulling.upkeep.snapshots.take(SET)
         return found
 
     monkeypatch.setattr(pulling.snapshots, "newest_of", then_another)
@@ -797,8 +797,8 @@ async def test_two_processes_take_one_snapshot(client, pulling):
     await pulling.update("a")
     async with pulling.snapshots.claim(SET) as claim:
         assert claim is not None
-        assert await pulling.upkeep.snapshot(SET) is None
-    assert await pulling.upkeep.snapshot(SET) is not None
+        assert await pulling.upkeep.snapshots.take(SET) is None
+    assert await pulling.upkeep.snapshots.take(SET) is not None
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["not executed", "without an answer"])
@@ -813,8 +813,8 @@ async def test_a_snapshot_whose_beginning_fails_leaves_no_claim(pulling, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr(Snapshots, "begin", failing)
         with pytest.raises((TryAgain, NoSuchSet)):
-            await pulling.upkeep.snapshot(SET)
-    assert await pulling.upkeep.snapshot(SET) is not None
+            await pulling.upkeep.snapshots.take(SET)
+    assert await pulling.upkeep.snapshots.take(SET) is not None
 
 
 @pytest.mark.parametrize("loses", ["the state as well", "nothing"])
@@ -836,7 +836,7 @@ async def test_a_claim_from_before_the_beginning_finishes_no_snapshot(client, pu
 async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling):
     await pulling.update("a")
     async with pulling.snapshots.claim(SET):
-        first, second = (pulling.upkeep.snapshot_for(SET) for _ in range(2))
+        first, second = (pulling.upkeep.snapshots.take_requested(SET) for _ in range(2))
         assert first is second
     assert (await first).resources == 1
 
@@ -844,7 +844,7 @@ async def test_snapshots_on_request_are_one_while_it_is_being_taken(pulling):
 async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling):
     await pulling.update("a")
     record = await pulling.windows.record(SET)
-    taken = await pulling.upkeep.snapshot(SET)
+    taken = await pulling.upkeep.snapshots.take(SET)
     async with pulling.snapshots.claim(SET) as claim:
         other = Position(record.created - 1)
         assert not await pulling.snapshots.publish(SET, other, claim, taken)  # type: ignore
@@ -914,7 +914,7 @@ async def test_old_windows_are_let_go_by_the_upkeep(pulling):
     await pulling.update(*"abcdef")
     await pulling.keep_windows()
     await grow_old(pulling, 400)
-    await pulling.upkeep.delete_old()
+    await pulling.upkeep.old.delete()
     assert (await pulling.windows.span(SET)).windows == []
 
 
@@ -927,13 +927,13 @@ async def test_two_processes_may_let_go_of_the_same_windows(client, pulling, cap
 
         async def meanwhile(name: str) -> Window | None:
             found = await oldest(name)
-            await other.upkeep.delete_old()
+            await other.upkeep.old.delete()
             return found
 
         pulling.windows.oldest = meanwhile  # type: ignore[method-assign]
-        await pulling.upkeep.delete_old()
+        await pulling.upkeep.old.delete()
     assert (await pulling.windows.span(SET)).windows == []
-    assert [each for each in caplog.records if each.name == "rsnotify.documents.chores"] == []
+    assert [each for each in caplog.records if each.name == "rsnotify.documents.each_set"] == []
 
 
 async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling):
@@ -949,7 +949,7 @@ async def test_the_stream_is_trimmed_only_behind_what_is_packed(pulling):
 
 async def test_a_removed_set_leaves_nothing_behind(pulling):
     await pulling.update(*"abcdef")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     await pulling.keep_windows()
     await pulling.hub.remove_set(SET)
     left = [key async for key in pulling.client.scan_iter(match=f"rsnotify:{{{SET}}}:*")]
@@ -966,10 +966,10 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(pulling, caplog):
         raise TryAgain("no Redis")
 
     pulling.windows.trim_framework = failing  # type: ignore[method-assign]
-    caplog.set_level("DEBUG", logger="rsnotify.documents.chores")
-    await pulling.upkeep.delete_old()
+    caplog.set_level("DEBUG", logger="rsnotify.documents.each_set")
+    await pulling.upkeep.old.delete()
     assert sorted(asked) == ["a", SET]
-    told = [record for record in caplog.records if record.name == "rsnotify.documents.chores"]
+    told = [record for record in caplog.records if record.name == "rsnotify.documents.each_set"]
     assert sorted(record.args for record in told) == [
         ("a", "no Redis"),
         (SET, "no Redis"),
@@ -985,12 +985,12 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
             return ClockHistory((await now()).seen + 2 * DAY)
 
         pulling.windows.clock_history = later  # type: ignore[method-assign]
-        await pulling.upkeep.delete_old()
+        await pulling.upkeep.old.delete()
         await pulling.keep_windows()
-        await pulling.upkeep.delete_old()
+        await pulling.upkeep.old.delete()
         record = await pulling.windows.record(SET)
         assert record.first == record.window_from
-        await pulling.upkeep.delete_old()
+        await pulling.upkeep.old.delete()
         assert (await pulling.windows.span(SET)).windows == []
 
 
@@ -1006,8 +1006,8 @@ async def test_two_processes_say_once_that_a_window_closed(client, pulling):
     begin = (await pulling.windows.record(SET)).window_from
     last = await pulling.update("a", "b", "c")
     async with Pulling(client, changes=3) as other:
-        await other.upkeep.announce_and_pack(SET, begin)
-        await pulling.upkeep.announce_and_pack(SET, begin)
+        await other.upkeep.windows.announce_and_pack(SET, begin)
+        await pulling.upkeep.windows.announce_and_pack(SET, begin)
     assert await said(pulling) == [
         ("changelist", "updated", f"/{SET}/changelist/{begin}.xml"),
         ("changelist", "created", f"/{SET}/changelist/{last.until}.xml"),
@@ -1039,14 +1039,14 @@ async def test_growth_is_said_at_most_once_a_minute(pulling):
 
 async def test_a_new_resource_list_is_said(pulling):
     await pulling.update("a")
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     assert await said(pulling) == [("resourcelist", "created", RESOURCES)]
 
 
 @pytest.mark.usefixtures("small_parts")
 async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling):
     await pulling.update(*"abcde")
-    taken = await pulling.upkeep.snapshot(SET)
+    taken = await pulling.upkeep.snapshots.take(SET)
     path = f"/{SET}/resourcelist/{taken.name}-1.xml"  # type: ignore
     assert await said(pulling) == [("resourcelist", "created", path)]
 
@@ -1089,7 +1089,7 @@ async def told(pulling: Pulling) -> Pulling:
 async def test_the_capability_list_is_said_when_the_first_resource_list_is_in_it(told):
     for name in "ab":
         await told.update(name)
-        await told.upkeep.snapshot(SET)
+        await told.upkeep.snapshots.take(SET)
     created = ("resourcelist", "created", RESOURCES)
     assert await newly_said(told, 1) == [created, CAPABILITIES, created]
 
@@ -1112,7 +1112,7 @@ async def test_what_changes_and_changes_back_is_said_both_times_once(client, tol
 
 
 async def test_an_archive_that_appears_grows_and_ends_is_said(told):
-    look = told.upkeep.announce_archives
+    look = told.upkeep.old.announce_archives
     await told.update(*"abc")
     await told.keep_windows()
     before = len(await said(told))
@@ -1209,7 +1209,7 @@ async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling):
         await pulling.update(*"abcdef")
         await asyncio.gather(
             pulling.keep_windows(),
-            pulling.upkeep.snapshot(SET),
+            pulling.upkeep.snapshots.take(SET),
             pulling.hub.remove_set(SET),
             return_exceptions=True,
         )
@@ -1221,7 +1221,7 @@ async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling):
 
 async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(pulling):
     last = await pulling.update("a")
-    at = (await pulling.upkeep.snapshot(SET)).at  # type: ignore[union-attr]
+    at = (await pulling.upkeep.snapshots.take(SET)).at  # type: ignore[union-attr]
     assert at == last.until + 1
     moment = str(Position(at))
     next_ = await pulling.publish(Change(loc("b"), "updated", datetime=moment))
@@ -1231,13 +1231,13 @@ async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(pullin
 
 async def test_snapshots_without_a_change_between_them_stand_at_the_same_place(pulling):
     await pulling.update("a")
-    one, other = [await pulling.upkeep.snapshot(SET) for _ in range(2)]
+    one, other = [await pulling.upkeep.snapshots.take(SET) for _ in range(2)]
     assert one.at == other.at  # type: ignore[union-attr]
 
 
 async def test_whoever_asks_from_a_resource_lists_at_misses_nothing(pulling):
     await pulling.update("a")
-    at = (await pulling.upkeep.snapshot(SET)).at  # type: ignore[union-attr]
+    at = (await pulling.upkeep.snapshots.take(SET)).at  # type: ignore[union-attr]
     assert names(await pulling.document(f"{OPEN}?from={at}")) == []
     await pulling.update("b")
     assert names(await pulling.document(f"{OPEN}?from={at}")) == ["b"]

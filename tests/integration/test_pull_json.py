@@ -89,7 +89,7 @@ DISCOVERY = ("/.well-known/resourcesync", f"/{SET}/capabilitylist.xml")
 
 @pytest.mark.parametrize("path", [*PATHS, *DISCOVERY, "closed", "archived page", "after"])
 async def test_every_document_says_in_json_what_it_says_in_xml(pulling, path):
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     named = {
         "closed": f"/{SET}/changelist/{await begin(pulling)}.xml",
         "archived page": f"/{SET}/changelist/{await begin(pulling)}.xml?limit=2",
@@ -144,7 +144,7 @@ async def test_lines_say_in_headers_what_is_not_an_entry(pulling):
 async def test_a_large_resource_list_is_one_stream_of_lines(pulling, monkeypatch):
     monkeypatch.setattr(snapshot, "PART_RESOURCES", 1)
     monkeypatch.setattr(snapshot, "SLICE_RESOURCES", 1)
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     answer = await pulling.get(RESOURCES, accept=NDJSON)
     assert {each["loc"] for each in as_lines(answer)} == {loc("a?x=1&y=2"), loc("b"), loc("d")}
     assert answer.headers["rsnotify-at"]
@@ -160,7 +160,7 @@ async def test_an_empty_list_has_no_line(client):
 @pytest.mark.parametrize("form", ["json", "ndjson"])
 @pytest.mark.parametrize("path", PATHS[:4])
 async def test_each_form_has_its_own_tag_and_compression(pulling, path, form):
-    await pulling.upkeep.snapshot(SET)
+    await pulling.upkeep.snapshots.take(SET)
     named = f"{path}{'&' if '?' in path else '?'}format={form}"
     answer, in_xml = await pulling.get(named), await pulling.get(path)
     tag = answer.headers["etag"]

@@ -22,7 +22,7 @@ async def pulling(client: Client) -> AsyncIterator[Pulling]:
 
 async def taken(pulling: Pulling, *changed: str) -> Snapshot:
     await pulling.update(*changed)
-    found = await pulling.upkeep.snapshot(SET)
+    found = await pulling.upkeep.snapshots.take(SET)
     assert found is not None
     return found
 
@@ -65,7 +65,7 @@ async def test_a_list_of_several_parts_is_archived_as_an_index(pulling, monkeypa
 
 async def test_so_many_are_kept_and_no_more(pulling):
     snapshots = [await taken(pulling, name) for name in "abcd"]
-    await pulling.upkeep.delete_old()
+    await pulling.upkeep.old.delete()
     assert await archived(pulling) == [each.name for each in snapshots[1:3]]
     key = f"rsnotify:{{{SET}}}:snapshot:{snapshots[0].name}"
     assert await pulling.client.ttl(key) > 0  # somebody may still be reading it
@@ -74,9 +74,9 @@ async def test_so_many_are_kept_and_no_more(pulling):
 
 async def test_what_is_too_old_is_let_go(pulling):
     first, second = [await taken(pulling, name) for name in "abc"][:2]
-    await pulling.snapshots.let_go(SET, 2, Position(first.begun - 1))
+    await pulling.snapshots.expire_surplus(SET, 2, Position(first.begun - 1))
     assert await archived(pulling) == [first.name, second.name]
-    await pulling.snapshots.let_go(SET, 2, first.begun)
+    await pulling.snapshots.expire_surplus(SET, 2, first.begun)
     assert await archived(pulling) == [second.name]
 
 

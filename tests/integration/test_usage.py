@@ -180,7 +180,7 @@ async def test_framework_changes_of_a_source_count_and_those_of_the_hub_are_neve
     with pytest.raises(SetFull):
         await hub.hub.publish(FRAMEWORK, one)
     await hub.hub.publish(FRAMEWORK, one, is_limited=False)
-    assert await hub.upkeep.snapshot(SET) is not None  # and is announced
+    assert await hub.upkeep.snapshots.take(SET) is not None  # and is announced
 
 
 # Counted ------------------------------------------------------------------------------------------
@@ -198,8 +198,8 @@ async def test_what_is_counted_is_what_redis_says_of_all_its_keys(hub, client):
     await hub.update("again")
     window = await hub.windows.close(SET, 1)
     assert window
-    await hub.upkeep.announce_and_pack(SET, (await hub.windows.record(SET)).packed_until)
-    await hub.upkeep.snapshot(SET)
+    await hub.upkeep.windows.announce_and_pack(SET, (await hub.windows.record(SET)).packed_until)
+    await hub.upkeep.snapshots.take(SET)
     counted = await hub.hub.usage.count(SET)
     assert await sizes(client) == (counted, 0)
     assert counted == pytest.approx(await memory(client, SET), rel=0.05)
@@ -240,10 +240,10 @@ async def test_keys_that_are_remembered_count_until_they_are_forgotten(hub, clie
 
 async def test_lists_that_are_replaced_count_until_they_are_gone(hub, client):
     await hub.publish(*(Change(loc(f"{one}"), "updated") for one in range(3000)))
-    await hub.upkeep.snapshot(SET)
+    await hub.upkeep.snapshots.take(SET)
     before = await hub.hub.usage.count(SET)
     for _ in range(20):
-        await hub.upkeep.snapshot(SET)
+        await hub.upkeep.snapshots.take(SET)
     estimated = sum(await sizes(client))
     counted = await hub.hub.usage.count(SET)
     assert before * 2 < counted == pytest.approx(estimated, rel=0.05)
@@ -328,7 +328,7 @@ async def test_a_set_that_may_take_less_than_it_does_is_full_until_it_may_take_m
 async def test_what_is_trimmed_has_room_again(hub, client):
     await fill_unlimited(hub)
     await hub.windows.close(SET, 1)
-    await hub.upkeep.announce_and_pack(SET, (await hub.windows.record(SET)).packed_until)
+    await hub.upkeep.windows.announce_and_pack(SET, (await hub.windows.record(SET)).packed_until)
     await count(hub)
     before, _ = await sizes(client)
     await hub.let_go_of_all()
@@ -367,7 +367,7 @@ async def test_a_load_whose_changes_do_not_fit_beside_it_is_refused_before_it_is
     hub, client
 ):
     await hub.load(ndjson(["a"]))
-    await hub.upkeep.snapshot(SET)
+    await hub.upkeep.snapshots.take(SET)
     await count(hub)
     await allow(hub, 2 * LEAST_BYTES)
     body = ndjson([f"{number}" + "x" * 1000 for number in range(1300)])

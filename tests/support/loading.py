@@ -76,7 +76,7 @@ class Loading(Pulling):
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self.loads = Loads(client, self.journal.usage)
-        self.keeper = LoadKeeper(self.hub, self.loads, self.upkeep.snapshot)
+        self.keeper = LoadKeeper(self.hub, self.loads, self.upkeep.snapshots.take)
         access = Access(Tokens(client), TOKEN)
         resources = Resources(self.hub, access, self.loads, self.keeper)
         self.loading_app = build_app(resource_routes(resources))

@@ -191,12 +191,12 @@ class Pulling:
     async def keep_windows(self) -> None:
         """The chore, for all sets."""
         await self._make_all_due()
-        await self.upkeep.keep_due_windows()
+        await self.upkeep.windows.keep_due()
 
     async def keep_snapshots(self) -> None:
         """The chore, for all sets."""
         await self._make_all_due()
-        await self.upkeep.keep_due_snapshots()
+        await self.upkeep.snapshots.keep_due()
 
     async def _make_all_due(self) -> None:
         for look_at_all in self.hub.losses.after_another_server:

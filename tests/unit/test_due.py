@@ -1,6 +1,6 @@
 """What is due when, in the order of time."""
 
-from rsnotify.documents.chores import OUTDATED, Due
+from rsnotify.documents.due_sets import OUTDATED, Due
 
 
 def due_of(**planned: float) -> Due:
