@@ -23,9 +23,10 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
+from rsnotify.cli.watched import Numbers
 from rsnotify.errors import Rejected
 from rsnotify_client.network import Network
-from rsnotify_client.textfile import Table, exposition, write
+from rsnotify_client.textfile import Table, exposition
 from rsnotify_mirror.audit import FINDINGS, Audit, audit, check_may_repair
 from rsnotify_mirror.audit import repair as repair_copy
 from rsnotify_mirror.report import Event
@@ -52,6 +53,7 @@ async def audit_copy(
     """
     check_address(source, directory)
     network = requests.network()
+    numbers = Numbers(metrics)
     if repair:
         check_may_repair(directory)
     look = partial(_look, source, directory, token_of_environment(), network)
@@ -71,8 +73,7 @@ async def audit_copy(
             found.repaired = [each for each in before if each not in found.findings]
             if not json:
                 typer.echo("after the repair")
-    if metrics is not None:
-        write(metrics, metrics_of(directory, found))
+    numbers.write(partial(metrics_of, directory, found))
     print_audit(found, json=json)
     raise typer.Exit(0 if found.is_in_sync else 1)
 

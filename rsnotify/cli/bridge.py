@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +33,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import Say, counted, print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub
+from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers, StepVerdict, judge, worst
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify.resourcesync.change import MICROSECONDS, render_datetime
@@ -43,7 +45,6 @@ from rsnotify_bridge.sources import SourceAdapter, find_source, how_often
 from rsnotify_client.address import without_tokens
 from rsnotify_client.network import Network
 from rsnotify_client.textfile import Label, exposition
-from rsnotify_client.textfile import write as write_metrics
 
 # --- how bridges are -----------------------------------------------------------------------------
 
@@ -68,7 +69,9 @@ class BridgeStatus(Facts, kw_only=True):
             resources=bridge.known,
             waiting=waiting,
             in_step=facts.is_well and not waiting,
-            behind_seconds=facts.read_at and round(max(0.0, now - facts.read_at), 1),
+            behind_seconds=(
+                None if facts.read_at is None else round(max(0.0, now - facts.read_at), 1)
+            ),
         )
 
     def in_json(self) -> dict[str, object]:
@@ -77,8 +80,10 @@ class BridgeStatus(Facts, kw_only=True):
         times = {name: _text(at) for name, at in said.items() if name.endswith("_at")}
         return said | times
 
-    def is_fresh(self, max_behind: float) -> bool:
-        return self.in_step and (self.behind_seconds or 0.0) <= max_behind
+    def verdict(self, max_behind: float) -> StepVerdict:
+        return judge(
+            is_in_step=self.in_step, behind_seconds=self.behind_seconds, max_behind=max_behind
+        )
 
     def lines(self) -> Iterator[str]:
         yield f"{self.source} to {self.set}: {self.how or 'not looked at yet'}"
@@ -134,7 +139,6 @@ def _values(facts: Facts) -> tuple[float, ...]:
 commands = Commands()
 
 SOURCE_TOKEN = "RSNOTIFY_SOURCE_TOKEN"  # noqa: S105 - its name
-LOOK_SECONDS = 10.0
 SHOWN_SECONDS = 1.0
 
 
@@ -208,10 +212,7 @@ async def bridge(
     ] = False,
     header: Headers = None,
     patience: Timeout = None,
-    max_behind: Annotated[
-        float,
-        Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be read."),
-    ] = 7200,
+    max_behind: MaxBehind = 7200,
     metrics: Metrics = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -238,7 +239,7 @@ async def bridge(
         closing(BridgeStore(state)) as memory,
         memory.checked(),
     ):
-        running = Running(memory, metrics)
+        running = Running(memory, Numbers(metrics))
         address = HubAddress(hub.url, token)
         raise typer.Exit(await running.run(bridges, address, network, once=once))
 
@@ -255,8 +256,8 @@ def _options(source: str | None, set_name: str, given: Mapping[str, object]) -> 
 class Running:
     """The bridges of a command, and what is reported of them."""
 
-    def __init__(self, memory: BridgeStore, metrics: Path | None) -> None:
-        self._memory, self._metrics = memory, metrics
+    def __init__(self, memory: BridgeStore, numbers: Numbers) -> None:
+        self._memory, self._numbers = memory, numbers
         self._bridges: Bridges | None = None
 
     async def run(
@@ -264,7 +265,7 @@ class Running:
     ) -> int:
         token = os.environ.get(SOURCE_TOKEN)
         self._bridges = bridges = Bridges(options, hub, self._memory, network, token=token)
-        self._report()  # what cannot be written is said at once
+        self._report()
         try:
             try:
                 await bridges.check()
@@ -305,8 +306,7 @@ class Running:
         states = [] if self._bridges is None else [each.state for each in self._bridges.bridges]
         failing = sum(each.facts.failures > 0 for each in states)
         notify(f"{STATUS}{len(states)} bridges, {failing} failing")
-        if self._metrics is not None:
-            write_metrics(self._metrics, metrics_of(states))
+        self._numbers.write(partial(metrics_of, states))
 
 
 async def _keep_showing(bridges: Bridges, say: Say) -> None:
@@ -346,11 +346,10 @@ def show_status(state: Path, *, json: bool, max_behind: float) -> int:
     """Print how each bridge is; the exit status."""
     with closing(BridgeStore(state, is_writer=False)) as memory, memory.checked():
         found = [BridgeStatus.of(each, time.time()) for each in memory.all()]
-    is_well = bool(found) and all(each.is_fresh(max_behind) for each in found)
+    verdict = worst(each.verdict(max_behind) for each in found)
     lines = [line for each in found for line in each.lines()]
-    lines.append("IN STEP" if is_well else "OUT OF STEP")
-    print_found([each.in_json() for each in found], lines, json=json)
-    return 0 if is_well else 1
+    print_found([each.in_json() for each in found], [*lines, str(verdict)], json=json)
+    return verdict.exit_status
 
 
 def let_through(state: Path, source: str | None, set_name: str | None) -> int:

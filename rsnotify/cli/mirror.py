@@ -12,6 +12,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from sqlite3 import connect
 from tempfile import TemporaryDirectory
@@ -37,10 +38,10 @@ from rsnotify.cli.options import (
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
+from rsnotify.cli.watched import MaxBehind, Numbers, judge
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify_client.discovery import NotOneSet
-from rsnotify_client.textfile import write as write_metrics
 from rsnotify_mirror.audit import keep_verified
 from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.paths import Map, place_of
@@ -158,10 +159,7 @@ async def mirror(
     status: Annotated[
         bool, Option("--status", help="Say how far the copy in DIR is, and end.")
     ] = False,
-    max_behind: Annotated[
-        float,
-        Option(min=0, metavar="SECONDS", help="With --status: how long ago it may be in step."),
-    ] = 7200,
+    max_behind: MaxBehind = 7200,
     metrics: Metrics = None,
     same_site: Annotated[
         bool, Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
@@ -219,10 +217,10 @@ async def mirror(
     is_one = directory is None or not (all_sets or sources[1:])
     if not is_one and (Path(places[-1]) / FILE).exists():
         raise InvalidSettings(f"{directory} is the mirror of one set: give another directory")
-    if metrics is not None:
-        write_metrics(metrics, metrics_of({}))  # what cannot be written is said at once
     dumping = dump and dump_every and Dumping(seconds_of(dump_every), tuple(shlex.split(dump)))
-    run = MirrorRun(options, token, once, exec_, shown, StatusReporter(metrics), dumping or None)
+    run = MirrorRun(
+        options, token, once, exec_, shown, StatusReporter(Numbers(metrics)), dumping or None
+    )
     run = run._replace(verify_seconds=verify_seconds or None)
     if is_one:
         raise typer.Exit(await run.one(sources[0], directory))
@@ -355,16 +353,14 @@ def check_address(url: str, directory: Path | None) -> None:
 class StatusReporter:
     """Reports to systemd and Prometheus how far copies are."""
 
-    def __init__(self, metrics: Path | None) -> None:
-        self._metrics = metrics
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
         self._found: dict[str, tuple[CopyStatus, Sums]] = {}
-        self._complaint: str | None = None
 
     def report(self, status: CopyStatus, sums: Sums) -> None:
         is_first = not self._found
         self._found[status.directory] = status, sums
-        if self._metrics is not None:
-            self._write(self._metrics)
+        self._numbers.write(partial(metrics_of, self._found))
         is_ready = is_first and status.running
         notify(f"{READY}\n{self._line()}" if is_ready else self._line())
 
@@ -377,17 +373,6 @@ class StatusReporter:
         )
         return f"{STATUS}{words}; {counted(resources, 'resource')}, {to_do} to do, {failed} failed"
 
-    def _write(self, metrics: Path) -> None:
-        """A file that cannot be written stops no mirror: its age says that it is old."""
-        try:
-            write_metrics(metrics, metrics_of(self._found))
-        except InvalidSettings as error:
-            if error.problems[0] != self._complaint:
-                log.warning("%s", error.problems[0])
-            self._complaint = error.problems[0]
-        else:
-            self._complaint = None
-
 
 def show_status(directory: Path, *, json: bool, max_behind: float) -> int:
     """Print how far the copy is, or each that is in the directory; the exit status."""
@@ -398,12 +383,11 @@ def show_status(directory: Path, *, json: bool, max_behind: float) -> int:
 def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
     with State(directory, is_writer=False) as state:
         status = status_of(state)
-    is_well = status.is_well(max_behind)
-    verdict = "IN STEP" if is_well else "OUT OF STEP"
-    if status.in_step and not is_well:
-        verdict += f": it was in step last more than {max_behind:g} s ago"
-    print_found(status, [*status_lines(status), verdict], json=json)
-    return 0 if is_well else 1
+    verdict = judge(
+        is_in_step=status.in_step, behind_seconds=status.behind_seconds, max_behind=max_behind
+    )
+    print_found(status, [*status_lines(status), str(verdict)], json=json)
+    return verdict.exit_status
 
 
 def status_lines(status: CopyStatus) -> Iterator[str]:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from time import time
 from typing import Annotated, NamedTuple
 
@@ -19,6 +19,7 @@ from rsnotify.cli.options import Commands, Json, Metrics, Yes
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub
+from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers, judge
 from rsnotify.errors import InvalidSettings, TryAgain
 from rsnotify.process.sd_notify import READY, STATUS, STOPPING, notify
 from rsnotify_client.answer import hub_trouble
@@ -26,7 +27,7 @@ from rsnotify_client.outbox import NoOutbox, Outbox, OutboxTable, WaitingChanges
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.relay import Relay, database_of, table_of, without_password
 from rsnotify_client.sender import ThreadBell
-from rsnotify_client.textfile import exposition, write
+from rsnotify_client.textfile import exposition
 
 commands = Commands()
 log = logging.getLogger(__name__)
@@ -54,10 +55,7 @@ def relay(
     status: Annotated[
         bool, Option("--status", help="Say what waits in the outbox, by set, and end.")
     ] = False,
-    max_behind: Annotated[
-        float,
-        Option(min=0, metavar="SECONDS", help="With --status: how long a change may wait."),
-    ] = 300,
+    max_behind: MaxBehind = 300,
     drop: Annotated[
         str | None, Option("--drop", metavar="SET", help="Drop what waits of this set, and end.")
     ] = None,
@@ -88,6 +86,7 @@ def relay(
         with _outbox(database) as table:
             drop_set(table, database, drop, must_ask=not yes)
         return
+    numbers = Numbers(metrics)
     try:
         with wrong_use(ValueError, OutboxError), hub.token() as token:
             relay = Relay(database, hub.url, token)
@@ -96,7 +95,7 @@ def relay(
             relay.check()  # what the hub refuses is reported at once
     except TryAgain as error:  # a hub that is away may come back
         log.warning("%s; it will be tried until it succeeds", hub_trouble(error))
-    run(relay, metrics)
+    run(relay, numbers)
 
 
 METRICS = {
@@ -108,7 +107,6 @@ METRICS = {
     "rsnotify_relay_requests_total": ("counter", "Requests since the start"),
     "rsnotify_relay_retries_total": ("counter", "Requests that failed and were repeated"),
 }
-LOOK_SECONDS = 10.0
 
 
 class RelayStatus(NamedTuple):
@@ -143,36 +141,40 @@ def show_status(database: str, *, json: bool, max_behind: float) -> int:
     """Print how far the relays of a table are; the exit status."""
     with _outbox(database) as table:
         status = status_of(table)
-    is_well = status.behind_seconds <= max_behind
-    said = f"{status.waiting} waiting, since {status.since} ({status.behind_seconds:.0f} s)"
+    behind = status.behind_seconds
+    verdict = judge(is_in_step=True, behind_seconds=behind, max_behind=max_behind)
+    said = f"{status.waiting} waiting, since {status.since} ({behind:.0f} s)"
     if status.since is None:
         said = "nothing waits"
-    line = f"{'IN STEP' if is_well else 'OUT OF STEP'}: {said}"
+    line = str(verdict._replace(why=said))
     found = status._asdict() | {"sets": [each._asdict() for each in status.sets]}
     print_found(found, [line, *status.lines()], json=json)
-    return 0 if is_well else 1
+    return verdict.exit_status
 
 
-def write_metrics(metrics: Path, relay: Relay) -> None:
+def numbers_of(relay: Relay) -> str:
     status, counters = status_of(relay.table), relay.counters
     since = 0.0 if status.since is None else _seconds(status.since)
     done = (counters.published, counters.refused, counters.requests, counters.retries)
-    write(metrics, exposition(METRICS, {None: (status.waiting, since, time(), *done)}))
+    return exposition(METRICS, {None: (status.waiting, since, time(), *done)})
 
 
-def run(relay: Relay, metrics: Path | None = None) -> None:
+def run(relay: Relay, numbers: Numbers) -> None:
     """Publish until SIGTERM or Ctrl-C; what waits then stays in the table."""
     with wrong_use(OutboxError):
         waiting = relay.table.waiting()
     ended = rung_by_signals()
+    count = partial(numbers_of, relay)
     with relay:
-        if metrics is not None:
-            write_metrics(metrics, relay)  # what cannot be written is said at once
+        numbers.write(count)
         typer.echo(f"rsnotify relay ready, {waiting} waiting")
         notify(f"{READY}\n{STATUS}{waiting} waiting")
         while not ended.wait(LOOK_SECONDS):
-            _look(relay, metrics)
+            notify(f"{STATUS}{relay.counters.published} published")
+            numbers.write(count)
         notify(STOPPING)
+    with closing(relay.table):  # which is opened once more, to count what waits at the end
+        numbers.write(count)
 
 
 def rung_by_signals() -> ThreadBell:
@@ -185,16 +187,6 @@ def rung_by_signals() -> ThreadBell:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.ring())
     return ended
-
-
-def _look(relay: Relay, metrics: Path | None) -> None:
-    """The database or the disk may be away for a while, which is said elsewhere or here."""
-    notify(f"{STATUS}{relay.counters.published} published")
-    try:
-        if metrics is not None:
-            write_metrics(metrics, relay)
-    except (OutboxError, InvalidSettings) as error:
-        log.warning("%s", error)
 
 
 def drop_set(outbox: OutboxTable, database: str, set_name: str, *, must_ask: bool) -> None:

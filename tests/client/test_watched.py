@@ -21,7 +21,7 @@ from rsnotify_mirror.mirror import Mirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
 from rsnotify_mirror.state import State
-from tests.client.hubs import scripted_hub
+from tests.client.hubs import Answer, Posted, scripted_hub
 from tests.client.test_outbox import write_changes
 from tests.client.test_publisher import ACCEPTED
 from tests.integration.test_cli import rsnotify
@@ -252,6 +252,29 @@ async def test_a_relay_tells_systemd_and_prometheus(database, tmp_path):
             assert await asyncio.to_thread(heard.recv, 1000) == b"STOPPING=1"
     assert "rsnotify_relay_waiting 0\n" in metrics.read_text()
     assert time() - os.stat(metrics).st_mtime < 600
+
+
+async def test_the_numbers_of_a_relay_are_those_of_its_end(database, tmp_path):
+    metrics, posted = tmp_path / "relay.prom", asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def accept(_: Posted) -> Answer:
+        loop.call_soon_threadsafe(posted.set)
+        return ACCEPTED
+
+    with scripted_hub(accept) as (url, _):
+        words = ("--database", f"sqlite:///{database}", "--url", url, "--metrics", str(metrics))
+        async with running("relay", *words, RSNOTIFY_TOKEN="good") as relay:
+            assert relay.stdout is not None
+            assert (await relay.stdout.readline()).startswith(b"rsnotify relay ready")
+            posted.clear()  # by questions of its start
+            write_changes(database, "a")
+            await posted.wait()  # long before the next look
+            relay.send_signal(signal.SIGTERM)
+            assert await relay.wait() == 0
+    written = metrics.read_text()
+    assert "rsnotify_relay_published_total 1\n" in written
+    assert "rsnotify_relay_waiting 0\n" in written
 
 
 ENDED_OFTEN = f"""

@@ -1,8 +1,8 @@
 """Numbers for Prometheus in a file, for the textfile collector of its node exporter."""
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rsnotify.errors import InvalidSettings
@@ -36,15 +36,28 @@ def _braced(label: Label) -> str:
     return f'{{{label[0]}="{value}"}}'
 
 
+def check(path: Path) -> None:
+    """Raise `InvalidSettings` unless the file can be written; it stays as it is."""
+    with _new(path) as new:
+        new.touch()
+
+
 def write(path: Path, text: str) -> None:
     """Write the file whole or not at all: a collector never reads half of it."""
+    with _new(path) as new:
+        new.write_text(text)
+        new.replace(path)
+
+
+@contextmanager
+def _new(path: Path) -> Iterator[Path]:
+    """A file beside it, to take its place."""
     try:
         if path.exists() and not path.is_file():  # such as /dev/stdout, which root could replace
             raise ValueError("it is no file")
         new = path.with_name(f"{path.name}.{os.getpid()}.new")
         try:
-            new.write_text(text)
-            new.replace(path)
+            yield new
         finally:
             with suppress(OSError):
                 new.unlink(missing_ok=True)

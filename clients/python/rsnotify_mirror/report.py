@@ -120,11 +120,6 @@ class CopyStatus(msgspec.Struct, frozen=True):
     verified_repaired: int | None = None
     verified_wrong: int | None = None  # what it could not repair
 
-    def is_well(self, max_behind: float) -> bool:
-        """Whether it was in step, not long ago."""
-        behind = self.behind_seconds
-        return self.in_step and behind is not None and behind <= max_behind
-
 
 VERIFIED = ("verified_repaired", "verified_wrong")
 OnStatus = Callable[[CopyStatus, Sums], None]
