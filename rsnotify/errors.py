@@ -7,6 +7,7 @@ Each error carries what an answer needs: HTTP status, WebSocket close code, the 
 """
 
 from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from typing import NotRequired, Self, TypedDict
 
 PROBLEM = "application/problem+json"
@@ -29,6 +30,24 @@ def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
+class CloseCode(IntEnum):
+    """With which code the hub closes a WebSocket; a client reads from it whether to come back."""
+
+    GOING_AWAY = 1001
+    NOT_ALLOWED = 1008
+    TOO_LARGE = 1009
+    FAILED = 1011
+    TRY_AGAIN = 1013
+    BAD_REQUEST = 4400
+    NO_SUCH_SET = 4404
+    HISTORY_GONE = 4410
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same request would end the same: a client changes it, or ends."""
+        return self is CloseCode.NOT_ALLOWED or self >= 4400
+
+
 class Fault(TypedDict):
     """One thing that is wrong in a request: where it is, and how to correct it."""
 
@@ -49,7 +68,7 @@ class Rejected(Error):
         detail: str,
         *,
         status: int = 400,
-        close_code: int = 1008,
+        close_code: int = CloseCode.NOT_ALLOWED,
         faults: Sequence[Fault] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
@@ -73,14 +92,16 @@ class NoSuchSet(Rejected):
     """The hub serves no set of this name, or no longer, or none that the peer may know of."""
 
     def __init__(self, name: str, which: str = "") -> None:
-        super().__init__(f"there is no set {shown(name)!r}{which}", status=404, close_code=4404)
+        super().__init__(
+            f"there is no set {shown(name)!r}{which}", status=404, close_code=CloseCode.NO_SUCH_SET
+        )
 
 
 class HistoryDeleted(Rejected):
     """What followed the reader's position has been deleted, or lost; what is kept begins later."""
 
     def __init__(self, detail: str, begins: int = 0) -> None:
-        super().__init__(detail, status=410, close_code=4410)
+        super().__init__(detail, status=410, close_code=CloseCode.HISTORY_GONE)
         self.begins = begins
 
 
@@ -96,7 +117,7 @@ class TryAgain(Error):
     """The hub cannot do this now; the same request may succeed later."""
 
     status = 503
-    close_code = 1013
+    close_code: int = CloseCode.TRY_AGAIN
 
     def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
         super().__init__(detail)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import CloseCode, Rejected
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, Form, wanted_form
 from rsnotify.sets.options import SetRecord
@@ -108,7 +108,7 @@ def check_not_future(after: Position, newest: Position, now: int) -> None:
 
 
 def _refused(detail: str) -> Rejected:
-    return Rejected(detail, close_code=4400)
+    return Rejected(detail, close_code=CloseCode.BAD_REQUEST)
 
 
 class SetsAsked(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Protocol
 from rsnotify.channels.frames import WIRE_FORMATS, WireFormat
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.channels.reader import Reader
-from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, NoSuchSet, Rejected, TryAgain
+from rsnotify.errors import INTERNAL_ERROR, BecamePrivate, CloseCode, NoSuchSet, Rejected, TryAgain
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
@@ -97,7 +97,7 @@ def close_for_a_bug(readers: Sequence[ChannelReader]) -> None:
     """End the connections of those who would otherwise miss something and not know it."""
     log.exception("internal error while %d readers are served: %r", len(readers), readers[0])
     for reader in readers:
-        reader.close(1011, INTERNAL_ERROR)
+        reader.close(CloseCode.FAILED, INTERNAL_ERROR)
 
 
 def write_to_all(readers: Collection[Reader], data: bytes) -> None:

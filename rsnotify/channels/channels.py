@@ -17,14 +17,14 @@ from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.channels.reader_limits import ReaderLimits
 from rsnotify.channels.revocations import Revocations
 from rsnotify.channels.several import SeveralChannels
-from rsnotify.errors import BecamePrivate, NoSuchSet, Rejected, TryAgain
+from rsnotify.errors import BecamePrivate, CloseCode, NoSuchSet, Rejected, TryAgain
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.resourcesync.change import Position
 from rsnotify.sets.options import SetRecord
 
 DRAIN_STEPS = 100
-DRAINED = 1001, "the hub is shutting down; reconnect with your cursor"
+DRAINED = CloseCode.GOING_AWAY, "the hub is shutting down; reconnect with your cursor"
 
 
 class Channels:

@@ -24,7 +24,7 @@ from rsnotify.channels.frames import SharedDeflate, quiet
 from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.channels.websocket_endpoint import READER
-from rsnotify.errors import INTERNAL_ERROR
+from rsnotify.errors import INTERNAL_ERROR, CloseCode
 from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.input_turns import WEBSOCKET, BoundedInput
 from rsnotify.http.sockets import address_of
@@ -128,7 +128,7 @@ class Handshake(BoundedInput):
         except Exception:
             log.exception("internal error in the handshake at %s", scope["path"])
         if self._reader is not None and self._reader.channel is None:
-            self._reader.close(1011, INTERNAL_ERROR)
+            self._reader.close(CloseCode.FAILED, INTERNAL_ERROR)
         if self._reader is not None:  # it is counted among the readers
             self._count_no_more()
         self._reject(500, INTERNAL_ERROR)

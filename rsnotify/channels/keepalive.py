@@ -9,6 +9,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from rsnotify.channels.reader import Reader
+from rsnotify.errors import CloseCode
 
 PING_SECONDS = 25.0  # proxies cut connections that are idle for 60
 PONG_SECONDS = 20.0
@@ -81,7 +82,7 @@ class Keepalive:
     def _check_pong(self, reader: Reader, now: float) -> None:
         """Close a reader whose pong is overdue. A full socket is judged by its progress instead."""
         if reader.deadline is not None and now >= reader.deadline and not reader.is_paused:
-            reader.close(1011, f"no pong within {PONG_SECONDS:.0f} s")
+            reader.close(CloseCode.FAILED, f"no pong within {PONG_SECONDS:.0f} s")
 
     def _check_progress(self, reader: Reader, now: float) -> None:
         since, unread = self._blocked[reader]
@@ -90,4 +91,6 @@ class Keepalive:
             self._blocked[reader] = (now, backlog)
         elif now - since >= self._send_timeout_seconds:
             seconds = f"{self._send_timeout_seconds:.0f} s"
-            reader.close(1013, f"nothing was read for {seconds}; reconnect with your cursor")
+            reader.close(
+                CloseCode.TRY_AGAIN, f"nothing was read for {seconds}; reconnect with your cursor"
+            )

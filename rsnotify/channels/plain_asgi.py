@@ -16,6 +16,7 @@ from rsnotify.channels.frames import close_reason
 from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.channels.socket_reader import TOO_MUCH, SocketReader
 from rsnotify.channels.transport_reader import CLOSE_SECONDS
+from rsnotify.errors import CloseCode
 from rsnotify.resourcesync.forms import Form
 
 SendPart = Callable[[bytes], Awaitable[None]]
@@ -132,7 +133,7 @@ class MessageReader(SocketReader):
         """Count what a reader sends, which has nothing to say."""
         few = self.turns.takes_bytes(self, len(data)) and self.turns.takes_frames(self, 1)
         if not few:
-            self.close(1008, TOO_MUCH)
+            self.close(CloseCode.NOT_ALLOWED, TOO_MUCH)
 
 
 def texts_of(frames: bytes) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rsnotify.access.access import Access
 from rsnotify.channels.reader import Reader
+from rsnotify.errors import CloseCode
 from rsnotify.loops import repeat
 
 CHECK_SECONDS = 1.0
@@ -35,7 +36,7 @@ class Revocations:
     def _close(self, tokens: Iterable[str]) -> None:
         for token in tokens:
             for reader in self._readers.pop(token, ()):
-                reader.close(1008, REVOKED)
+                reader.close(CloseCode.NOT_ALLOWED, REVOKED)
 
     def _forget_closed(self) -> None:
         for token, readers in list(self._readers.items()):

@@ -19,6 +19,7 @@ from rsnotify.channels.frames import (
 )
 from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.channels.transport_reader import CLOSE_SECONDS, TransportReader
+from rsnotify.errors import CloseCode
 from rsnotify.http.input_turns import WEBSOCKET
 from rsnotify.resourcesync.forms import JSON, Form
 
@@ -95,7 +96,9 @@ class SocketReader(TransportReader):
 
     def _end_flood(self) -> None:
         protocol = self._parsing()
-        protocol.fail(1008, TOO_MUCH)  # the end of our side, too: we wait for no answer
+        protocol.fail(
+            CloseCode.NOT_ALLOWED, TOO_MUCH
+        )  # the end of our side, too: we wait for no answer
         self._act_on(protocol)
         self.end_flood(WEBSOCKET)
 

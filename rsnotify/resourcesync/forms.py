@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import CloseCode, Rejected
 
 HEADER_CHARACTERS = 1024  # that are read of these headers; browsers send some hundred
 
@@ -55,7 +55,7 @@ def _named(name: str, offered: Sequence[Form]) -> Form:
         if form.name == name:
             return form
     known = " or ".join(form.name for form in offered)
-    raise Rejected(f"format is {name[:80]!r}: it must be {known}", close_code=4400)
+    raise Rejected(f"format is {name[:80]!r}: it must be {known}", close_code=CloseCode.BAD_REQUEST)
 
 
 def _range(part: str) -> tuple[str, float]:

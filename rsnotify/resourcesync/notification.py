@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import CloseCode, Rejected
 from rsnotify.resourcesync.change import (
     ATTRIBUTES,
     CHANGE_TYPES,
@@ -252,7 +252,7 @@ def kind_named(kind: str) -> Kind:
     for known in KINDS:
         if kind == known:
             return known
-    raise Rejected(f"there is no {kind} channel", status=404, close_code=4404)
+    raise Rejected(f"there is no {kind} channel", status=404, close_code=CloseCode.NO_SUCH_SET)
 
 
 class ChannelName(NamedTuple):

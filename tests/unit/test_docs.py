@@ -12,8 +12,9 @@ import pytest
 from typer.main import get_command
 
 import rsnotify_client
-from rsnotify import errors, redis_client
+from rsnotify import redis_client
 from rsnotify.cli import administer, app
+from rsnotify.errors import CloseCode
 from rsnotify.http import protocol as http_protocol
 from rsnotify.openapi import schemas
 from rsnotify.process.settings import PREFIX, Settings
@@ -66,12 +67,32 @@ def test_every_setting_stands_in_the_docs_with_its_default_and_nothing_else_does
 
 
 def test_every_close_code_stands_in_the_docs_and_nothing_else_does():
-    codes = re.findall(r"^\| (\d{4}) \|", DOCS["reference/status-codes.md"], re.MULTILINE)
-    documented = {int(code) for code in codes}
-    sources = "".join(path.read_text() for path in (ROOT / "rsnotify").rglob("*.py"))
-    used = {int(code) for code in re.findall(r"\b(44\d\d)\b", sources)}
-    assert {code for code in documented if code >= 4000} == used
-    assert {errors.TryAgain.close_code, 1008, 1001, 1009} <= documented
+    page = DOCS["reference/status-codes.md"]
+    rows = re.findall(r"^\| (\d{4}) \| .* \| (yes|no) \| [^|]* \|$", page, re.MULTILINE)
+    documented = {int(code): final == "yes" for code, final in rows}
+    assert documented == {code: code.is_final for code in CloseCode}
+
+
+def test_a_close_code_is_written_in_one_place():
+    """Who closes a channel says why by the name in `CloseCode`."""
+    literal = re.compile(r"\b(1001|1008|1009|1011|1013|44\d\d)\b")
+    for folder in (ROOT / "rsnotify", ROOT / "clients/python"):
+        for path in folder.rglob("*.py"):
+            codes = literal.findall(path.read_text())
+            assert not codes or path == ROOT / "rsnotify/errors.py", path
+
+
+JAVASCRIPT = {
+    "clients/javascript/lib/channel.js": r"const (?:REFUSED|TOO_OLD) = (.*?);",
+    "rsnotify/web/static/connection.js": r"const FINAL = (.*?);",
+}
+
+
+@pytest.mark.parametrize("path", JAVASCRIPT)
+def test_javascript_comes_back_after_the_close_codes_that_are_not_final(path):
+    lists = re.findall(JAVASCRIPT[path], (ROOT / path).read_text())
+    codes = sorted(int(code) for each in lists for code in re.findall(r"\d+", each))
+    assert codes == [code for code in CloseCode if code.is_final]
 
 
 def test_every_document_is_linked_from_the_readme():

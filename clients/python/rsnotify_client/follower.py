@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from rsnotify.errors import Rejected, TryAgain
+from rsnotify.errors import CloseCode, Rejected, TryAgain
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.answer import HUB_BACKOFF, in_words
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
@@ -177,7 +177,7 @@ class Followed:
             raise Rejected(
                 "the channel no longer has what followed the cursor, "
                 "and there is no Change List to catch up from",
-                close_code=4410,
+                close_code=CloseCode.HISTORY_GONE,
             )
         async with aclosing(self.from_lists()) as pieces:
             async for received in pieces:

@@ -21,7 +21,7 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
-from rsnotify.errors import PROBLEM, Rejected
+from rsnotify.errors import PROBLEM, CloseCode, Rejected
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.address import joined, shown
@@ -46,8 +46,7 @@ from rsnotify_client.web import (
 NOTIFICATION_BYTES = 16 * 1024 * 1024
 QUIET_SECONDS = 35.0  # the hub pings every 25 s
 PONG_SECONDS = 10.0
-REFUSED = frozenset({1008, 4400, 4404})  # another try would end the same
-TOO_OLD = 4410
+FINAL = frozenset(code for code in CloseCode if code.is_final)  # another try would end the same
 EVENT_STREAM = "text/event-stream"
 
 
@@ -189,9 +188,9 @@ def _ended(closed: ConnectionClosed) -> Exception:
     if closed.rcvd is None:  # what we close ourselves has its reason, as one that is too long
         return Lost("the hub is gone" if closed.sent is None else str(closed.sent))
     code, reason = closed.rcvd.code, shown(closed.rcvd.reason)
-    if code == TOO_OLD:
+    if code == CloseCode.HISTORY_GONE:
         return TooOld(reason)
-    if code in REFUSED:
+    if code in FINAL:
         return Rejected(reason or f"the channel was closed with {code}", close_code=code)
     return Lost(f"{code} {reason}".strip())
 
