@@ -37,7 +37,8 @@ T = [Position(1_795_000_000_000_000 + each) for each in range(10)]
 def received(from_: int, *at: int, until: int | None = None, joins: bool = True) -> Received:
     changes = tuple(Change(f"http://example.com/{n}", "updated") for n in range(len(at)))
     end = T[until if until is not None else at[-1]]
-    return Received(b"x", T[from_], end, changes, tuple(T[each] for each in at), joins)
+    payload = f"{from_} {at} {until}".encode()
+    return Received(payload, T[from_], end, changes, tuple(T[each] for each in at), joins)
 
 
 def locs(found: Received | None) -> list[str]:
@@ -68,6 +69,65 @@ def test_a_peer_that_begins_before_the_cursor_does_not_move_it_back():
     timeline = Timeline(T[1])
     timeline.begin(T[0])
     assert timeline.cursor == T[1]
+
+
+def set_back_of(timeline: Timeline) -> list[str]:
+    found: list[str] = []
+    timeline.when_set_back = found.append
+    return found
+
+
+@pytest.mark.parametrize(("begins", "is_back"), [(3, True), (4, False), (5, False)])
+def test_a_peer_that_begins_before_what_it_has_sent_was_set_back(begins, is_back):
+    timeline = Timeline(T[0])
+    said = set_back_of(timeline)
+    timeline.joined(received(0, 4))
+    timeline.begin(T[begins])
+    assert [f"ends at {T[3]} now, and at {T[4]} before" in each for each in said] == [
+        True
+    ] * is_back
+    assert timeline.cursor == T[begins]
+    assert locs(timeline.joined(received(begins, 6))) == ["0"]
+
+
+def test_a_peer_is_not_set_back_that_begins_before_what_only_lists_had():
+    timeline = Timeline(T[0])
+    said = set_back_of(timeline)
+    timeline.joined(received(0, 1))
+    timeline.new_in(received(1, 5))
+    timeline.begin(T[1])
+    assert (said, timeline.cursor) == ([], T[5])
+
+
+def test_what_was_heard_before_a_start_counts_for_where_the_peer_begins():
+    timeline = Timeline(T[5], heard=T[4])
+    said = set_back_of(timeline)
+    timeline.begin(T[4])
+    assert said == []
+    timeline.begin(T[3])
+    assert len(said) == 1
+
+
+def test_a_notification_that_ends_before_another_is_new_and_said_unless_it_is_a_repetition():
+    timeline = Timeline(T[0])
+    said = set_back_of(timeline)
+    timeline.joined(received(0, 2))
+    timeline.joined(received(2, 6))
+    assert timeline.joined(received(0, 2)) is None
+    assert timeline.joined(received(2, 6)) is None
+    assert said == []
+    assert locs(timeline.joined(received(2, 3, 5))) == ["0", "1"]
+    assert [f"a notification up to {T[5]} came after one up to {T[6]}" in each for each in said]
+    assert locs(timeline.joined(received(5, 7))) == ["0"]
+    assert len(said) == 1
+
+
+def test_a_channel_that_says_no_intervals_is_never_set_back():
+    timeline = Timeline(T[0])
+    said = set_back_of(timeline)
+    for at in (5, 3, 6):
+        timeline.joined(received(0, at, joins=False))
+    assert said == []
 
 
 def test_what_was_handed_on_is_not_handed_on_again():
@@ -508,6 +568,30 @@ def test_what_of_a_notification_cannot_be_read_is_skipped_and_named(caplog):
     assert [(change.loc, change.datetime) for change in found.changes] == [("http://a/u", None)] * 2
     said = "skipped of a notification: 'http://a/c': change is 'changed'; 2 in all"
     assert caplog.messages == [said]
+
+
+AHEAD = {  # from, until and the time of the change; what is believed
+    "nothing is ahead": ((1, 2, 2), (1, 2, [2], True)),
+    "its end": ((1, 9, 2), (1, 2, [2], True)),
+    "its end, without a change": ((1, 9, None), (1, 1, [], True)),
+    "both": ((8, 9, 2), (2, 2, [2], False)),
+    "all": ((1, 9, 9), (1, 1, [1], True)),
+}
+
+
+@pytest.mark.parametrize("what", AHEAD)
+def test_of_a_notification_no_time_is_believed_that_has_not_come(what):
+    (begin, end, at), (*expected,) = AHEAD[what]
+    entry = f'<url><loc>http://a/</loc><rs:md change="updated" datetime="{T[at or 0]}"/></url>'
+    text = (
+        f'<urlset xmlns="{SITEMAP_NS}" xmlns:rs="{RS_NS}"><rs:md capability="change-notification" '
+        f'from="{T[begin]}" until="{T[end]}"/>{entry if at else ""}</urlset>'
+    )
+    said: list[str] = []
+    found = read_notification(text, said.append, lambda time: time > str(T[7]))
+    places = [T.index(each) for each in found.positions]
+    assert [T.index(found.from_), T.index(found.until), places, found.joins] == expected
+    assert [what != "nothing is ahead"] == ["which has not come yet" in "".join(said)]
 
 
 def test_a_notification_of_0_8_has_its_changes_times_only():

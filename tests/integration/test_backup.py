@@ -16,7 +16,7 @@ from tests.support import forks
 from tests.support.lossy_failover import listed
 from tests.support.needs import find
 from tests.support.redis_cluster import MASTERS, cluster
-from tests.support.running import RunningHub, clean_environment
+from tests.support.running import RunningHub, clean_environment, until
 
 LOCS = re.compile(rb"<loc>(http://example.com/[^<]+)</loc>")
 BEFORE, AFTER = "http://example.com/before", "http://example.com/after"
@@ -52,6 +52,38 @@ async def test_a_restored_hub_has_what_was_backed_up_and_its_readers_go_on(tmp_p
         assert await next_change(restored, seen_since) == AFTER
         _, listed = await restored.ask("GET", "/dataset1/changelist.xml")
         assert b"http://example.com/lost" not in listed
+
+
+async def test_who_follows_a_hub_that_is_restored_is_told_and_goes_on(tmp_path, caplog):
+    """The positions that it has seen are no more; the hub itself cannot know."""
+    file, place = str(tmp_path / "backup.rdb"), tmp_path / "restored"
+    found: asyncio.Queue[str] = asyncio.Queue()
+
+    async def read(url: str, after: str) -> None:
+        async with aclosing(follow(url, after=after)) as changes:
+            async for change in changes:
+                async with change:
+                    found.put_nowait(change.loc)
+
+    async with RunningHub(tmp_path / "data") as hub:
+        begin = (await hub.publish(BEFORE))["from"]
+        reading = asyncio.create_task(read(hub.channel(), begin))
+        assert await found.get() == BEFORE
+        assert (await rsnotify("backup", file, "--data", str(hub.data))).status == 0
+        await hub.publish("http://example.com/lost")
+        assert await found.get() == "http://example.com/lost"
+        port = hub.port
+    assert (await rsnotify("restore", file, "--data", str(place))).status == 0
+    async with RunningHub(place, sets=(), port=port) as restored:
+
+        async def is_told() -> bool:
+            return "was set back; what was received since then may be no more" in caplog.text
+
+        await until(is_told)
+        await restored.publish(AFTER)
+        assert await found.get() == AFTER
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 async def test_what_is_no_backup_is_refused_and_so_is_a_directory_with_journals(tmp_path):

@@ -45,7 +45,7 @@ class HistoryGone(Error):
 
 
 class SetBack(HistoryGone):
-    """The Change Lists do not have any more what was read of them before."""
+    """The Change Lists, or the channel, do not have any more what was read of them before."""
 
     def __init__(self, problem: str, cursor: Position) -> None:
         super().__init__(cursor, cursor)

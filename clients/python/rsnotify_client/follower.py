@@ -10,8 +10,11 @@ here knows how payloads travel, so no WebSocket library is imported before it is
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
+from functools import partial
+from time import time
 from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -23,6 +26,7 @@ from rsnotify_client.answer import HUB_BACKOFF, in_words
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover, socket_of_topic
 from rsnotify_client.dumps import lists_of
+from rsnotify_client.moments import is_ahead
 from rsnotify_client.notification import (
     Channel,
     Lost,
@@ -30,6 +34,7 @@ from rsnotify_client.notification import (
     TooOld,
     channel_named,
     channels_address,
+    log_skipped,
     position_of,
     read_notification,
     set_named,
@@ -42,6 +47,8 @@ log = logging.getLogger(__name__)
 Piece = TypeVar("Piece")
 
 FRAMEWORK = "/framework_notification_channel"
+KNOWN_AGAIN = 100  # notifications of a channel, if it repeats itself
+SET_BACK = "%s; what was received since then may be no more: compare it with the Resource List"
 
 
 def channel_trouble(error: Exception) -> str:
@@ -67,24 +74,50 @@ class NotJoined(Exception):
 class Timeline:
     """A cursor that moves over a channel and over Change Lists."""
 
-    def __init__(self, cursor: Position | None = None) -> None:
+    def __init__(self, cursor: Position | None = None, heard: Position | None = None) -> None:
         self.cursor = cursor
+        self.heard = heard  # up to where the channel itself has sent notifications
+        self.when_set_back: Callable[[str], object] = partial(log.warning, SET_BACK)
         self.gaps = 0  # how often changes were missing at this cursor
+        self._latest: deque[int] = deque(maxlen=KNOWN_AGAIN)
         self._at_cursor: dict[tuple[str, str], set[Signs]] = {}
 
     def begin(self, cursor: Position) -> None:
         """Begin at the position that the peer has announced.
 
-        If that is after our cursor, nothing lies between: else it would have refused the cursor.
+        If that is after our cursor, nothing lies between: else it would have refused the cursor. If
+        it is before what it has sent itself, it was set back.
         """
+        if self.heard is not None and cursor < self.heard:
+            self._go_back(cursor, f"the channel ends at {cursor} now, and at {self.heard} before")
         self._advance(cursor)
 
     def joined(self, received: Received) -> Received | None:
-        """The part of a notification that is new; `NotJoined` if something was lost before it."""
+        """The part of a notification that is new; `NotJoined` if something was lost before it.
+
+        One that ends before another that came before it, and is none of those, is of a Source that
+        was set back: all of it is new.
+        """
+        mark = hash(received.payload)
+        if self._is_older(received) and mark not in self._latest:
+            problem = f"a notification up to {received.until} came after one up to {self.heard}"
+            self._go_back(received.from_, problem)
         if self.cursor is not None and received.joins and received.from_ > self.cursor:
             self.gaps += 1
             raise NotJoined(f"nothing came between {self.cursor} and {received.from_}")
+        if received.joins:
+            self.heard = max(received.until, self.heard or received.until)
+            self._latest.append(mark)
         return self.new_in(received)
+
+    def _is_older(self, received: Received) -> bool:
+        return received.joins and self.heard is not None and received.until < self.heard
+
+    def _go_back(self, to: Position, problem: str) -> None:
+        self.when_set_back(f"{problem}: the Source was set back")
+        self.cursor, self.heard = to, None
+        self._at_cursor.clear()
+        self._latest.clear()
 
     def new_in(self, received: Received) -> Received | None:
         """The part that was not handed on yet; moves the cursor to its end."""
@@ -138,6 +171,11 @@ def _agree(signs: Signs, others: Signs) -> bool:
     )
 
 
+def _is_ahead_in(channel: Channel) -> Callable[[str], bool]:
+    """Whether a time is yet to come by the clock of the channel's peer."""
+    return partial(is_ahead, now=time() + channel.ahead_seconds)
+
+
 class Followed:
     """A Source, or a set of a hub: how far it was read, and its lists where they are needed."""
 
@@ -148,9 +186,10 @@ class Followed:
         cursor: Position | None,
         offered: Capabilities | None = None,
         lists: ChangeLists | None = None,
+        heard: Position | None = None,
     ) -> None:
         self.url = url
-        self.timeline = Timeline(cursor)
+        self.timeline = Timeline(cursor, heard)
         self.offered = offered
         self.lists = lists
         self.behind: Exception | None = None  # why the lists are to be read
@@ -262,7 +301,8 @@ class Follower(BaseFollower[Received]):
     """Iterate over it for what is received, piece by piece; keep `cursor` to go on another day.
 
     To stop before the end, close the iteration, `aclosing(aiter(follower))`, and with it the
-    connection.
+    connection. `heard` is up to where its channel was read before; `when_set_back` is called, and
+    may raise, if the Source no longer has what it has sent; `skip` with what cannot be read.
     """
 
     def __init__(
@@ -275,18 +315,29 @@ class Follower(BaseFollower[Received]):
         offered: Capabilities | None = None,
         lists: ChangeLists | None = None,
         poll_seconds: float = POLL_SECONDS,
+        heard: Position | None = None,
+        when_set_back: Callable[[str], object] | None = None,
+        skip: Callable[[str], object] | None = None,
     ) -> None:
         owns_web, web = web is None, web or Web(token, url)
         if FRAMEWORK in url:  # there is nothing to catch up from
             offered, lists = Capabilities(url, socket=url), None
-        self._source = Followed(web, url, cursor, offered, lists)
+        self._source = Followed(web, url, cursor, offered, lists, heard)
+        if when_set_back is not None:
+            self._source.timeline.when_set_back = when_set_back
         super().__init__(web, [self._source], owns_web=owns_web)
         self._poll_seconds = poll_seconds
+        self._skip = skip or log_skipped
 
     @property
     def cursor(self) -> Position | None:
         """The position up to which everything was handed on."""
         return self._source.timeline.cursor
+
+    @property
+    def heard(self) -> Position | None:
+        """The position up to which its channel itself has sent notifications."""
+        return self._source.timeline.heard
 
     async def _one_round(self) -> AsyncGenerator[Received, None]:
         """Catch up if need be, then live; or one poll and a pause, where there is no channel."""
@@ -323,13 +374,13 @@ class Follower(BaseFollower[Received]):
                 yield received
         self.trouble = None
         async for payload in channel.payloads:
-            if (new := timeline.joined(self._read(payload))) is not None:
+            if (new := timeline.joined(self._read(payload, channel))) is not None:
                 yield new
 
-    def _read(self, payload: bytes | str) -> Received:
+    def _read(self, payload: bytes | str, channel: Channel) -> Received:
         """A notification that cannot be read is lost; its changes are asked for again."""
         try:
-            return read_notification(payload)
+            return read_notification(payload, self._skip, _is_ahead_in(channel))
         except Rejected as error:
             self._source.timeline.gaps += 1
             problem = f"cannot read a notification after {self.cursor}: {error.detail}"
@@ -386,7 +437,7 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
             for begun in self._begin(channel):
                 yield begun
             async for payload in channel.payloads:
-                name, received = self._read(payload)
+                name, received = self._read(payload, channel)
                 if (new := self._sets[name].timeline.joined(received)) is not None:
                     yield name, new
 
@@ -399,8 +450,8 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
             self._sets[name].timeline.begin(position)
             yield name, standing(self._sets[name].timeline.cursor)
 
-    def _read(self, payload: bytes | str) -> tuple[str, Received]:
-        received = read_notification(payload)
+    def _read(self, payload: bytes | str, channel: Channel) -> tuple[str, Received]:
+        received = read_notification(payload, log_skipped, _is_ahead_in(channel))
         name = set_named(received.up or "")
         if name not in self._sets:
             raise Lost("a notification came of a set that was not asked for")

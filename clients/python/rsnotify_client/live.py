@@ -8,6 +8,7 @@ before anything else comes. A channel leads no further than any other address of
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from time import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from websockets.exceptions import (
 
 from rsnotify.errors import PROBLEM, CloseCode, Rejected
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.notification import FROM_HEADER
 from rsnotify_client.address import joined, shown
 from rsnotify_client.answer import AGAIN, cause_of, untrusted
@@ -58,7 +60,8 @@ async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIter
         if socket is not None:
             try:
                 async with aclosing(_messages(socket)) as messages:
-                    yield Channel(messages, _header(socket, FROM_HEADER))
+                    begins, date = _header(socket, FROM_HEADER), _header(socket, "Date")
+                    yield Channel(messages, begins, _ahead_seconds(date))
             finally:
                 await socket.close()
             return
@@ -67,7 +70,12 @@ async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIter
         await _check(url, answer)
         answer.never_ends()
         async with aclosing(_events(answer)) as events:
-            yield Channel(events, answer.headers.get(FROM_HEADER.lower()))
+            begins, date = (answer.headers.get(each) for each in (FROM_HEADER.lower(), "date"))
+            yield Channel(events, begins, _ahead_seconds(date))
+
+
+def _ahead_seconds(date: str | None) -> float:
+    return max(0.0, (date_seconds(date) or 0.0) - time())
 
 
 class _Once(connect):

@@ -63,23 +63,47 @@ def channel_named(url: str) -> str:
     return f"{parts['name']}/{parts['kind']} at http{parts['secure']}://{parts['rest']}"
 
 
-def read_notification(payload: str | bytes) -> Received:
-    """The changes and the interval of a notification's `<urlset>`; 0.8 has no interval."""
+def log_skipped(what: str) -> None:
+    """Report what cannot be read, or is not believed."""
+    log.warning("skipped %s", what)
+
+
+def read_notification(
+    payload: str | bytes,
+    skip: Callable[[str], object] = log_skipped,
+    is_ahead: Callable[[str], bool] | None = None,
+) -> Received:
+    """The changes and the interval of a notification's `<urlset>`; 0.8 has no interval.
+
+    A time that is yet to come is named, and not believed: whoever stood there would pass over all
+    that is published until then.
+    """
     data = payload.encode() if isinstance(payload, str) else payload
     document = parse_document(data)
     md = document.md or Md()
     skipped: list[str] = []
-    timed = list(timed_changes(document.entries, position_of(md.from_), skipped.append))
+    believed = [_believed(each, is_ahead, skipped.append) for each in (md.from_, md.until)]
+    from_, until = map(position_of, believed)
+    timed = list(timed_changes(document.entries, from_, skipped.append, is_ahead))
     if skipped:
-        log.warning("skipped of a notification: %s; %d in all", skipped[0], len(skipped))
-    from_, until = position_of(md.from_), position_of(md.until)
+        skip(f"of a notification: {skipped[0]}; {len(skipped)} in all")
     if from_ is None or until is None:
-        if not timed or timed[-1][0] == 0:
+        if from_ is None and (not timed or timed[-1][0] == 0):
             raise Rejected("the notification says neither an interval nor when anything happened")
-        from_, until = timed[0][0], timed[-1][0]
+        from_ = from_ or timed[0][0]
+        until = timed[-1][0] if timed else from_
     changes, positions = tuple(change for _, change in timed), tuple(each for each, _ in timed)
     up = next((link.href for link in document.links if link.rel == "up"), None)
-    return Received(data, from_, until, changes, positions, md.from_ is not None, up)
+    return Received(data, from_, until, changes, positions, believed[0] is not None, up)
+
+
+def _believed(
+    time: str | None, is_ahead: Callable[[str], bool] | None, skip: Callable[[str], object]
+) -> str | None:
+    if time is None or is_ahead is None or not is_ahead(time):
+        return time
+    skip(f"it says that it is of {time}, which has not come yet: correct it, or the clock")
+    return None
 
 
 def standing(cursor: Position | None) -> Received:
@@ -164,8 +188,15 @@ def _entry(change: Change) -> Entry:
 class Channel:
     """An open connection: the payloads, and what the peer has said of where it begins."""
 
-    def __init__(self, payloads: AsyncIterator[bytes | str], announced: str | None = None) -> None:
+    def __init__(
+        self,
+        payloads: AsyncIterator[bytes | str],
+        announced: str | None = None,
+        ahead_seconds: float = 0.0,
+    ) -> None:
         self.payloads = payloads
+        self.ahead_seconds = ahead_seconds
+        """By how much the clock of the peer is ahead of this machine's, if it is."""
         self._announced = announced or ""
 
     @property

@@ -60,6 +60,7 @@ LISTS_REMEMBERED = 20
 READ_AGAIN = "all is read again, and nothing that is only missing is deleted in this run"
 LISTED = "listed_at"  # the moment of the last Resource List, as it says
 GONE_TO = "gone_to"  # see `ChangeLists.gone_to`
+HEARD = "heard"  # the end of the newest notification that came over a channel
 PENDING = "pending"  # the deletions of a baseline, until the changes since are read
 
 
@@ -92,6 +93,7 @@ class Planner:
         self._trouble: str | None = NOT_READ
         self._known: Timeline | None = None  # what the lists have had since the first reading
         self._extent: tuple[Position, Position] | None = None  # of the Change Lists, as recorded
+        self._until_read_again: asyncio.Timeout | None = None  # while it follows
         self._was_set_back = False  # by its Change Lists, which the next baseline is to know
 
     async def prepare(self, offered: Capabilities | None = None) -> None:
@@ -123,10 +125,7 @@ class Planner:
                 if self.state.cursor is None or self.state.fact("incomplete") is not None:
                     await self._baseline()
                 self._trouble = None
-                async with asyncio.timeout(
-                    None if self._is_whole else self._options.relist_seconds
-                ):
-                    await self._follow()
+                await self._follow_until_read_again()
             except TimeoutError:
                 log.info("reading again what could not be read")
             except HistoryGone as error:
@@ -135,6 +134,21 @@ class Planner:
                 self._trouble = error.detail
                 log.warning("%s; trying again", error.detail)
                 await asyncio.sleep(pause_after(error, 0, SOURCE_BACKOFF))
+
+    async def _follow_until_read_again(self) -> None:
+        async with asyncio.timeout(None) as limit:
+            self._until_read_again = limit
+            try:
+                self._plan_reading_again()
+                await self._follow()
+            finally:
+                self._until_read_again = None
+
+    def _plan_reading_again(self) -> None:
+        """What could not be read is read again after a while, once."""
+        limit = self._until_read_again
+        if limit is not None and limit.when() is None and not self._is_whole:
+            limit.reschedule(asyncio.get_running_loop().time() + self._options.relist_seconds)
 
     @property
     def trouble(self) -> str | None:
@@ -239,12 +253,14 @@ class Planner:
         """Changes are missing, so all is to be read again. A Source that was set back is named, and
         its lists go only as far as they do now."""
         self.state.set_fact("cursor", None)
-        if isinstance(error, SetBack) and self._lists is not None:
+        if isinstance(error, SetBack):
             self._was_set_back = True
             self._skip(f"{error}; {READ_AGAIN}")
             self.state.doubt_times()
-            self._lists.gone_to = Position(0), Position(0)
-            self._keep_extent()
+            self.state.set_fact(HEARD, None)
+            if self._lists is not None:
+                self._lists.gone_to = Position(0), Position(0)
+                self._keep_extent()
         else:
             log.info("%s", error)
 
@@ -308,6 +324,7 @@ class Planner:
         """Something cannot be read: the next baseline has to find its changes."""
         self.state.set_fact("incomplete", "1")
         self._report(Event("skipped", problem=problem))
+        self._plan_reading_again()
 
     # --- from the cursor on -----------------------------------------------------------------------
 
@@ -360,11 +377,19 @@ class Planner:
             offered=offered,
             lists=self._lists,
             poll_seconds=self._options.poll_seconds,
+            heard=position_of(self.state.fact(HEARD)),
+            when_set_back=self._raise_set_back,
+            skip=self._skip,
         )
         self._report(Event("live"))
         async with aclosing(aiter(follower)) as pieces:
             async for received in pieces:
+                if follower.heard is not None:
+                    self.state.set_fact(HEARD, str(follower.heard))
                 self._record(received)
+
+    def _raise_set_back(self, problem: str) -> None:
+        raise SetBack(problem, self.state.cursor or Position(0))
 
     def _record(self, received: Received) -> None:
         """Record changes and cursor in one transaction; with a package, the cursor comes later."""
