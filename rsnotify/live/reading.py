@@ -115,7 +115,7 @@ class Reading:
         self._cache.use(feed)
         return found
 
-    async def stretch_after(self, feed: Feed, cursor: Position) -> Notification | None:
+    async def batch_after(self, feed: Feed, cursor: Position) -> Notification | None:
         """As many changes after the cursor as fit in one notification; None at the head."""
         found = await self.after(feed, cursor)
         if found is None or not found.holder or not feed.tail.start <= found.until < feed.tail.head:

@@ -1,7 +1,7 @@
 """The client of one Redis: what it is sent, how often, and what its failures mean.
 
 `RedisClient` is what the hub calls. It sends commands and scripts either in `repeatable`, a second
-time if the connection died, or in `once`. Both go through one `exchange`, which borrows a
+time if the connection died, or in `once`. Both go through one `round_trip`, which borrows a
 connection, sends all, waits for all answers, and translates failures.
 
 `Replicas` makes an answer wait until so many replicas have what was written before it: in memory,
@@ -37,7 +37,7 @@ from rsnotify.redis_client.pool import (
     Confirm,
     ListeningConnection,
     Pool,
-    exchange,
+    round_trip,
 )
 
 
@@ -171,7 +171,7 @@ class RedisClient(MoreCommands, redis.Redis):  # type: ignore[misc] # the librar
         """
         pool: Any = self.connection_pool
         confirm = self.replicas.confirmation() if self.replicas else None
-        answers = await exchange(pool, commands, then, confirm=confirm)
+        answers = await round_trip(pool, commands, then, confirm=confirm)
         if not any(map(isinstance, answers, repeat(Exception))):
             return answers
         forgotten = [at for at, each in enumerate(answers) if isinstance(each, NoScriptError)]
@@ -252,11 +252,11 @@ async def repeatable(pool: Any, commands: Sequence[Command]) -> list[Any]:
     began = monotonic()
     commands = [words_of(command) for command in commands]
     try:
-        return await exchange(pool, commands)
+        return await round_trip(pool, commands)
     except Unanswered as error:
         if not is_connection_lost(error):
             raise
-    return await exchange(pool, commands, began=began, new_connection=True)
+    return await round_trip(pool, commands, began=began, new_connection=True)
 
 
 def is_connection_lost(error: TryAgain) -> bool:
@@ -385,7 +385,7 @@ class Replicas:
         self.on_disk = on_disk
 
     def confirmation(self, key: str = WAITED) -> Confirm | None:
-        """How an exchange with a server that has this key is confirmed; None if it need not be."""
+        """How a round trip to a server that has this key is confirmed; None if it need not be."""
         return partial(self._confirm, key) if self.count else None
 
     async def _confirm(self, key: str, ask: AskCommands, answers: list[Any]) -> list[Any]:

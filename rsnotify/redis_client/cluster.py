@@ -58,7 +58,7 @@ from rsnotify.redis_client.client import (
     words_of,
 )
 from rsnotify.redis_client.failures import nobody_knows
-from rsnotify.redis_client.pool import Command, Confirm, Pool, exchange
+from rsnotify.redis_client.pool import Command, Confirm, Pool, round_trip
 from rsnotify.single_flight import SingleFlight
 
 # --- nodes ---------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Node:
     async def once(self, commands: Sequence[Command], confirm: Confirm | None) -> list[Any]:
         """Send these once; not to a node that is known not to answer."""
         self._require_answering()
-        return await exchange(self.client.connection_pool, commands, confirm=confirm)
+        return await round_trip(self.client.connection_pool, commands, confirm=confirm)
 
     async def repeatable(self, commands: Sequence[Command]) -> list[Any]:
         """Send these, and again if the connection died while it was idle."""
@@ -280,7 +280,7 @@ class Nodes:
         return await asyncio.gather(*asked, return_exceptions=True)
 
     async def _ask(self, node: Node) -> _View:
-        slots, info = await exchange(node.asked, QUESTIONS)
+        slots, info = await round_trip(node.asked, QUESTIONS)
         for answer in (slots, info):
             if isinstance(answer, ResponseError):
                 raise answer

@@ -1,5 +1,5 @@
 """The connections to one server: made by redis-py, written to and read from without it, lent out
-for one exchange of commands and answers.
+for one round trip of commands and answers.
 
 redis-py's streams, and its timer for each answer, cost more than half of what it takes to ask.
 Here what Redis says is parsed as it arrives. The library is still notified of a connection's end.
@@ -356,7 +356,7 @@ AskCommands = Callable[[Sequence[Command]], Awaitable[list[Any]]]
 Confirm = Callable[[AskCommands, list[Any]], Awaitable[list[Any]]]
 
 
-async def exchange(
+async def round_trip(
     pool: Pool,
     commands: Sequence[Command],
     reads_after: Sequence[Command] = (),

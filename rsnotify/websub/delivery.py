@@ -101,14 +101,14 @@ class Deliverer:
         try:
             feed = self._journals.feed(subscriber.channel)
             try:
-                return await self._journals.reading.stretch_after(feed, cursor)
+                return await self._journals.reading.batch_after(feed, cursor)
             except HistoryDeleted as error:
                 log.warning("%r has missed changes: %s", subscriber, error.detail)
                 begins = Position(error.begins)
             subscriber.advance(
                 msgspec.structs.replace(subscriber.progress, cursor=int(begins), missed=True)
             )
-            return await self._journals.reading.stretch_after(feed, begins)
+            return await self._journals.reading.batch_after(feed, begins)
         except Rejected:  # the set has been removed: the owner of the share notifies the peer
             return None
 

@@ -271,7 +271,7 @@ class SubscriptionAdmin:
             feed = self._journals.feed(stored.subscription.channel)
             await self._journals.catch_up(feed)
             cursor = Position(stored.progress.cursor)
-            owed = await self._journals.reading.stretch_after(feed, cursor)
+            owed = await self._journals.reading.batch_after(feed, cursor)
         except (Rejected, TryAgain, ValueError):
             return None
         return 0 if owed is None else owed.count

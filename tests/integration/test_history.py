@@ -30,7 +30,7 @@ async def followed(pulling: Pulling, cursor: Position) -> list[Received]:
     await fresh.hub.start()
     found: list[Notification] = []
     feed = fresh.hub.feed(CHANGES)
-    while (owed := await fresh.hub.reading.stretch_after(feed, cursor)) is not None:
+    while (owed := await fresh.hub.reading.batch_after(feed, cursor)) is not None:
         found.append(owed)
         cursor = owed.until
     return [read_notification(each.payload) for each in found]

@@ -114,7 +114,7 @@ async def test_what_came_before_anybody_read_joins_what_was_followed_since(clien
         until = (await hub.publish(CHANNEL, submission(f"followed {number}"))).until
         rows = [(until, b"<url><loc>http://example.com/followed</loc></url>")]
         feed.push(render_notification(CHANNEL, feed.tail.head, rows, base_url="http://hub"))
-        owed = await hub.reading.stretch_after(feed, begin)
+        owed = await hub.reading.batch_after(feed, begin)
         assert (owed.from_, owed.until, owed.count) == (begin, until, 1 + number)
 
 

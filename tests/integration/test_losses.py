@@ -375,7 +375,7 @@ class HeldUpReading:
         await self._check_sets()
 
 
-@pytest.mark.parametrize("way", ["after", "stretch_after"])
+@pytest.mark.parametrize("way", ["after", "batch_after"])
 async def test_what_was_read_before_a_gap_is_kept_and_joined_with_nothing_behind_it(
     hub, client, losing, monkeypatch, way
 ):

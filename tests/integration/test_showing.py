@@ -40,7 +40,7 @@ class ShortJournal:
     async def catch_up(self, _):
         pass
 
-    async def stretch_after(self, *_):
+    async def batch_after(self, *_):
         raise HistoryDeleted("see the archive")
 
 

@@ -143,7 +143,7 @@ class OneSet:
     async def head(self, _: ChannelName) -> Position:
         return HEAD
 
-    async def stretch_after(self, _: Feed, cursor: Position) -> Notification | None:
+    async def batch_after(self, _: Feed, cursor: Position) -> Notification | None:
         return Notification(cursor, HEAD, 1, b"<urlset/>", slice(0)) if cursor < HEAD else None
 
     def remove(self) -> None:
@@ -393,13 +393,13 @@ async def test_what_waits_in_the_queue_is_not_delivered_once_the_set_is_private(
 
 
 async def test_what_turns_private_while_it_is_read_is_not_delivered(process):
-    stretch_after = process.hub.reading.stretch_after
+    batch_after = process.hub.reading.batch_after
 
     async def meanwhile(feed: Feed, cursor: Position) -> Notification | None:
         process.hub.sets["dataset1"] = SimpleNamespace(private=True)
-        return await stretch_after(feed, cursor)  # type: ignore[no-any-return]
+        return await batch_after(feed, cursor)  # type: ignore[no-any-return]
 
-    process.hub.reading.stretch_after = meanwhile
+    process.hub.reading.batch_after = meanwhile
     await process.begin(cursor=0)
     await process.rest()
     assert process.callbacks.posts == 0

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from rsnotify.errors import TryAgain
-from rsnotify.redis_client.client import exchange
+from rsnotify.redis_client.client import round_trip
 from rsnotify.redis_client.pool import DirectConnection, Pool
 from tests.support.redis_server import free_port
 
@@ -54,7 +54,7 @@ async def pool(echoing: Echoing) -> AsyncIterator[Pool]:
 
 
 async def echo(pool: Pool) -> None:
-    assert await exchange(pool, [("ECHO", "hi")]) == [b"hi"]
+    assert await round_trip(pool, [("ECHO", "hi")]) == [b"hi"]
 
 
 async def kept(pool: Pool) -> DirectConnection:
@@ -95,7 +95,7 @@ async def test_one_on_which_something_came_unasked_is_not_written_to(pool, echoi
 
 
 async def test_one_whose_exchange_was_cancelled_is_not_kept(pool, echoing):
-    waiting = asyncio.create_task(exchange(pool, [("PING",)]))  # never answered
+    waiting = asyncio.create_task(round_trip(pool, [("PING",)]))  # never answered
     async with asyncio.timeout(5):
         while not echoing.writers:
             await asyncio.sleep(0)
@@ -180,7 +180,7 @@ async def test_a_repetition_takes_the_place_of_an_idle_connection_if_there_may_b
 
 
 async def test_the_end_of_a_pool_waits_for_nobody(pool, echoing):
-    waiting = asyncio.create_task(exchange(pool, [("PING",)]))  # never answered
+    waiting = asyncio.create_task(round_trip(pool, [("PING",)]))  # never answered
     async with asyncio.timeout(5):
         while not echoing.writers:
             await asyncio.sleep(0)

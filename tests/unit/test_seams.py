@@ -34,7 +34,7 @@ from rsnotify.process.app import build_app
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.redis_client import connect
-from rsnotify.redis_client.client import exchange
+from rsnotify.redis_client.client import round_trip
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import Notification
 from tests.support import raw
@@ -85,7 +85,7 @@ async def test_what_is_read_past_redis_py_is_the_error_that_redis_py_makes_of_it
 
     async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
         client = connect(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        answers = await exchange(client.connection_pool, [("GET", "key")] * len(ERRORS))
+        answers = await round_trip(client.connection_pool, [("GET", "key")] * len(ERRORS))
         assert [type(each) for each in answers] == [*ERRORS.values()]
         await client.aclose()
 

@@ -10,9 +10,9 @@ import pytest
 from redis.exceptions import NoScriptError, ReadOnlyError
 
 from rsnotify.errors import RedisRefuses, TooFewReplicas, TryAgain, Unanswered
-from rsnotify.redis_client import pool as exchanges
+from rsnotify.redis_client import pool as pools
 from rsnotify.redis_client.client import RedisClient, Script
-from rsnotify.redis_client.pool import AskCommands, Pool, exchange
+from rsnotify.redis_client.pool import AskCommands, Pool, round_trip
 from tests.support.threaded_peer import ThreadedPeer
 
 LIMIT_SECONDS = 5.0
@@ -37,14 +37,14 @@ def pool_of(peer: ThreadedPeer) -> Pool:
 @pytest.mark.parametrize("said", [b"+stored\r\n", b"+stored\r\n$5\r\nhal"])
 async def test_commands_are_answered_if_the_connection_ends_before_what_is_read_then(peer, said):
     pool = pool_of(peer)
-    asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")], [("GET", "a")]))
+    asking = asyncio.create_task(round_trip(pool, [("SET", "a", "b")], [("GET", "a")]))
     await asyncio.to_thread(peer.newest.acquire)
     peer.accepted[-1].sendall(said)
     peer.accepted[-1].shutdown(socket.SHUT_WR)
     stored, then = await asking
     assert stored == b"stored"
     assert isinstance(then, TryAgain)
-    asking = asyncio.create_task(exchange(pool, [PING]))  # over a new connection
+    asking = asyncio.create_task(round_trip(pool, [PING]))  # over a new connection
     await asyncio.to_thread(peer.newest.acquire)
     peer.says(b"+again\r\n")
     assert await asking == [b"again"]
@@ -53,7 +53,7 @@ async def test_commands_are_answered_if_the_connection_ends_before_what_is_read_
 
 async def test_a_server_that_loads_has_executed_nothing(peer):
     pool = pool_of(peer)
-    asking = asyncio.create_task(exchange(pool, [("SET", "a", "b")]))
+    asking = asyncio.create_task(round_trip(pool, [("SET", "a", "b")]))
     await asyncio.to_thread(peer.newest.acquire)
     peer.says(b"-LOADING Redis is loading the dataset in memory\r\n")
     with pytest.raises(TryAgain, match="loading its data") as raised:
@@ -75,7 +75,7 @@ async def test_a_server_that_loads_has_executed_nothing(peer):
 )
 async def test_none_was_executed_only_if_the_first_was_refused(peer, said, is_certain):
     pool = pool_of(peer)
-    asking = asyncio.create_task(exchange(pool, [SET, SET]))
+    asking = asyncio.create_task(round_trip(pool, [SET, SET]))
     await asyncio.to_thread(peer.newest.acquire)
     peer.accepted[-1].sendall(said)
     peer.accepted[-1].shutdown(socket.SHUT_WR)
@@ -87,7 +87,7 @@ async def test_none_was_executed_only_if_the_first_was_refused(peer, said, is_ce
 
 async def test_redis_that_refuses_us_is_said_to_refuse(peer):
     pool = pool_of(peer)
-    asking = asyncio.create_task(exchange(pool, [PING]))
+    asking = asyncio.create_task(round_trip(pool, [PING]))
     await asyncio.to_thread(peer.newest.acquire)
     peer.says(b"-NOAUTH Authentication required.\r\n")
     with pytest.raises(RedisRefuses, match="wants a password"):
@@ -100,7 +100,7 @@ async def test_where_nothing_was_written_nothing_is_confirmed(peer):
         raise AssertionError(ask, answers)
 
     pool = pool_of(peer)
-    asking = asyncio.create_task(exchange(pool, [SET, SET], [PING], confirm=confirm))
+    asking = asyncio.create_task(round_trip(pool, [SET, SET], [PING], confirm=confirm))
     await asyncio.to_thread(peer.newest.acquire)
     peer.says(2 * b"-READONLY You can't write against a read only replica.\r\n" + b"+PONG\r\n")
     first, second, pong = await asking
@@ -116,7 +116,7 @@ async def test_what_was_written_beside_a_script_that_is_not_known_is_confirmed(p
         return [each if isinstance(each, Exception) else too_few for each in answers]
 
     pool = pool_of(peer)
-    asking = asyncio.create_task(exchange(pool, [SET, PING], confirm=confirm))
+    asking = asyncio.create_task(round_trip(pool, [SET, PING], confirm=confirm))
     await asyncio.to_thread(peer.newest.acquire)
     peer.says(b"+OK\r\n" + NOSCRIPT)
     written, unknown = await asking
@@ -139,14 +139,14 @@ async def test_a_script_that_cannot_be_sent_in_full_may_leave_others_executed(pe
 
 
 async def test_a_repetition_has_only_what_is_left_of_the_time(peer, monkeypatch):
-    monkeypatch.setattr(exchanges, "LEAST_SECONDS", 0.1)
+    monkeypatch.setattr(pools, "LEAST_SECONDS", 0.1)
     pool = Pool(**peer.options(seconds=60), max_connections=1, timeout=5)
     async with asyncio.timeout(30):
         with pytest.raises(TryAgain, match="no answer in time"):
-            await exchange(pool, [PING], began=monotonic() - 60, new_connection=True)
+            await round_trip(pool, [PING], began=monotonic() - 60, new_connection=True)
         borrowed = await pool.borrow()
         with pytest.raises(TryAgain, match="all connections to Redis are in use"):
-            await exchange(pool, [PING], began=monotonic() - 60)
+            await round_trip(pool, [PING], began=monotonic() - 60)
         await pool.give_back(borrowed)
     await pool.aclose()
 
