@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from sqlite3 import connect
 from tempfile import TemporaryDirectory
 from typing import Annotated, NamedTuple
 
@@ -41,6 +40,7 @@ from rsnotify.cli.target import token_of_environment
 from rsnotify.cli.watched import MaxBehind, Numbers, judge
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.process.sd_notify import READY, STATUS, notify
+from rsnotify_client.database import open_file
 from rsnotify_client.discovery import NotOneSet
 from rsnotify_mirror.audit import keep_verified
 from rsnotify_mirror.mirror import Mirror
@@ -418,7 +418,7 @@ async def _show_plan(
         if directory is not None and (directory / FILE).exists():
             with (
                 State(directory, is_writer=False) as known,
-                closing(connect(Path(folder, FILE))) as copied,
+                closing(open_file(Path(folder, FILE))) as copied,
             ):
                 known.database.backup(copied)
         skipped = []

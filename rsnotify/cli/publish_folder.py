@@ -52,7 +52,8 @@ class FolderSource(NamedTuple):
 
 def publish_folder(url: str, token: str | None, set_name: str, options: FolderSource) -> None:
     """Publish what is new; with `watches`, go on until SIGTERM or Ctrl-C."""
-    with closing(Folder(options.folder, options.base, set_name, options.state)) as folder:
+    opened = Folder(options.folder, options.base, set_name, options.state)
+    with closing(opened) as folder, folder.checked():
         publishing = Publishing(url, token, set_name, folder, options)
         publishing.begin()
         with wrong_use(ValueError):

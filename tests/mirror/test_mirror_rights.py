@@ -119,8 +119,8 @@ async def test_whoever_has_to_write_a_copy_and_may_not_is_told_how_to_mend_it(co
     copied.directory.chmod(0o555)
     status, out, err = await ran(words[0], copied, *words[1:])
     assert (status, out) == (2, "")
-    assert err.startswith(f"error: {copied.directory}/{OURS}.sqlite: ")
-    assert err.endswith(": make room or give the right to write, then start again\n")
+    assert err.startswith(f"error: {copied.directory}/{OURS}.sqlite cannot be used: ")
+    assert err.endswith(": the file and its directory must be writable\n")
     assert err.count("\n") == 1
 
 

@@ -9,7 +9,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,13 +20,13 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.rules import change_between, is_same, with_via
 from rsnotify_bridge.sources import Parts, Piece
+from rsnotify_client.database import CACHE_KIB, checked, keep, open_file, unusable
 from rsnotify_client.locks import lock_beside
 
 FORMAT = 2
 ANEW = "if it is a bridge's, move it away: the bridge then begins anew, and deletes nothing"
 BATCH = 1_000
 LOOKED_UP = 500
-CACHE_KIB = 16 * 1024
 SCHEMA = """
 CREATE TABLE bridge (
     id INTEGER PRIMARY KEY, source TEXT, hub TEXT, set_name TEXT, epoch TEXT,
@@ -139,7 +139,7 @@ class BridgeStore:
         if not is_writer and not path.exists():
             raise InvalidSettings(f"{path} is not there: no bridge has run with it yet")
         with self.checked():
-            self.database = sqlite3.connect(path, isolation_level=None, timeout=30)
+            self.database = open_file(path, mode="rwc" if is_writer else "rw")
             try:
                 self._prepare(is_writer=is_writer)
             except BaseException:
@@ -157,23 +157,17 @@ class BridgeStore:
         if version == 0 and (tables or not is_writer):
             raise sqlite3.DatabaseError("no bridge has written it")
         if is_writer:
-            run("PRAGMA journal_mode = WAL")
-            run("PRAGMA synchronous = NORMAL")
+            keep(self.database)
             if version == 0:
                 whole = f"BEGIN; {SCHEMA} PRAGMA user_version = {FORMAT}; COMMIT;"
                 self.database.executescript(whole)
 
     def problem(self, error: sqlite3.Error) -> str:
         """What is wrong with the file, and what to do."""
-        advice = "" if isinstance(error, sqlite3.OperationalError) else f"; {ANEW}"
-        return f"{self.path} cannot be used: {error}{advice}"
+        return unusable(self.path, error, ANEW)
 
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise InvalidSettings(self.problem(error)) from None
+    def checked(self) -> AbstractContextManager[None]:
+        return checked(self.path, ANEW)
 
     def close(self) -> None:
         self.database.close()
@@ -363,7 +357,7 @@ class BridgeMemory:
 
     def states(self, published: Callable[[Change], Change | None]) -> Generator[Change, None, None]:
         """All that the Source has as it is published, by a connection of its own, in any thread."""
-        with closing(sqlite3.connect(self._memory.path)) as database:
+        with closing(open_file(self._memory.path, mode="rw")) as database:
             seen = set[str]()  # where each has its own address they need no memory
             for row in database.execute("SELECT body FROM entry WHERE bridge = ?", (self.id,)):
                 change = decode(row[0])

@@ -24,6 +24,7 @@ from rsnotify.resourcesync.xml_reader import change_of
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
+from rsnotify_client.database import open_scratch
 from rsnotify_client.documents import next_after
 from rsnotify_client.web import Unpacker, Web
 
@@ -139,11 +140,8 @@ def _unpacked(file: IO[bytes]) -> Iterator[bytes]:
     yield from unpacker.close()
 
 
-CACHE_KIB = 16 * 1024
-"""What SQLite may keep in memory; the rest of a long list is in a file without a name."""
-
 TABLES = ("old", "new")
-CREATE = "CREATE TABLE %s (loc TEXT, change BLOB)"
+CREATE = "CREATE TABLE %s (loc TEXT, change BLOB);"
 INSERT = "INSERT INTO %s VALUES (?, ?)"
 COUNT_GONE = """
 SELECT COUNT(*), SUM(1 - stays)
@@ -170,10 +168,7 @@ def changes_between(
     no hash in common, if its `lastmod` or its length does. If more than `max_delete` percent of the
     old list is not in the new one, that is `Rejected`: it may have been cut short.
     """
-    with closing(sqlite3.connect("", isolation_level=None)) as lists:
-        lists.execute("PRAGMA journal_mode = OFF")
-        lists.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        lists.execute("BEGIN")
+    with closing(open_scratch("".join(CREATE % table for table in TABLES))) as lists:
         for table, place in zip(TABLES, (old, new), strict=True):
             _store(lists, table, place)
         known, gone = lists.execute(COUNT_GONE).fetchone()
@@ -204,7 +199,6 @@ def _time(change: Change) -> str | None:
 
 
 def _store(lists: sqlite3.Connection, table: str, place: str | PathLike[str]) -> None:
-    lists.execute(CREATE % table)
     rows = ((entry.loc, _encode(_listed(entry))) for entry in entries_of(fspath(place)))
     lists.executemany(INSERT % table, rows)
 

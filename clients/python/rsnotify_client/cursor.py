@@ -12,14 +12,19 @@ import sqlite3
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import parse_qsl, urlencode
 
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
+from rsnotify_client.database import checked, keep, open_file
 
 POSITION = ("from", "since")  # parameters of a channel's address that say where to begin
+
+
+ANEW = "give another, or move it away: all is then followed from the beginning"
 
 
 class CursorError(InvalidSettings):
@@ -81,19 +86,17 @@ class SqliteCursor:
     """Keeps cursors in a small database, by name, so that several channels share one."""
 
     def __init__(self, path: str | Path, name: str = "cursor") -> None:
-        self._path = path
+        self._path = Path(path)
         self._name = name
         self._to_mark = ""
-        try:
-            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        with self._checked():
+            self._database = open_file(path, any_thread=True)
             weakref.finalize(self, self._database.close)  # who follows a path has nothing to close
-            self._database.execute("PRAGMA journal_mode=WAL")
+            keep(self._database)
             self._database.execute("CREATE TABLE IF NOT EXISTS cursor (name PRIMARY KEY, position)")
             self._database.execute(
                 "CREATE TABLE IF NOT EXISTS cursor_source (name PRIMARY KEY, address)"
             )
-        except sqlite3.Error as error:
-            raise CursorError(f"cursor {path}: {error}") from None
 
     def keep_for(self, url: str) -> None:
         """It is the place in what is followed at this address; refused if it was another's."""
@@ -123,10 +126,11 @@ class SqliteCursor:
         self._execute(statement, self._name, value)
 
     def _execute(self, statement: str, *values: str) -> sqlite3.Cursor:
-        try:
+        with self._checked():
             return self._database.execute(statement, values)
-        except sqlite3.Error as error:
-            raise CursorError(f"cursor {self._path}: {error}") from None
+
+    def _checked(self) -> AbstractContextManager[None]:
+        return checked(self._path, ANEW, lambda said: CursorError(f"cursor {said}"))
 
     def close(self) -> None:
         self._database.close()

@@ -7,11 +7,11 @@ was; a file counts as updated if its content differs. Nothing here knows a hub.
 
 import hashlib
 import os
-import sqlite3
 import stat
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from rsnotify.resourcesync.change import ChangeKind
 from rsnotify.resourcesync.delete_guard import FEW, MAX_DELETE, too_many
 from rsnotify_client.address import wrong_address
 from rsnotify_client.change import Fields, make_change
+from rsnotify_client.database import checked, keep, open_file
 from rsnotify_client.locks import lock_beside
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.queue import BATCH_CHANGES
@@ -97,6 +98,10 @@ class Look(NamedTuple):
     """Why nothing was deleted."""
 
 
+ELSEWHERE = "--state FILE keeps the state elsewhere"
+ANEW = f"move it away, and the whole folder is loaded again, or {ELSEWHERE}"
+
+
 class Folder:
     """A folder, and the file in which its state and its outbox are: beside it, as it is served.
 
@@ -113,13 +118,18 @@ class Folder:
         self.state = state or whole.parent / f".{whole.name}.rsnotify-{set_name}.db"
         try:
             self.state.touch(0o600)
-            self._lock = lock_beside(self.state, "publisher")
-            self._database = sqlite3.connect(self.state, isolation_level="IMMEDIATE", timeout=20)
+        except OSError as error:
+            raise InvalidSettings(f"{self.state}: {error}; {ELSEWHERE}") from None
+        self._lock = lock_beside(self.state, "publisher")
+        with self.checked():
+            self._database = open_file(self.state, isolation_level="IMMEDIATE")
+            keep(self._database)
             self._database.executescript(_CREATE)
             Outbox.create(self._database)
-        except (OSError, sqlite3.Error) as error:
-            problem = f"{self.state}: {error}; --state FILE keeps the state elsewhere"
-            raise InvalidSettings(problem) from None
+
+    def checked(self) -> AbstractContextManager[None]:
+        """Where the file of the state is worked with: what is wrong with it is said."""
+        return checked(self.state, ANEW)
 
     def close(self) -> None:
         self._database.close()

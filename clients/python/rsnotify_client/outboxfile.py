@@ -11,11 +11,11 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection
 from pathlib import Path
-from time import monotonic, sleep
 from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client.database import Mode, keep, open_file, with_advice
 from rsnotify_client.outbox import INSERT, Database, Execute, OutboxTable, statements
 from rsnotify_client.queue import Batch, OutboxError
 
@@ -26,15 +26,13 @@ LOCKED_SECONDS = 5.0
 RESERVE_BYTES = 512 * 1024
 """Kept beside the outbox, and given up when the disk is full."""
 
-UNWRITABLE = "the file and its directory must be writable"
-
 T = TypeVar("T")
 
 
 class SqliteTable(OutboxTable):
     """The outbox table in a SQLite file, which must be there: a mistyped path makes no new one."""
 
-    _mode = "rw"
+    _mode: Mode = "rw"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path).absolute()
@@ -85,12 +83,8 @@ class SqliteTable(OutboxTable):
                 f"the outbox {self._path} was still in use when this process was forked:"
                 " publish nothing, and start no publisher, before the fork"
             )
-        return sqlite3.connect(
-            f"{self._path.as_uri()}?mode={self._mode}",
-            uri=True,
-            timeout=LOCKED_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
+        return open_file(
+            self._path, mode=self._mode, locked_seconds=LOCKED_SECONDS, any_thread=True
         )
 
     def _open_lead_file(self) -> IO[bytes]:
@@ -110,15 +104,8 @@ class SqliteTable(OutboxTable):
         return super()._missing(text)
 
     def _with_advice(self, text: str) -> str:
-        if "full" in text or "disk I/O" in text:
-            return f"{text}: make room on its disk"
-        if "locked" in text:
-            return f"another process kept it locked for {LOCKED_SECONDS:g} s"
-        if "unable to open" in text or "readonly" in text:
-            return f"{text}: {wrong_place(self._path) or UNWRITABLE}"
-        if "not a database" in text:
-            return f"{text}: give another path, or move that file away"
-        return super()._with_advice(text)
+        found = with_advice(text, self._path, locked_seconds=LOCKED_SECONDS)
+        return found or super()._with_advice(text)
 
 
 class OutboxFile(SqliteTable):
@@ -167,30 +154,14 @@ class OutboxFile(SqliteTable):
             self.taken = 0
 
     def _open(self) -> sqlite3.Connection:
-        until = monotonic() + LOCKED_SECONDS
-        while True:
-            connection = super()._open()
-            try:
-                _prepare(connection)
-            except BaseException as error:
-                connection.close()
-                if "locked" not in str(error) or monotonic() > until:
-                    raise
-                sleep(0.01)  # going over to WAL does not wait by itself
-            else:
-                _keep(self._reserve)
-                return connection
-
-
-def wrong_place(path: str | os.PathLike[str]) -> str | None:
-    """Why no outbox can be there, as far as that shows without opening one."""
-    file = Path(path).absolute()
-    if file.is_dir():
-        return "it is a directory; name a file in it"
-    if not file.parent.is_dir():
-        return "its directory must exist"
-    is_writable = all(os.access(each, os.W_OK) for each in (file.parent, file) if each.exists())
-    return None if is_writable else UNWRITABLE
+        connection = super()._open()
+        try:
+            _prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        _keep(self._reserve)
+        return connection
 
 
 def _keep(reserve: Path) -> None:
@@ -204,7 +175,6 @@ def _keep(reserve: Path) -> None:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA auto_vacuum = FULL")  # a file that grew while the hub was away
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
+    keep(connection, LOCKED_SECONDS)
     for statement in statements("sqlite"):
         connection.execute(statement)

@@ -97,7 +97,7 @@ class Mirror:
 
     async def once(self) -> bool:
         """Bring the copy up to date; return whether it is."""
-        with self._watch:
+        with self.state.checked(), self._watch:
             await self._begin()
             is_whole = await self._beside_the_work(self._until_in_sync(), gives_up=True)
             self._watch.trouble = None if is_whole else NOT_WHOLE
@@ -105,7 +105,7 @@ class Mirror:
 
     async def keep(self) -> None:
         """Keep the copy in step until cancelled."""
-        with self._watch:
+        with self.state.checked(), self._watch:
             self._watch.forget_error()
             await self._begin()
             await self._beside_the_work(self._planner.follow(), gives_up=False)

@@ -11,7 +11,7 @@ what to do.
 import os
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -20,13 +20,14 @@ import msgspec
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify_client.address import canonical
+from rsnotify_client.database import checked, keep, open_file, unusable
 from rsnotify_client.locks import lock_directory
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.paths import OURS, Places
 from rsnotify_mirror.plan import Have, contradiction, is_current
 
 FILE = f"{OURS}.sqlite"
-BUSY_SECONDS = 10.0
+ANEW = "take an empty directory, into which all is copied anew"
 GONE_SECONDS = 90 * 86_400.0  # how long it is remembered when a resource was deleted
 
 _TABLES = """
@@ -76,16 +77,12 @@ def mirror_around(path: Path) -> Path | None:
     return next((each for each in (path, *path.parents) if os.path.lexists(each / FILE)), None)
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-
-
 def _connected_to_read(path: Path) -> sqlite3.Connection:
     """Connect only to read. SQLite needs to make files beside the database for that.
 
     Where it may not, and no process has the database open, a copy of it is read.
     """
-    database = _connected(path)
+    database = open_file(path, mode="rw")
     try:
         database.execute(_TABLES_MADE).fetchall()
     except sqlite3.OperationalError:
@@ -106,7 +103,7 @@ def _copied(path: Path) -> sqlite3.Connection:
     """Copy the database into a file without a name."""
     there = f"{path.absolute().as_uri()}?immutable=1"
     copy = sqlite3.connect("", isolation_level=None)
-    with closing(sqlite3.connect(there, uri=True)) as database:
+    with closing(sqlite3.connect(there, uri=True)) as database:  # which nobody else may have open
         database.backup(copy)
     _upgrade(copy)
     return copy
@@ -189,12 +186,10 @@ class State:
                 self._open(directory / FILE)
             else:
                 self._open_to_read(directory / FILE)
-        except sqlite3.OperationalError as error:
-            self.close()
-            raise self.unwritable(error) if is_writer else self._unreadable(error) from None
         except sqlite3.Error as error:
             self.close()
-            raise InvalidSettings(f"{directory / FILE}: {error}") from None
+            is_closed = not is_writer and isinstance(error, sqlite3.OperationalError)
+            raise self._unreadable(error) if is_closed else self.unusable(error) from None
 
     def _take(self, directory: Path) -> None:
         self._lock = lock_directory(directory, "mirror")
@@ -205,9 +200,8 @@ class State:
             )
 
     def _open(self, path: Path) -> None:
-        self._database = _connected(path)
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=NORMAL")
+        self._database = open_file(path)
+        keep(self._database)
         _upgrade(self._database)
         self._database.executescript(_TABLES)
 
@@ -247,8 +241,8 @@ class State:
             return
         try:
             self._database.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            raise self.unwritable(error) from None
+        except sqlite3.Error as error:
+            raise self.unusable(error) from None
 
     def _ask(self, query: str, *values: object) -> Any:
         """The first row of the answer; None if there is none."""
@@ -264,14 +258,17 @@ class State:
             return
         try:
             self._database.execute("COMMIT")
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             with suppress(sqlite3.Error):
                 self._database.execute("ROLLBACK")
-            raise self.unwritable(error) from None
+            raise self.unusable(error) from None
 
-    def unwritable(self, error: sqlite3.Error) -> InvalidSettings:
-        advice = "make room or give the right to write, then start again"
-        return InvalidSettings(f"{self.directory / FILE}: {error}: {advice}")
+    def unusable(self, error: sqlite3.Error) -> InvalidSettings:
+        return InvalidSettings(unusable(self.directory / FILE, error, ANEW))
+
+    def checked(self) -> AbstractContextManager[None]:
+        """Where the file is worked with: what is wrong with it is said."""
+        return checked(self.directory / FILE, ANEW)
 
     def _unreadable(self, error: sqlite3.Error) -> InvalidSettings:
         advice = "give the right to read it, or to write in its directory"
@@ -321,8 +318,8 @@ class State:
                 " due = CASE version WHEN ? THEN NULL ELSE due END WHERE loc = ?",
                 rows,
             )
-        except sqlite3.OperationalError as error:
-            raise self.unwritable(error) from None
+        except sqlite3.Error as error:
+            raise self.unusable(error) from None
 
     # The plan -----------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def wrong_outbox(path: str | os.PathLike[str] | None, shown: str) -> list[str]:
     """Why no outbox can be at this path; nothing is made there."""
     if path is None:
         return []
-    from rsnotify_client.outboxfile import wrong_place  # noqa: PLC0415  # brings sqlite3
+    from rsnotify_client.database import wrong_place  # noqa: PLC0415  # brings sqlite3
 
     wrong = wrong_place(path)
     return [] if wrong is None else [f"{shown.format('OUTBOX')} is {str(path)!r}: {wrong}"]

@@ -5,7 +5,6 @@ known, or is not within the time of the dump, gets its end: so nobody who reads 
 it for one that he has. What is kept on the way is in an unnamed file, never in memory.
 """
 
-import sqlite3
 import time
 from collections.abc import Iterator
 from itertools import count
@@ -15,6 +14,7 @@ import msgspec
 
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.xml_writer import Entry, Md, render_entries
+from rsnotify_client.database import open_scratch
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.dumping.copy_reader import CopyReader, NotWhole
 from rsnotify_mirror.dumping.package_writer import INDEX, XML, ZIP, MadePackage, PackageWriter
@@ -24,8 +24,6 @@ from rsnotify_mirror.state import GONE_SECONDS
 
 CACHE_KIB = 8 * 1024
 _TABLE = """
-PRAGMA journal_mode = OFF;
-PRAGMA synchronous = OFF;
 CREATE TABLE change (loc TEXT PRIMARY KEY, time INTEGER, change TEXT, package TEXT, member BLOB)
 WITHOUT ROWID;
 """
@@ -39,10 +37,7 @@ class Changes:
     def __init__(self, after: Position, until: Position) -> None:
         self.after = after
         self._until = until
-        self._changes = sqlite3.connect("", isolation_level=None)
-        self._changes.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        self._changes.executescript(_TABLE)
-        self._changes.execute("BEGIN")
+        self._changes = open_scratch(_TABLE, cache_kib=CACHE_KIB)
 
     def close(self) -> None:
         self._changes.close()

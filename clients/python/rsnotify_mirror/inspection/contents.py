@@ -5,7 +5,6 @@ compared with changes only where they were read without a gap, and what changed 
 was taken may be in it or not.
 """
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import NamedTuple, Self
@@ -14,11 +13,11 @@ from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.document_rules import Violation
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md
 from rsnotify_client.address import joined
+from rsnotify_client.database import open_scratch
 from rsnotify_client.notification import position_of
 from rsnotify_client.resource import digests
 from rsnotify_mirror.inspection.relations import capability_of, parts_of, reached, span_of
 
-CACHE_KIB = 16 * 1024
 NAMED = 10  # of resources for which the same is wrong; the others are counted
 EVER = 2**62
 SNAPSHOTS = ("resourcelist", "resourcedump")
@@ -27,8 +26,6 @@ Found = tuple[str, Violation]
 """A violation, and the document that it is in."""
 
 _TABLES = """
-PRAGMA journal_mode = OFF;
-PRAGMA synchronous = OFF;
 CREATE TABLE document (id INTEGER PRIMARY KEY, url TEXT UNIQUE);
 CREATE TABLE stated (document INTEGER, loc TEXT, change TEXT, time INTEGER, hash TEXT,
                      length INTEGER, path TEXT);
@@ -139,12 +136,9 @@ class Contents:
     """All entries of all lists."""
 
     def __init__(self) -> None:
-        self._stated = sqlite3.connect("", isolation_level=None, check_same_thread=False)
-        self._stated.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-        self._stated.executescript(_TABLES)
+        self._stated = open_scratch(_TABLES, any_thread=True)
         self._stated.create_function("differ", 2, _differ)
         self._stated.create_function("moment", 1, lambda time: str(Position(time)))
-        self._stated.execute("BEGIN")
 
     def __enter__(self) -> Self:
         return self
