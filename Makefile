@@ -32,36 +32,36 @@ run: $(VENV)/run.stamp ## start a hub with a first set, dataset1; its data are k
 	@$(BIN)/rsnotify serve --set dataset1 --data $(DATA) $(if $(filter command line,$(origin PORT)),--port $(PORT))
 
 test: $(VENV)/test.stamp ## run the tests that judge each change; PYTEST_ARGS="-k journal" narrows them
-	@$(BIN)/python -m tests.run $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.tools.run $(PYTEST_ARGS)
 
 evidence: $(VENV)/test.stamp ## run what is long, random or exhaustive, some 20 minutes of it; FULL=yes: all of it, hours
-	@$(BIN)/python -m tests.evidence $(if $(FULL),--full)
+	@$(BIN)/python -m tests.tools.evidence $(if $(FULL),--full)
 
 check: $(VENV)/test.stamp ## before each commit: format, lint, types and the unit tests, in 20 seconds
-	@$(BIN)/python -m tests.run -n 2 tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.tools.run -n 2 tests/unit $(PYTEST_ARGS)
 
 test-packages: ## install what some tests need: Redis, Chromium, proxies, databases, Node, a C compiler
 	@.ci/packages
 
 test-versions: $(VENV)/made.stamp ## run the tests with the lowest versions allowed, then with the newest
-	@$(BIN)/python -m tests.versions $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.tools.versions $(PYTEST_ARGS)
 
 coverage: $(VENV)/test.stamp ## measure which lines and branches the tests run
-	@$(BIN)/python -m tests.coverage $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.tools.coverage $(PYTEST_ARGS)
 
 simulate: $(VENV)/test.stamp ## run the hub in simulated worlds for SECONDS, or COUNT of them; SCENARIO=… SEED=… shows one history
-	@$(BIN)/python -m tests.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
+	@$(BIN)/python -m tests.evidence.simulation $(SCENARIO) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) \
 	  $(if $(COUNT),--histories $(COUNT)) $(if $(LONG),--long) $(if $(REDIS),--redis $(REDIS))
 
 fuzz: $(VENV)/test.stamp ## feed hostile bytes to what reads them, FUZZ_SECONDS for each reader
 	@$(PIP) -e '.[fuzz]' || echo 'Without atheris, inputs are only mutated.' >&2
-	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+	@$(BIN)/python -m tests.evidence.fuzz --seconds $(FUZZ_SECONDS)
 
 soak: $(VENV)/test.stamp ## prove what takes minutes; SOAK_ARGS=storm SOAK_SECONDS=600: all that can fail
-	@$(BIN)/python -m tests.soak $(SOAK_ARGS)
+	@$(BIN)/python -m tests.evidence.soak $(SOAK_ARGS)
 
 bench: $(VENV)/test.stamp ## measure; BENCH_ARGS are handed on
-	@$(BIN)/python -m tests.bench $(BENCH_ARGS)
+	@$(BIN)/python -m tests.evidence.bench $(BENCH_ARGS)
 
 pictures: $(VENV)/test.stamp ## draw the pictures of the page that the docs have
 	@$(BIN)/python -m tests.browser.pictures
@@ -72,10 +72,10 @@ docs: $(VENV)/made.stamp ## build the documents as a book with search: build/doc
 	@echo 'build/docs/index.html'
 
 release-check: $(VENV)/test.stamp ## build sdist and wheel into dist; install the wheel elsewhere and let it serve
-	@$(BIN)/python -m tests.release --fresh dist
+	@$(BIN)/python -m tests.tools.release --fresh dist
 
 images: $(VENV)/test.stamp ## build the image, run docker-compose.yml, use and break it; COMPOSE=podman-compose
-	@$(BIN)/python -m tests.images
+	@$(BIN)/python -m tests.tools.images
 
 clean: ## remove the environment and what tools leave behind; data stay
 	@rm -rf $(VENV) $(VENV)-lowest $(VENV)-lowest.txt $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

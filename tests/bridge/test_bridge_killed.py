@@ -19,7 +19,7 @@ from rsnotify_bridge.sources import Piece
 from rsnotify_bridge.target import HubTarget
 from rsnotify_client.network import Network
 from tests.bridge.bridging import Bridging
-from tests.soak.bridge import soak
+from tests.evidence.soak.bridge import soak
 from tests.support.amount import amount
 from tests.support.running import TOKEN
 from tests.support.sources import CAPABILITIES, Source

@@ -12,8 +12,8 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, expect
 
-from tests.bench.pictures import FOLDER
 from tests.browser.conftest import launched
+from tests.evidence.bench.pictures import FOLDER
 from tests.support.running import TOKEN, RunningHub
 
 SETS = ("maps", "museum", "photographs")

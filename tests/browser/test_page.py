@@ -9,7 +9,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Dialog, Page, Route, expect
 
 from tests.browser.conftest import choose, opened, tab_to, use_token, view
-from tests.soak.page_open import Sample, check, publish_for, sample, use_while
+from tests.evidence.soak.page_open import Sample, check, publish_for, sample, use_while
 from tests.support.receivers import Receiver, answers
 from tests.support.running import TOKEN, RunningHub, until
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.bench.pictures import FOLDER
 from tests.browser.pictures import IN_THE_DOCS, MODES, VIEWS, draw
+from tests.evidence.bench.pictures import FOLDER
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

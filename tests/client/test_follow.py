@@ -17,7 +17,7 @@ from rsnotify_client import Follower, HistoryGone, follow, follow_sync, live
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
 from rsnotify_client.web import Web
-from tests.soak.network_frozen import Proxy
+from tests.evidence.soak.network_frozen import Proxy
 from tests.support.running import TOKEN, RunningHub
 from tests.support.sources import CAPABILITIES, Handler, Source, rendered
 

@@ -7,7 +7,7 @@ import pytest
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.outbox import OutboxError
 from rsnotify_client.relay import table_of
-from tests.soak import databases
+from tests.evidence.soak import databases
 from tests.support import mariadb
 from tests.support.applications import Story
 from tests.support.redis_tls import AUTHORITY, HUB, SERVER

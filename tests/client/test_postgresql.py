@@ -19,7 +19,7 @@ from rsnotify_client import Outbox, Relay
 from rsnotify_client.outbox import OutboxError, OutboxTable
 from rsnotify_client.relay import table_of, without_password
 from tests.client.hubs import accept, eventually, scripted_hub
-from tests.soak import databases
+from tests.evidence.soak import databases
 from tests.support import postgresql
 from tests.support.applications import (
     ADDRESS,

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rsnotify import cli
 from rsnotify_client import Publisher
 from tests.client.hubs import HubProcess, eventually, python
-from tests.soak.publishing import kills
+from tests.evidence.soak.publishing import kills
 from tests.support.running import TOKEN
 
 EXAMPLES = Path(__file__).parents[2] / "clients/python/examples"

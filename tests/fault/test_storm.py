@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.soak.storm import Size, Storm, table
+from tests.evidence.soak.storm import Size, Storm, table
 
 SMALL = Size(seconds=0, readers=12, callbacks=3, publishers=3, pollers=1, changes=10, pace=4)
 

@@ -19,7 +19,7 @@ import yaml
 from rsnotify.process.embedded_redis.binaries import find_binary
 from rsnotify_client import Outbox
 from tests.client.hubs import eventually
-from tests.soak import databases
+from tests.evidence.soak import databases
 from tests.support import postgresql
 from tests.support.contained import contained
 from tests.support.faults import OwnRedis

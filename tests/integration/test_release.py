@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from tests.release import (
+from tests.tools.release import (
     IMPORTED,
     ROOT,
     build,

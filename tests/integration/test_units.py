@@ -20,7 +20,7 @@ import pytest
 
 from rsnotify_client import Outbox
 from tests.client.hubs import accept, eventually, scripted_hub
-from tests.soak import databases
+from tests.evidence.soak import databases
 from tests.support import postgresql
 from tests.support.contained import contained, filtered
 from tests.support.files import source_of_files

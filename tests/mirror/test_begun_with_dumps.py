@@ -425,6 +425,6 @@ async def test_a_hostile_package_harms_nothing_and_is_said(source, tmp_path, kin
 @pytest.mark.evidence
 def test_killed_with_the_mirror_and_its_destination_dumps_are_the_source():
     """In a process without threads, so that it may fork; `make soak SOAK_ARGS=dumps` is longer."""
-    code = "from tests.soak.dumps import proven; print(proven(3, 'short', 30))"
+    code = "from tests.evidence.soak.dumps import proven; print(proven(3, 'short', 30))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert said.stdout.startswith("killed "), said.stderr

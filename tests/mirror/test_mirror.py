@@ -951,7 +951,7 @@ async def test_another_mirror_in_a_copy_is_named_and_no_repair_removes_it(source
 @pytest.mark.evidence
 def test_a_mirror_that_is_killed_20_times_is_in_sync_after_the_next_run():
     """In a process without threads, so that it may fork; `make soak` kills it 100 times."""
-    code = "from tests.soak.mirror_killed import proven; print(proven(20, 50, 0.1))"
+    code = "from tests.evidence.soak.mirror_killed import proven; print(proven(20, 50, 0.1))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("killed 20 times"), done.stderr
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.evidence import named, parts
-from tests.run import Counts, parallel, read_report
+from tests.tools.evidence import named, parts
+from tests.tools.run import Counts, parallel, read_report
 
 REPORT = """<testsuites><testsuite tests="4" failures="1" errors="0" skipped="2">
 <testcase/><testcase><failure message="no"/></testcase>
@@ -32,7 +32,7 @@ def test_where_nothing_was_skipped_it_ends_with_the_counts():
 def test_the_cores_decide_how_many_run_tests_at_once_up_to_a_bound(monkeypatch, cores, workers):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     monkeypatch.setattr(sys, "platform", "linux")
-    assert parallel(["tests/unit"]) == ("-p", "tests.workers", "--forks", str(workers))
+    assert parallel(["tests/unit"]) == ("-p", "tests.tools.workers", "--forks", str(workers))
     monkeypatch.setattr(sys, "platform", "darwin")
     assert parallel(["tests/unit"]) == ("-n", str(workers), "--dist", "worksteal")
 

@@ -155,5 +155,6 @@ def test_haproxy_knows_that_a_hub_has_ended_before_that_closes_idle_connections(
 
 def test_every_proof_that_takes_minutes_runs_at_night():
     jobs = yaml.safe_load((ROOT / ".github/workflows/soak.yml").read_text())["jobs"]
-    proofs = {path.stem for path in (ROOT / "tests/soak").glob("*.py") if PROOF in path.read_text()}
+    programs = (ROOT / "tests/evidence/soak").glob("*.py")
+    proofs = {path.stem for path in programs if PROOF in path.read_text()}
     assert sorted(proofs) == jobs["soak"]["strategy"]["matrix"]["proof"]

@@ -21,7 +21,7 @@ from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.sets import options as set_options
 from rsnotify_client.integrations import flask
 from rsnotify_mirror import mirror
-from tests.bench.__main__ import NAMES
+from tests.evidence.bench.__main__ import NAMES
 
 ROOT = Path(__file__).parents[2]
 DOCS = {
@@ -212,7 +212,7 @@ def test_make_bench_measures_what_the_docs_say_it_does():
     (named,) = re.findall(r"measures one part\s+\(([^)]*)\)", DOCS["performance.md"])
     assert tuple(re.findall(r"`(\w+)`", named)) == NAMES
     for name in NAMES:
-        assert callable(importlib.import_module(f"tests.bench.{name}").main)
+        assert callable(importlib.import_module(f"tests.evidence.bench.{name}").main)
 
 
 # The map ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.__main__ import EXTRA_OF
-from tests.coverage import PURE
+from tests.tools.coverage import PURE
 
 ROOT = Path(__file__).parents[2]
 HUB = ROOT / "rsnotify"
@@ -307,12 +307,12 @@ INSIDES = {
     },
     "integration/test_closed_connections.py": {"_writer"},
     "unit/test_several.py": {"_max_bytes", "_serving"},
-    "simulation/clients.py": {"_database", "_lock", "_planner"},
-    "simulation/loop.py": {"_cancelled", "_context"},
-    "simulation/virtual.py": {"_urandom"},
-    "simulation/world.py": {"_getaddrinfo"},
-    "soak/databases.py": {"_connect", "_connection", "_sock"},
-    "workers.py": {"_tmp_path_factory"},
+    "evidence/simulation/clients.py": {"_database", "_lock", "_planner"},
+    "evidence/simulation/loop.py": {"_cancelled", "_context"},
+    "evidence/simulation/virtual.py": {"_urandom"},
+    "evidence/simulation/world.py": {"_getaddrinfo"},
+    "evidence/soak/databases.py": {"_connect", "_connection", "_sock"},
+    "tools/workers.py": {"_tmp_path_factory"},
 }
 """A fork that comes at the worst moment, a connection that is cut, a host that crashes: no public
 step does that. Nor does pytest say otherwise where its folder is before a test asks."""

@@ -4,7 +4,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.bench.pictures import FOLDER, NAMES_WIDTH, NUMBERS_WIDTH, WIDTH, Chart, draw, read
+from tests.evidence.bench.pictures import (
+    FOLDER,
+    NAMES_WIDTH,
+    NUMBERS_WIDTH,
+    WIDTH,
+    Chart,
+    draw,
+    read,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 CHART = Chart(

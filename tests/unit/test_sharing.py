@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.workers import Left
+from tests.tools.workers import Left
 
 OUTCOMES = """
 import os, tempfile
@@ -59,7 +59,7 @@ def ran(folder: Path, *options: str, **files: str) -> tuple[int, str, dict[str, 
     report = folder / "report.xml"
     given = (
         "-p",
-        "tests.workers",
+        "tests.tools.workers",
         "--forks",
         "3",
         f"--junitxml={report}",

@@ -5,9 +5,9 @@ import socket
 
 import pytest
 
-from tests.soak.footprint import Footprint, cache_mib, check_flat, footprint, quarters
-from tests.soak.lists import Answer, check_kept
-from tests.soak.storm import tracebacks
+from tests.evidence.soak.footprint import Footprint, cache_mib, check_flat, footprint, quarters
+from tests.evidence.soak.lists import Answer, check_kept
+from tests.evidence.soak.storm import tracebacks
 
 LIST = "/dataset1/changelist/T.xml"
 KEPT = Answer('"a"', is_immutable=True, body=b"one")

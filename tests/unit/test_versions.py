@@ -1,6 +1,6 @@
 """The versions that `make test-versions` runs."""
 
-from tests.versions import lowest, requirements
+from tests.tools.versions import lowest, requirements
 
 
 def test_the_lowest_version_is_the_one_that_is_demanded():

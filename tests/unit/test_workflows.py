@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.evidence import parts, soaks
+from tests.tools.evidence import parts, soaks
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}

@@ -1,0 +1,1 @@
+"""Programs that run, measure and check: `make help` names what runs each."""
