@@ -99,14 +99,8 @@ def _load(
     found = files_of(files, format_)
     with progress("sending") as say, hub.token() as token:
         body = found.body(say)
-        outcome = load(
-            hub.url, token, set_name, body, wanted, key=key, say=say, say_again=_say_again
-        )
+        outcome = load(hub.url, token, set_name, body, wanted, key=key, say=say)
     print_outcome(outcome, json=json)
-
-
-def _say_again(why: str) -> None:
-    typer.echo(why, err=True)
 
 
 @resources.command("position")

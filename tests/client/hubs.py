@@ -187,6 +187,33 @@ def granting(content: bytes) -> Iterator[str]:
 
 
 @contextmanager
+def loading_hub(*answers: Answer) -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
+    """A hub that answers loads so, in turn; its address, and the key and body of each load."""
+    left, loads = list(answers), list[tuple[str, bytes]]()
+
+    class Loads(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = b""
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            loads.append((self.headers["Idempotency-Key"], body))
+            answer = left.pop(0)
+            content = json.dumps(answer.content).encode()
+            self.send_response(answer.status)
+            for name, value in (*answer.headers, ("Content-Length", str(len(content)))):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Loads)) as url:
+        yield url, loads
+
+
+@contextmanager
 def no_hub() -> Iterator[str]:
     """The address of a server that is no hub."""
     with _serving(ThreadingHTTPServer(("127.0.0.1", 0), NothingThere)) as url:

@@ -8,13 +8,14 @@ from contextlib import closing
 
 import pytest
 
-from rsnotify.errors import Rejected
+from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify_bridge.target import HubTarget
-from rsnotify_client import AsyncPublisher, Publisher
+from rsnotify_client import AsyncPublisher, Publisher, loading
 from rsnotify_client.hub import HubAnswer
-from rsnotify_client.loading import line_of, lines_of, standing_of
-from tests.client.hubs import granting
+from rsnotify_client.loading import LoadBody, LoadRequest, line_of, lines_of, standing_of
+from tests.client.hubs import Answer, granting, loading_hub
 from tests.support.running import TOKEN, RunningHub
 
 SET = "dataset1"
@@ -139,6 +140,41 @@ ANSWER = {"stage": "publishing", "published": True, "at": "2026-01-02T00:00:00Z"
 
 def standing(load: object, last_load: object) -> HubAnswer:
     return HubAnswer("http://127.0.0.1", 200, {"load": load, "last_load": last_load})
+
+
+DONE = Answer(200, dict.fromkeys(loading.OUTCOME, 0) | {"stage": "done"})
+BUSY = Answer(503, {"detail": "busy"})
+
+
+@pytest.fixture
+def _soon(monkeypatch):
+    monkeypatch.setattr(loading, "BACKOFF", Backoff(0.01, 0.01))
+
+
+@pytest.mark.usefixtures("_soon")
+def test_a_load_that_the_hub_cannot_take_now_is_sent_again_whole_under_its_key():
+    body = LoadBody({}, lambda: (each for each in (b"1", b"2")))
+    with loading_hub(BUSY, BUSY, DONE) as (url, loads):
+        outcome = loading.load(url, None, "a", body, LoadRequest())
+    assert outcome["stage"] == "done"
+    assert [content for _, content in loads] == [b"12"] * 3
+    assert len({key for key, _ in loads}) == 1
+
+
+@pytest.mark.usefixtures("_soon")
+def test_a_load_that_can_be_read_only_once_is_sent_once():
+    body = LoadBody({}, lambda: (each for each in (b"1",)), is_repeatable=False)
+    with loading_hub(BUSY) as (url, loads), pytest.raises(TryAgain, match="busy"):
+        loading.load(url, None, "a", body, LoadRequest())
+    assert len(loads) == 1
+
+
+def test_a_load_is_not_waited_for_longer_than_there_is_patience():
+    later = BUSY._replace(headers=(("Retry-After", "50"),))
+    body = LoadBody({}, lambda: (each for each in (b"1",)))
+    with loading_hub(later) as (url, loads), pytest.raises(TryAgain, match="busy"):
+        loading.load(url, None, "a", body, LoadRequest(), patience_seconds=49)
+    assert len(loads) == 1
 
 
 def test_a_load_that_goes_on_is_waited_for():

@@ -16,6 +16,7 @@ import msgspec
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.retry import Backoff
 from rsnotify_client.address import origin, without_tokens, wrong_address, wrong_token
 from rsnotify_client.answer import (
     HUB_BACKOFF,
@@ -224,14 +225,16 @@ class HubClient:
         return Transport(self._network, connect_seconds=connect, read_seconds=answer)
 
 
-def patiently(ask: Callable[[], Answered], seconds: float) -> Answered:
+def patiently(
+    ask: Callable[[], Answered], seconds: float, backoff: Backoff = HUB_BACKOFF
+) -> Answered:
     """Ask again while the hub cannot answer, so long at most: it must be harmless to repeat."""
     begun, attempt = monotonic(), 0
     while True:
         try:
             return ask()
         except TryAgain as error:
-            wait = HUB_BACKOFF.seconds(attempt, random.random(), error.retry_after_seconds)  # noqa: S311
+            wait = backoff.seconds(attempt, random.random(), error.retry_after_seconds)  # noqa: S311
             is_misspelt = isinstance(error, HubUnreachable) and error.cause == NO_HOST
             most = min(seconds, NO_HOST_SECONDS) if is_misspelt else seconds
             if monotonic() + wait > begun + most:

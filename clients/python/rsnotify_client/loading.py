@@ -7,14 +7,11 @@ that vanished, with its set for instance, is an error.
 """
 
 import gzip
-import random
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import count
 from tempfile import TemporaryFile
-from time import monotonic
 from typing import IO, Any, NamedTuple, cast
 from urllib.parse import quote, urlencode
 
@@ -110,18 +107,22 @@ def load(
     key: str | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
     say: Say = lambda _: None,
-    say_again: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Send a load, again if need be, and wait until it is done; what has come of it.
 
-    It is sent again, for `patience_seconds`, until the hub has taken all of it. `say` is called
-    with what the hub is doing, `say_again` with why it is sent again.
+    It is sent again, for `patience_seconds`, until the hub has taken all of it, unless it can be
+    read only once. `say` is called with what the hub is doing.
     """
     headers = {**body.headers, "Idempotency-Key": key or secrets.token_hex(8)}
     path = f"{path_of_resources(set_name)}?{request.query()}"
     sending = HubClient(url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS)
+
+    def send() -> dict[str, Any]:
+        with closing(cast("Any", body.pieces())) as pieces:
+            return sending.ask("PUT", path, headers, pieces).object(*OUTCOME)
+
     with closing(sending):
-        answer = _sent(sending, path, headers, body, patience_seconds, say_again)
+        answer = patiently(send, patience_seconds, BACKOFF) if body.is_repeatable else send()
     with closing(HubClient(url, token)) as hub:
         ask = partial(hub.ask, "GET", path_of_resources(set_name))
         while answer["stage"] not in ("done", "compared"):
@@ -130,25 +131,6 @@ def load(
                 raise TryAgain(f"the load of {set_name!r} goes on, and nobody waits for it")
             answer = standing_of(answer, patiently(ask, patience_seconds))
     return answer
-
-
-def _sent(
-    hub: HubClient, path: str, headers: Mapping[str, str], body: LoadBody,
-    patience_seconds: float, say_again: Say,
-) -> dict[str, Any]:  # fmt: skip
-    until = monotonic() + patience_seconds
-    for attempt in count():
-        try:
-            with closing(cast("Any", body.pieces())) as pieces:
-                return hub.ask("PUT", path, headers, pieces).object(*OUTCOME)
-        except TryAgain as error:
-            if not body.is_repeatable or monotonic() > until:
-                raise
-            say_again(f"{error.detail}; sending it again")
-            chance = random.random()  # noqa: S311
-            if not waited(BACKOFF.seconds(attempt, chance, error.retry_after_seconds)):
-                raise
-    raise AssertionError
 
 
 def standing_of(answer: dict[str, Any], asked: HubAnswer) -> dict[str, Any]:

@@ -238,7 +238,7 @@ class Publisher(ChangeMethods[None]):
         wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)
         with spooled(states, progress) as body:
             self.flush(PATIENCE_SECONDS)
-            outcome = load(*self._address, set_name, body, wanted, key=key, say_again=log.warning)
+            outcome = load(*self._address, set_name, body, wanted, key=key)
         return msgspec.convert(outcome, Loaded)
 
 
