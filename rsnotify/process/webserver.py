@@ -87,6 +87,8 @@ def warning(host: str, address: str, public_url: str | None) -> str | None:
 BACKLOG = 4_096  # thousands of Destinations may reconnect at once
 TAKEN_SECONDS = 5.0  # that a port may still be held by what is left of a killed hub
 ACCEPT_SECONDS = 0.1  # for handshakes that are under way
+LAST_ACCEPTED_SECONDS = 5.0  # that all who have connected are waited for: workers may be busy
+LOOK_SECONDS = 0.001  # between two looks whether some still wait
 ACCEPT_LOOP_PASSES = 4  # until the protocol of who was accepted last knows of it
 ACCEPTED_A_TURN = 16  # a few: several processes share the connections by accepting in turn
 PASSED_OVER_A_TURN = 256  # these cost next to nothing
@@ -224,10 +226,10 @@ async def accept_the_last(bound: socket.socket) -> None:
     await asyncio.sleep(ACCEPT_SECONDS)
     waiting = select.poll()
     waiting.register(bound, select.POLLIN)
-    for _ in range(BACKLOG):
+    for _ in range(round(LAST_ACCEPTED_SECONDS / LOOK_SECONDS)):
         if not waiting.poll(0):
             break
-        await asyncio.sleep(0)  # some are accepted in each pass, and it may have been busy so far
+        await asyncio.sleep(LOOK_SECONDS)  # some are accepted meanwhile, here or by a worker
     for _ in range(ACCEPT_LOOP_PASSES):
         await asyncio.sleep(0)
 

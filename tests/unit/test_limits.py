@@ -175,6 +175,9 @@ LIMITS: dict[str, float] = {
     "seconds that changes of the Source Description are gathered": announcements.GATHER_SECONDS,
     "a channel's latest notifications in memory, with their frames": cache.TAIL_BYTES,
     "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
+    "seconds that a hub which ends waits until all who have connected are accepted": (
+        webserver.LAST_ACCEPTED_SECONDS
+    ),
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
     "bytes of changes in a notification": notification.NOTIFICATION_BYTES,

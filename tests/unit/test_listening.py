@@ -107,6 +107,28 @@ def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(bound, loop, m
         runner.run(run())
 
 
+async def test_a_parent_waits_until_a_worker_that_is_busy_has_accepted_them(bound, monkeypatch):
+    monkeypatch.setattr(webserver, "ACCEPT_SECONDS", 0)
+    clients = [await connecting(bound) for _ in range(3)]
+    waiting = asyncio.create_task(accept_the_last(bound))
+    done, _ = await asyncio.wait([waiting], timeout=1)
+    assert not done
+    loop = asyncio.get_running_loop()
+    accepted = [(await loop.sock_accept(bound))[0] for _ in clients]
+    async with asyncio.timeout(SECONDS):
+        await waiting
+    for each in (*clients, *accepted):
+        each.close()
+
+
+async def test_a_parent_does_not_wait_for_workers_that_are_frozen(bound, monkeypatch):
+    monkeypatch.setattr(webserver, "LAST_ACCEPTED_SECONDS", 0.1)
+    client = await connecting(bound)
+    async with asyncio.timeout(SECONDS):
+        await accept_the_last(bound)
+    client.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux takes programs for sockets")
 async def test_who_comes_meanwhile_is_refused_and_has_handed_over_nothing(bound):
     await served(bound)
