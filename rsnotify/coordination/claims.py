@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable
 from time import monotonic
 
+from rsnotify.coordination.last_seen import LastSeen
 from rsnotify.errors import TryAgain
 from rsnotify.redis_client import Client, Script
 
@@ -59,18 +60,14 @@ class Claims:
 
     def __init__(self, client: Client, clock: Callable[[], float] = monotonic) -> None:
         self._client = client
-        self._clock = clock
-        self._seen: dict[str, tuple[bytes, float]] = {}
+        self._seen: LastSeen[bytes] = LastSeen(clock)
 
     async def take(self, key: str, seconds: float) -> Claim | None:
         """The claim, or None while another has it; it ends after so long unless renewed."""
         claim = Claim(self._client, key, seconds)
-        before, since = self._seen.get(key, (b"", self._clock()))
-        is_stale = self._clock() - since >= seconds
-        held = await claim.take(before if is_stale else b"")
+        held = await claim.take(self._seen.unchanged(key, seconds) or b"")
         if claim.is_in(held):
-            self._seen.pop(key, None)
+            self._seen.forget(key)
             return claim
-        if held != before:
-            self._seen[key] = (held, self._clock())
+        self._seen.note(key, held)
         return None

@@ -16,12 +16,13 @@ from rsnotify.errors import TryAgain
 from rsnotify.loops import repeat
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.delivery import Deliverer
+from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.lease_clock import BELIEVED_AFTER_SECONDS, LeaseClock
 from rsnotify.websub.rights import Rights
 from rsnotify.websub.share import Share
 from rsnotify.websub.subscribers import Subscribers
 from rsnotify.websub.subscription import SHARES, PendingRequest, fair_part
-from rsnotify.websub.subscription_store import CLAIM_SECONDS, ShareContent, Subscriptions
+from rsnotify.websub.subscription_store import ShareContent, Subscriptions
 from rsnotify.websub.survey import Survey
 from rsnotify.websub.verification import Verification, Verifier
 

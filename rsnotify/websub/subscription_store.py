@@ -2,10 +2,6 @@
 
 The script lets only the owner of a share write to it: a process that froze and lost its share can
 spoil nothing. Moments are by the clock of Redis.
-
-Each process that looks after subscribers shows in Redis that it is alive, by a heartbeat: a number
-that rises. The others measure with their own monotonic clocks: a process counts as dead when its
-heartbeat has not risen for some time.
 """
 
 import hashlib
@@ -24,7 +20,8 @@ from rsnotify.errors import TooFewReplicas, TooMany, TryAgain, Unanswered
 from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script, connect
 from rsnotify.resourcesync.change import Position
-from rsnotify.websub.rules import LEASE_MAX_SECONDS, authority
+from rsnotify.websub.heartbeats import Heartbeats
+from rsnotify.websub.rules import authority
 from rsnotify.websub.subscription import (
     SHARES,
     Order,
@@ -34,141 +31,13 @@ from rsnotify.websub.subscription import (
     share_of,
     subscription_id,
 )
+from rsnotify.websub.subscription_counts import UNLIMITED, SubscriptionCounts
 
-CLAIM_SECONDS = 15.0
-FORGOTTEN_SECONDS = 20 * CLAIM_SECONDS  # a process gone for so long is forgotten
-
-
-class Heartbeats:
-    """The heartbeat of this process, and those of the others as it has seen them."""
-
-    def __init__(self, client: Client, process: str, clock: Callable[[], float]) -> None:
-        self.me = f"{process}:{secrets.token_hex(4)}"
-        self.number = 0
-        self._client = client
-        self._clock = clock
-        self._seen: dict[str, tuple[int, float]] = {}  # the last number, and when it was new
-
-    async def beat(self) -> int:
-        """Show that this process is alive; return how many processes are."""
-        self.number += 1
-        pipeline = self._client.pipeline(transaction=False)
-        pipeline.hset(keys.DELIVERERS, self.me, self.number)
-        pipeline.hgetall(keys.DELIVERERS)
-        _, beats = await pipeline.execute()
-        for name, beat in beats.items():
-            self.look(name.decode(), int(beat))
-        gone = [name for name in self.gone() if name.encode() in beats]
-        if gone:  # one that was only frozen counts again from its next sign of life
-            await self._client.hdel(keys.DELIVERERS, *gone)
-        return len(beats) - len(gone)
-
-    async def end(self) -> None:
-        """Count this process no more."""
-        await self._client.hdel(keys.DELIVERERS, self.me)
-
-    def look(self, name: str, beat: int) -> None:
-        """Take note of a heartbeat of another process, wherever it was seen."""
-        if beat > self._seen.get(name, (-1, 0.0))[0]:
-            self._seen[name] = (beat, self._clock())
-
-    def gone(self) -> dict[str, int]:
-        """The processes that count as dead, with their last heartbeat."""
-        now = self._clock()
-        seen = self._seen.items()
-        self._seen = {name: last for name, last in seen if now < last[1] + FORGOTTEN_SECONDS}
-        seen = self._seen.items()
-        return {name: beat for name, (beat, since) in seen if now >= since + CLAIM_SECONDS}
-
-    def seconds_to_next_end(self) -> float | None:
-        """When the next process counts as dead if it shows no sign of life; None if none does."""
-        now = self._clock()
-        left = [since + CLAIM_SECONDS - now for _, since in self._seen.values()]
-        return min([seconds for seconds in left if seconds > 0], default=None)
-
-
-_COUNTED = Script("websub/counted.lua")
-
-PENDING_SECONDS = 600  # for which a request counts if nobody says what became of it
-AGAIN_SECONDS = 600
-UNLIMITED = 1_000_000_000
-MOST_OVER = 100_000  # kept while Redis does not answer
-_KNOWN = 1  # an answer of the script
-
-
-class SubscriptionCounts:
-    """The limits for strangers: a subscription makes the hub call somebody at each change."""
-
-    def __init__(self, client: Client, *, per_host: int, per_address: int) -> None:
-        self._client = client
-        self._per_host = per_host
-        self._per_address = per_address
-        self._over: list[tuple[str, str]] = []  # keys and ids of those that have ended
-
-    async def admit(self, request: PendingRequest) -> bool:
-        """Count a request to subscribe; False if it counts already, as a renewal does.
-
-        `TooMany` if its host or its address has too many.
-        """
-        id_, host = request.subscription_id, authority(request.callback)
-        of_host = keys.counted("host", host)
-        known = await self._count(of_host, id_, self._per_host, PENDING_SECONDS)
-        if not known:
-            raise _too_many(f"{host} has {self._per_host}", "HOST")
-        of_address = keys.counted("address", request.client_address)
-        if not await self._count(of_address, id_, self._per_address, PENDING_SECONDS):
-            if known != _KNOWN:
-                self._over.append((of_host, id_))
-            raise _too_many(f"your address has {self._per_address}", "ADDRESS")
-        return known != _KNOWN
-
-    async def confirm(self, id_: str, subscription: Subscription, seconds: int) -> None:
-        """Count it for as long as its lease; if Redis is away, for `PENDING_SECONDS`."""
-        with suppress(TryAgain):
-            for key in _keys(subscription):
-                await self._count(key, id_, UNLIMITED, seconds, is_confirmed=True)
-
-    def end(self, id_: str, counted: PendingRequest | Subscription) -> None:
-        """Count it no longer; `settle` writes that down."""
-        self._over += [(key, id_) for key in _keys(counted)]
-
-    async def settle(self) -> None:
-        """Write down which ones count no longer."""
-        over, self._over = self._over, []
-        if not over:
-            return
-        pipeline = self._client.pipeline(transaction=False)
-        for key, id_ in over:
-            pipeline.zrem(key, id_)
-        try:
-            await pipeline.execute()
-        except TryAgain:
-            self._over = [*over, *self._over][-MOST_OVER:]
-            raise
-
-    async def _count(
-        self, key: str, id_: str, limit: int, seconds: int, *, is_confirmed: bool = False
-    ) -> int:
-        self._over = [each for each in self._over if each != (key, id_)]
-        arguments = (id_, limit, seconds, LEASE_MAX_SECONDS, int(is_confirmed))
-        return int(await _COUNTED.run(self._client, [key], *arguments))
-
-
-def _keys(counted: PendingRequest | Subscription) -> Iterator[str]:
-    yield keys.counted("host", authority(counted.callback))
-    if counted.client_address:
-        yield keys.counted("address", counted.client_address)
-
-
-def _too_many(who: str, setting: str) -> TooMany:
-    return TooMany(
-        f"{who} subscriptions, as many as this hub allows: end some, or ask its operator to raise "
-        f"RSNOTIFY_SUBSCRIPTIONS_PER_{setting}",
-        retry_after_seconds=AGAIN_SECONDS,
-    )
-
+SCRIPT, _ADMIT = Script("websub/subscriptions.lua"), Script("websub/admit.lua")
 
 RECORDED_AT_ONCE = 2_000  # Lua's unpack takes no more than some 8,000 values
+
+ADDRESS_SECONDS = 600  # a request that is still pending after this no longer counts for its address
 
 PROGRESS = msgspec.json.Decoder(Progress)
 SUBSCRIPTION = msgspec.json.Decoder(Subscription)
@@ -187,50 +56,6 @@ class ShareContent(NamedTuple):
 
     subscriptions: dict[str, Stored]
     requests: dict[str, PendingRequest]  # by id, oldest first
-
-
-def share_keys(share: int, host: str = "") -> list[str]:
-    """As subscriptions.lua wants them; `host` is whose pending requests are counted."""
-    names = [("owner",), ("records",), ("progress",), ("requests",), ("latest",), ("host", host)]
-    return [keys.of_share(share, *name) for name in names]
-
-
-def digest(request: PendingRequest) -> str:
-    """Equal requests have equal digests: the same request again is nothing new."""
-    same = msgspec.structs.replace(request, client_address="")
-    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
-
-
-def records_in_parts(progress: Mapping[str, Progress]) -> Iterator[list[str | bytes]]:
-    """Each id with its progress, as many as one call of the script takes."""
-    ids = list(progress)
-    for at in range(0, len(ids), RECORDED_AT_ONCE):
-        part = ids[at : at + RECORDED_AT_ONCE]
-        yield [value for id_ in part for value in (id_, msgspec.json.encode(progress[id_]))]
-
-
-def read_one(record: bytes | None, progress: bytes | None) -> Stored | None:
-    if record is None or progress is None:
-        return None
-    return Stored(SUBSCRIPTION.decode(record), PROGRESS.decode(progress))
-
-
-def read_subscriptions(
-    records: Mapping[bytes, bytes], progress: Mapping[bytes, bytes]
-) -> dict[str, Stored]:
-    found = {id_.decode(): read_one(text, progress.get(id_)) for id_, text in records.items()}
-    return {id_: stored for id_, stored in found.items() if stored is not None}
-
-
-def read_requests(stored: Mapping[bytes, bytes]) -> dict[str, PendingRequest]:
-    """The oldest first."""
-    in_order = sorted(stored.items(), key=lambda item: int(item[1].partition(b" ")[0]))
-    return {id_.decode(): REQUEST.decode(text.partition(b" ")[2]) for id_, text in in_order}
-
-
-SCRIPT, _ADMIT = Script("websub/subscriptions.lua"), Script("websub/admit.lua")
-
-ADDRESS_SECONDS = 600  # a request that is still pending after this no longer counts for its address
 
 
 class Subscriptions:
@@ -476,6 +301,45 @@ class Subscriptions:
             SCRIPT.run(pipeline, share_keys(share, host), *act)
         replies: list[Any] = await pipeline.execute()
         return replies
+
+
+def share_keys(share: int, host: str = "") -> list[str]:
+    """As subscriptions.lua wants them; `host` is whose pending requests are counted."""
+    names = [("owner",), ("records",), ("progress",), ("requests",), ("latest",), ("host", host)]
+    return [keys.of_share(share, *name) for name in names]
+
+
+def digest(request: PendingRequest) -> str:
+    """Equal requests have equal digests: the same request again is nothing new."""
+    same = msgspec.structs.replace(request, client_address="")
+    return hashlib.sha256(msgspec.json.encode(same)).hexdigest()[:16]
+
+
+def records_in_parts(progress: Mapping[str, Progress]) -> Iterator[list[str | bytes]]:
+    """Each id with its progress, as many as one call of the script takes."""
+    ids = list(progress)
+    for at in range(0, len(ids), RECORDED_AT_ONCE):
+        part = ids[at : at + RECORDED_AT_ONCE]
+        yield [value for id_ in part for value in (id_, msgspec.json.encode(progress[id_]))]
+
+
+def read_one(record: bytes | None, progress: bytes | None) -> Stored | None:
+    if record is None or progress is None:
+        return None
+    return Stored(SUBSCRIPTION.decode(record), PROGRESS.decode(progress))
+
+
+def read_subscriptions(
+    records: Mapping[bytes, bytes], progress: Mapping[bytes, bytes]
+) -> dict[str, Stored]:
+    found = {id_.decode(): read_one(text, progress.get(id_)) for id_, text in records.items()}
+    return {id_: stored for id_, stored in found.items() if stored is not None}
+
+
+def read_requests(stored: Mapping[bytes, bytes]) -> dict[str, PendingRequest]:
+    """The oldest first."""
+    in_order = sorted(stored.items(), key=lambda item: int(item[1].partition(b" ")[0]))
+    return {id_.decode(): REQUEST.decode(text.partition(b" ")[2]) for id_, text in in_order}
 
 
 async def release_all_claims(url: str) -> None:

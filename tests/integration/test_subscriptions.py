@@ -9,13 +9,9 @@ from redis.exceptions import ResponseError
 from rsnotify.coordination import keys
 from rsnotify.errors import TooFewReplicas, TooMany, Unanswered
 from rsnotify.redis_client import Client, Replicas, connect
+from rsnotify.websub.heartbeats import CLAIM_SECONDS
 from rsnotify.websub.subscription import SHARES, PendingRequest, Progress, Subscription, share_of
-from rsnotify.websub.subscription_store import (
-    CLAIM_SECONDS,
-    Stored,
-    Subscriptions,
-    release_all_claims,
-)
+from rsnotify.websub.subscription_store import Stored, Subscriptions, release_all_claims
 from tests.support.clock import HOUR
 
 CALLBACK = "http://callback.test/1"

@@ -3,8 +3,8 @@
 import pytest
 
 from rsnotify.redis_client import connect
+from rsnotify.websub.heartbeats import CLAIM_SECONDS, FORGOTTEN_SECONDS, Heartbeats
 from rsnotify.websub.lease_clock import BELIEVED_AFTER_SECONDS, LEAP_SECONDS, LeaseClock
-from rsnotify.websub.subscription_store import CLAIM_SECONDS, FORGOTTEN_SECONDS, Heartbeats
 
 SECOND = 1_000_000
 NOW = 1_800_000_000 * SECOND
