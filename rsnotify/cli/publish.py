@@ -9,6 +9,8 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -19,10 +21,11 @@ from typer import Argument, Option
 
 from rsnotify.cli.options import Commands, Json, MaxDelete, check_choice, most_deleted
 from rsnotify.cli.output import counted, progress
+from rsnotify.cli.places import NOWHERE, WrittenFile, WrittenFiles, check_is_no_table
 from rsnotify.cli.resources import FORMATS, PIECE_BYTES, XML
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
-from rsnotify.errors import InvalidSettings, Rejected, TryAgain
+from rsnotify.errors import Fault, InvalidSettings, Rejected, TryAgain
 from rsnotify.resourcesync.change import CHANGE_TYPES, Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
@@ -179,15 +182,18 @@ def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file
 
 
 AT_ONCE = 1_000
+EXAMPLE = '{"loc": "http://example.com/res1", "change": "updated"}'
 FLUSH_SECONDS = 60.0
 
 
 class PublishBody(NamedTuple):
-    """One request's worth of changes."""
+    """One request's worth of changes; and from where in which file they are."""
 
     content: bytes
     content_type: str
     changes: int
+    places: WrittenFiles = NOWHERE
+    first: int = 0
 
 
 class PublishInput(NamedTuple):
@@ -213,13 +219,16 @@ def publish_all(
     with Publisher(url, token) as publisher, progress(f"publishing to {set_name}") as say:
         done = 0
         for number, body in enumerate(source.bodies):
-            answer = publisher.publish_body(
-                set_name,
-                body.content,
-                body.content_type,
-                kind=kind,
-                key=run if number == 0 else f"{run}-{number}",
-            )
+            try:
+                answer = publisher.publish_body(
+                    set_name,
+                    body.content,
+                    body.content_type,
+                    kind=kind,
+                    key=run if number == 0 else f"{run}-{number}",
+                )
+            except Rejected as error:
+                raise _refusal(error, body, done) from None
             if accepted is not None:
                 answer = Accepted(accepted.accepted + answer.accepted, accepted.from_, answer.until)
             accepted = answer
@@ -233,6 +242,16 @@ def publish_all(
     else:
         at = " at" if accepted.accepted == 1 else ", the last at"
         typer.echo(f"accepted {counted(accepted.accepted, 'change')}{at} {accepted.until}")
+
+
+def _refusal(error: Rejected, body: PublishBody, done: int) -> Rejected:
+    """The refusal in words of the file; and what of it is published all the same."""
+    refused = body.places.refusal(error, body.first)
+    if refused is error or not done:
+        return refused
+    kept = Fault(message=f"the first {done:,} changes are published, and none after them")
+    faults = refused.faults or [Fault(message=refused.detail)]
+    return Rejected(refused.detail, status=refused.status, faults=[*faults, kept])
 
 
 # Where changes come from ------------------------------------------------------------------------
@@ -250,6 +269,7 @@ def of_file(path: Path, format_: str | None) -> PublishInput:
     """The changes in a file; `-` is stdin, in lines as they come if it is NDJSON."""
     if format_ is not None:
         check_choice("--format", format_, [*FORMATS])
+    name = "stdin" if str(path) == "-" else str(path)
     if str(path) == "-":
         if sys.stdin is None:  # the parent process closed it
             raise InvalidSettings("--file -: stdin is closed: redirect something into it")
@@ -258,9 +278,23 @@ def of_file(path: Path, format_: str | None) -> PublishInput:
         content = sys.stdin.buffer.read()
     else:
         content = _read(path)
+    if format_ is None:
+        check_is_no_table(path, content, EXAMPLE)
     content_type = FORMATS[format_ or _guessed(path, content)]
-    bodies = list(_BODIES[content_type](content))
+    places = WrittenFiles([WrittenFile(name, partial(BytesIO, content))], content_type)
+    try:
+        bodies = list(_placed(_BODIES[content_type](content), places))
+    except Rejected as error:
+        raise places.refusal(error) from None
     return PublishInput(iter(bodies), sum(body.changes for body in bodies))
+
+
+def _placed(bodies: Iterator[PublishBody], places: WrittenFiles) -> Iterator[PublishBody]:
+    """The bodies, each with where its first change stands among all."""
+    first = 0
+    for body in bodies:
+        yield body._replace(places=places, first=first)
+        first += body.changes
 
 
 def _comes_bit_by_bit(stdin: int) -> bool:
@@ -297,7 +331,7 @@ def _bodies_of_json(content: bytes) -> Iterator[PublishBody]:
         parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         known = ", ".join(FORMATS)
-        raise Rejected(f"the file is not JSON: {error}; --format may be {known}") from None
+        raise Rejected(f"this is not JSON: {error}; --format may be {known}") from None
     return _json_bodies(parts if isinstance(parts, list) else [parts])
 
 
@@ -335,12 +369,19 @@ _BODIES = {JSON: _bodies_of_json, NDJSON: _bodies_of_ndjson, XML: _bodies_of_xml
 
 def _lines_as_they_come(stdin: int) -> Iterator[PublishBody]:
     """Those that are there go together; while they do, others may come."""
-    begun = b""
+    begun, line = b"", 1
     os.set_blocking(stdin, True)  # another program with the same pipe may have set it otherwise
     while piece := os.read(stdin, PIECE_BYTES):
         lines, _, begun = (begun + piece).rpartition(b"\n")
-        yield from _bodies_of_ndjson(lines)
-    yield from _bodies_of_ndjson(begun)
+        yield from _bodies_of_lines(lines, line)
+        line += lines.count(b"\n") + bool(lines)
+    yield from _bodies_of_lines(begun, line)
+
+
+def _bodies_of_lines(lines: bytes, first_line: int) -> Iterator[PublishBody]:
+    """Of some lines of stdin, of which this is the number of the first."""
+    places = WrittenFiles([WrittenFile("stdin", partial(BytesIO, lines), first_line)], NDJSON)
+    yield from _placed(_bodies_of_ndjson(lines), places)
 
 
 def publish_between(

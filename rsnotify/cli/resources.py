@@ -4,12 +4,14 @@ Rules that hold here: files leave as they are, in bounded memory; the hub alone 
 that breaks off is sent again with its key.
 """
 
+import gzip
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import IO, Annotated, Any, NamedTuple, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -18,9 +20,10 @@ from typer import Argument, Option
 
 from rsnotify.cli.options import Commands, DryRun, Json, MaxDelete, check_choice
 from rsnotify.cli.output import Say, print_fields, progress, size
+from rsnotify.cli.places import WrittenFile, WrittenFiles, check_is_no_table
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
-from rsnotify.errors import InvalidSettings
+from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.gunzip import MAGIC
 from rsnotify_client.hub import JSON
 from rsnotify_client.loading import (
@@ -99,7 +102,10 @@ def _load(
     found = files_of(files, format_)
     with progress("sending") as say, hub.token() as token:
         body = found.body(say)
-        outcome = load(hub.url, token, set_name, body, wanted, key=key, say=say)
+        try:
+            outcome = load(hub.url, token, set_name, body, wanted, key=key, say=say)
+        except Rejected as error:
+            raise (found.places().refusal(error) if found.is_repeatable else error) from None
     print_outcome(outcome, json=json)
 
 
@@ -130,6 +136,8 @@ def show(
 XML = "application/xml"
 FORMATS = {"json": JSON, "ndjson": NDJSON, "jsonl": NDJSON, "xml": XML}
 PIECE_BYTES = 256 * 1024
+BEGINNING_BYTES = 4096
+EXAMPLE = '{"loc": "http://example.com/res1"}'
 STDIN = Path("-")
 
 
@@ -157,6 +165,18 @@ class LoadedFiles(NamedTuple):
                 yield b"\n"  # the last line of a file may have no end
         say("the hub compares it with what it knows")
 
+    def places(self) -> WrittenFiles:
+        """Where in these files what stands; they are read again."""
+        files = [WrittenFile(str(each), partial(self._reading, each)) for each in self.files]
+        return WrittenFiles(files, self.headers["Content-Type"])
+
+    def _reading(self, path: Path) -> IO[bytes]:
+        return (
+            cast("IO[bytes]", gzip.open(path))
+            if GZIP_HEADER.items() <= self.headers.items()
+            else path.open("rb")
+        )
+
     def body(self, say: Say = lambda _: None) -> LoadBody:
         return LoadBody(self.headers, partial(self.pieces, say), self.is_repeatable)
 
@@ -172,7 +192,10 @@ def files_of(files: Sequence[Path], format_: str | None) -> LoadedFiles:
     packed = [begin.startswith(MAGIC) for begin in begins]
     if any(packed) and not all(packed):
         raise InvalidSettings("some files are gzip and some are not: make them all the same")
-    kind = FORMATS[format_] if format_ else _kind(files[0], begins[0])
+    begin = _unpacked(files[0]) if packed[0] else begins[0]
+    if format_ is None:
+        check_is_no_table(files[0], begin, EXAMPLE)
+    kind = FORMATS[format_] if format_ else _kind(files[0], begin)
     return LoadedFiles(files, {"Content-Type": kind} | (GZIP_HEADER if packed[0] else {}))
 
 
@@ -185,7 +208,16 @@ def _kind(path: Path, begin: bytes) -> str:
 
 def _beginning(path: Path) -> bytes:
     with wrong_use(OSError, at=f"cannot read {path}"), path.open("rb") as file:
-        return file.read(64)
+        return file.read(BEGINNING_BYTES)
+
+
+def _unpacked(path: Path) -> bytes:
+    """The beginning of what is in a gzip file; nothing if it cannot be read, which the hub says."""
+    try:
+        with gzip.open(path) as file:
+            return file.read(BEGINNING_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b""
 
 
 def _opened(path: Path) -> BufferedReader:

@@ -301,12 +301,24 @@ _UNKNOWN = re.compile(r".*unknown field `([^`]*)`", re.DOTALL)
 _NO_VALUE = re.compile(r"Invalid enum value .* - at `\$\.(\w+).*", re.DOTALL)
 
 
+MEANT = {
+    **dict.fromkeys(("url", "uri", "href", "location", "id", "identifier"), "loc"),
+    **dict.fromkeys(("event", "action", "operation", "kind"), "change"),
+    **dict.fromkeys(("modified", "last_modified", "updated", "date"), "lastmod"),
+    **dict.fromkeys(("digest", "checksum", "md5", "sha256"), "hash"),
+    **dict.fromkeys(("size", "bytes", "content_length"), "length"),
+    **dict.fromkeys(("mime", "mimetype", "mime_type", "media_type", "content_type"), "type"),
+}
+"""What others call the fields of a change."""
+
+
 def misfit(error: Exception, type_: type[msgspec.Struct]) -> str:
     """What does not fit this type, and what would: the fields or values that there are."""
     text = str(error)
     types = {each.encode_name: each.type for each in msgspec.structs.fields(type_)}
     if found := _UNKNOWN.fullmatch(text):
-        near = get_close_matches(found[1], types, n=1)
+        near = [MEANT[found[1]]] if MEANT.get(found[1]) in types else []
+        near = near or get_close_matches(found[1], types, n=1)
         return (
             f"{text}: did you mean {near[0]}?" if near else f"{text}: known are {', '.join(types)}"
         )

@@ -270,7 +270,7 @@ async def test_the_shell_completes_sets_and_shows_nothing_else(hub):
 async def test_a_script_gets_its_errors_in_json(hub):
     line = "publish dataset1 example.com/a --json"
     ended = await typed(line, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
-    assert ended.err.startswith('{"errors": ["change 0: loc is ')
+    assert ended.err.startswith('{"errors": ["loc is ')
 
 
 async def test_the_likeliest_slip_in_a_setting_is_named():

@@ -192,7 +192,7 @@ def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
     fault (a token, a set that is not there, a wrong address): keep all and wait.
     """
     named = {
-        fault["index"]: _words(fault)
+        fault["index"]: words_of(fault)
         for fault in error.faults
         if "index" in fault and 0 <= fault["index"] < count
     }
@@ -205,7 +205,7 @@ def refused_changes(error: Rejected, count: int) -> Mapping[int, str] | None:
     return {} if count > 1 else {0: error.detail}
 
 
-def _words(fault: Fault) -> str:
+def words_of(fault: Fault) -> str:
     """The message, with the field if it does not name that itself."""
     field, message = fault.get("field"), fault["message"]
     return message if not field or message.startswith(field) else f"{field}: {message}"

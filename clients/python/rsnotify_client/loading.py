@@ -144,7 +144,7 @@ def standing_of(answer: dict[str, Any], asked: HubAnswer) -> dict[str, Any]:
         return answer | {"stage": load["stage"]}
     ours = Position.parse(answer["at"])
     if last is None or (newest := Position.parse(last["at"])) < ours:
-        raise Rejected("the load is gone: was the set removed meanwhile?")
+        raise Rejected("the load is gone: was the set removed meanwhile?", status=404)
     done = asked._replace(content=last).object(*OUTCOME) if newest == ours else answer
     return done | {"stage": "done"}
 

@@ -58,6 +58,19 @@ def _created(listed: Any) -> LoadedResource:
     return Change(change="created", **dict(zip(_NAMES, _values(listed), strict=True))), None
 
 
+_CHANGED = re.compile(rf".*unknown field `({'|'.join(OF_A_CHANGE)})`", re.DOTALL)
+
+
+def _misfit(error: Exception) -> str:
+    """What does not fit a resource; what says that it changed is likely to be meant as a change."""
+    if (found := _CHANGED.fullmatch(str(error))) is None:
+        return misfit(error, _LISTED.type)
+    return (
+        f"{found[0]}: `{found[1]}` belongs to a change, and this is a resource: leave it out, or "
+        "publish the changes instead"
+    )
+
+
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -124,7 +137,7 @@ class NdjsonReader:
         try:
             read = _LISTED.decode(line)
         except _UNREADABLE as error:
-            raise unreadable_resource(self._number, misfit(error, _LISTED.type)) from None
+            raise unreadable_resource(self._number, _misfit(error)) from None
         self._number += 1
         return read
 
@@ -193,7 +206,7 @@ class JsonReader:
         try:
             return _LISTED.decode(text)
         except _UNREADABLE as error:
-            raise unreadable_resource(self._number, misfit(error, _LISTED.type)) from None
+            raise unreadable_resource(self._number, _misfit(error)) from None
 
 
 _AFTER = {"[": "{]", ",": "{", "]": ""}

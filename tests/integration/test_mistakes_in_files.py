@@ -1,0 +1,169 @@
+"""What is wrong in a file that is published or loaded: named by file, line and column."""
+
+import gzip
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_mistakes import NO, typed
+from tests.support import forks
+from tests.support.running import TOKEN, clean_environment
+
+GOOD = '{"loc": "http://e.com/a", "change": "updated"}'
+STATE = '{"loc": "http://e.com/a"}'
+ENTRY = '<url><loc>http://e.com/a</loc><rs:md change="updated"/></url>'
+URLSET = (
+    '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
+    ' xmlns:rs="http://www.openarchives.org/rs/terms/">{}\n</urlset>'
+)
+NOT_ABSOLUTE = "loc is 'e.com/b': it must be an absolute URI such as http://example.com/res1"
+FILES = [
+    ("a.ndjson", f'{GOOD}\n\n  {{"loc": "e.com/b", "change": "updated"}}\n', 3, 4, NOT_ABSOLUTE),
+    ("a.ndjson", f'{GOOD}\n{{"é": 1, "change": "updated"}}\n', 2, 2, "unknown field `é`: known"),
+    ("a.ndjson", f'{GOOD}\n{{"loc": "é", "change"}}\n', 2, 22, "JSON is malformed: expected ':'"),
+    ("a.ndjson", f'{GOOD}\n{{"loc": "http://e.com/a",\n', 2, 1, "Input data was truncated"),
+    (
+        "a.ndjson",
+        f"{GOOD}\n" * 1_200 + '{"loc": "e.com/b", "change": "updated"}',
+        1201,
+        2,
+        NOT_ABSOLUTE,
+    ),
+    (
+        "a.json",
+        f'[\n {GOOD},\n  {{"change": "updated",\n   "loc": "e.com/b"}}]',
+        4,
+        4,
+        NOT_ABSOLUTE,
+    ),
+    ("a.json", f"[\n {GOOD},\n {{}}\n]", 3, 2, "missing required field `loc`"),
+    ("a.json", f"[\n {GOOD},\n é\n]", 3, 2, "JSON is malformed: invalid character"),
+    (
+        "a.xml",
+        URLSET.format(f"\n{ENTRY}\n{ENTRY.replace('http://e.com/a', 'e.com/b')}"),
+        3,
+        6,
+        NOT_ABSOLUTE,
+    ),
+    (
+        "a.xml",
+        URLSET.format(f"\n {ENTRY.replace('/>', ' length=&quot;a&quot; />')}"),
+        2,
+        63,
+        "not well",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "line", "column", "said"), FILES)
+async def test_what_is_wrong_in_a_file_of_changes_is_named_by_line_and_column(
+    hub, tmp_path, name, content, line, column, said
+):
+    (tmp_path / name).write_text(content)
+    ended = await typed(
+        f"publish dataset1 --file {tmp_path}/{name}", RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN
+    )
+    assert ended.status == NO
+    assert ended.err.startswith(f"error: {tmp_path}/{name}, line {line}, column {column}: "), ended
+    assert said in ended.err.splitlines()[0]
+
+
+async def test_lines_that_come_on_stdin_are_counted_from_the_first(hub):
+    lines = (f"{GOOD}\n" * 1_200 + "\n" + '{"loc": "e.com/b", "change": "updated"}\n').encode()
+    settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    words = ["publish", "dataset1", "--file", "-", "--format", "ndjson"]
+    ended = await forks.run(words, clean_environment() | settings, lines)
+    assert f"error: stdin, line 1202, column 2: {NOT_ABSOLUTE}" in ended.err
+
+
+async def test_how_much_of_a_file_is_published_is_said_where_a_later_part_is_refused(hub, tmp_path):
+    wrong = '{"loc": "e.com/b", "change": "updated"}\n'
+    (tmp_path / "a.ndjson").write_text(f"{GOOD}\n" * 1_000 + wrong * 120)
+    words = f"publish dataset1 --file {tmp_path}/a.ndjson"
+    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    lines = ended.err.splitlines()
+    assert lines[9].startswith(f"error: {tmp_path}/a.ndjson, line 1010, column 2: ")
+    assert lines[10:] == [
+        "error: and 90 more, or more than that",
+        "error: the first 1,000 changes are published, and none after them",
+    ]
+
+
+OF_A_LOAD = [
+    (f'{{"as_of": "POSITION"}}\n{STATE}\n\n{{"loc": "e.com/b"}}', 4, 2, NOT_ABSOLUTE),
+    (
+        f"{STATE}\n{GOOD}",
+        2,
+        27,
+        "`change` belongs to a change, and this is a resource: leave it out",
+    ),
+    (f'{STATE}\n{{"loc": "http://e.com/a", "colour": 1}}', 2, 27, "field `colour`: known are"),
+    (f'{STATE}\n{{"loc": "http://e.com/a", "url": 1}}', 2, 27, "field `url`: did you mean loc?"),
+    (f'[{STATE},\n\n{{"loc": "http://e.com/b" 1}}]', 3, 26, "JSON is malformed: expected ','"),
+    (URLSET.format(f"\n{ENTRY}").replace(' change="updated"', ' hash="a"'), 2, 31, "hash"),
+    (URLSET.format(f"\n{ENTRY} <a"), 3, 1, "not well-formed XML"),
+]
+
+
+@pytest.mark.parametrize(("content", "line", "column", "said"), OF_A_LOAD)
+@pytest.mark.parametrize("packed", [False, True])
+async def test_what_is_wrong_in_a_file_of_resources_is_named_by_line_and_column(
+    hub, tmp_path, content, line, column, said, packed
+):
+    _, standing = await hub.ask("GET", "/api/sets/dataset1/resources")
+    content = content.replace("POSITION", standing["position"])
+    file = tmp_path / "state"
+    file.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
+    words = f"resources load dataset1 {file}"
+    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    assert ended.status == NO
+    assert ended.err.startswith(f"error: {file}, line {line}, column {column}: "), ended.err
+    assert said in ended.err, ended.err
+
+
+async def test_what_is_wrong_in_the_second_of_several_files_is_found_there(hub, tmp_path):
+    for name, content in (("one", STATE), ("two", f'\n{STATE}\n{{"loc": "e.com/b"}}')):
+        (tmp_path / name).write_text(content)
+    words = f"resources load dataset1 {tmp_path}/one {tmp_path}/two"
+    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    assert ended.err == f"error: {tmp_path}/two, line 3, column 2: {NOT_ABSOLUTE}\n"
+
+
+CSV = "is CSV, and not JSON: write a line of JSON for each row, such as {"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "loc,change\nhttp://e.com/a,updated\n"),
+        ("a.tsv", "loc\tchange\nhttp://e.com/a\tupdated\n"),
+        ("a.txt", "loc;change\nhttp://e.com/a;updated\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["publish dataset1 --file", "resources load dataset1"])
+async def test_a_table_is_called_one_and_what_to_make_of_it_is_shown(
+    hub, tmp_path, name, content, command
+):
+    (tmp_path / name).write_text(content)
+    words = f"{command} {tmp_path}/{name}"
+    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    example = STATE.replace("e.com/a", "example.com/res1")
+    if "publish" in command:
+        example = f'{example[:-1]}, "change": "updated"}}'
+    said = f"error: {tmp_path}/{name} {CSV}{example[1:]}"
+    assert (ended.status, ended.err.startswith(said)) == (NO, True), ended.err
+
+
+async def test_the_command_of_the_docs_makes_of_a_table_what_can_be_published(hub, tmp_path):
+    text = (Path(__file__).parents[2] / "docs/publishing.md").read_text()
+    (command,) = re.findall(r"^(python3 -c .*?)\n```", text, re.MULTILINE | re.DOTALL)
+    table = (
+        "loc,change,length,type\nhttp://e.com/a,updated,5,\nhttp://e.com/b,deleted,,text/plain\n"
+    )
+    (tmp_path / "table.csv").write_text(table)
+    assert subprocess.run(["bash", "-c", command], cwd=tmp_path, check=False).returncode == 0
+    words = f"publish dataset1 --file {tmp_path}/table.ndjson"
+    ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
+    assert ended.out.startswith("accepted 2 changes"), ended
