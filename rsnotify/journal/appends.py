@@ -39,7 +39,7 @@ AGAIN_SECONDS = 0.1
 WRITERS = 2  # one packs the next round while Redis works on the other
 ROUND_CHANGES = 4_000  # in a round, unless one request has more: Redis is busy for some 40 ms
 ROUND_BYTES = ENTRIES_BYTES
-WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory
+WAITING_BYTES = 64 * 1024 * 1024  # a Redis in trouble must not fill our memory; twice in all
 
 SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1, 2, 4, 8)
 CHANGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
@@ -95,11 +95,25 @@ class _Patience:
             self._start(self._waiting[0].began + APPEND_SECONDS - now)
 
 
+class _Queue:
+    """The appends to one channel that wait, and their size."""
+
+    __slots__ = ("appends", "size")
+
+    def __init__(self) -> None:
+        self.appends: deque[Append] = deque()
+        self.size = 0
+
+
 class _Lane:
-    """The appends that wait for one server; appends to other servers do not wait for these."""
+    """The appends that wait for one server; appends to other servers do not wait for these.
+
+    Those to each channel are taken in the order of their arrival, and the channels in turn: whoever
+    publishes much to one does not hold up all others.
+    """
 
     def __init__(self, writers: Iterable[str]) -> None:
-        self.waiting: deque[Append] = deque()
+        self.waiting: dict[ChannelName, _Queue] = {}  # in the order of their turns
         self.resting = [*writers]  # those that have nothing to write
         self.tasks: dict[str, asyncio.Task[None]] = {}  # of each writer, kept while it runs
 
@@ -134,15 +148,19 @@ class Appends:
         """Append all of it or nothing; nothing if the set would take more than `max_bytes`, unless
         that is 0. If the journal lacks what the witness knows, that is said in the same step."""
         witness = witness or Witness(Position(0))
+        lane = self._lane_of(channel)
         if self._waiting_bytes > WAITING_BYTES:
-            raise TryAgain("too many changes are waiting for the journal")
+            self._require_share(lane.waiting.get(channel))
         answer = asyncio.get_running_loop().create_future()
         size = sum([len(fragment.xml) for fragment in submission.fragments])
         began = monotonic()
         append = Append(channel, submission, size, max_bytes, witness, began, answer)
         self._patience.watch(append)
-        lane = self._lane_of(channel)
-        lane.waiting.append(append)
+        queue = lane.waiting.get(channel)
+        if queue is None:
+            queue = lane.waiting[channel] = _Queue()
+        queue.appends.append(append)
+        queue.size += size
         self._waiting_bytes += size
         if lane.resting:
             self._start_writer(lane)
@@ -151,6 +169,13 @@ class Appends:
         if not appended.is_repeated:
             self.accepted[channel.kind] += len(submission.fragments)
         return appended
+
+    def _require_share(self, queue: _Queue | None) -> None:
+        """Much waits: each channel may have its share of that, and all together twice as much."""
+        channels = sum(len(lane.waiting) for lane in self._lanes.values())
+        is_full = self._waiting_bytes > 2 * WAITING_BYTES
+        if is_full or (queue is not None and queue.size >= WAITING_BYTES // channels):
+            raise TryAgain("too many changes are waiting for the journal")
 
     @property
     def waiting_bytes(self) -> int:
@@ -178,22 +203,28 @@ class Appends:
             self.writing -= 1
             lane.resting.append(writer)
 
-    def _take_round(self, waiting: deque[Append]) -> dict[ChannelName, list[Append]]:
-        """The next appends, in the order of their arrival."""
+    def _take_round(self, waiting: dict[ChannelName, _Queue]) -> dict[ChannelName, list[Append]]:
+        """The next append of each channel in turn, until they are enough."""
         taken: dict[ChannelName, list[Append]] = {}
         changes = size = 0
         while waiting:
-            append = waiting[0]
+            channel = next(iter(waiting))
+            queue = waiting[channel]
+            append = queue.appends[0]
             length = len(append.submission.fragments)
             if taken and (changes + length > ROUND_CHANGES or size + append.size > ROUND_BYTES):
                 break
-            waiting.popleft()
+            del waiting[channel]
+            queue.appends.popleft()
+            queue.size -= append.size
             self._waiting_bytes -= append.size
+            if queue.appends:
+                waiting[channel] = queue  # behind the others
             if append.answer.done():
                 continue  # a Source that has given up asks again with the same key
             append.is_taken = True
             changes, size = changes + length, size + append.size
-            taken.setdefault(append.channel, []).append(append)
+            taken.setdefault(channel, []).append(append)
         if taken:
             self.round_changes.add(changes)
         return taken

@@ -21,7 +21,7 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.http import connection_limits, deadlines
 from rsnotify.http import exchange as http_requests
 from rsnotify.http import protocol as http_protocol
-from rsnotify.journal import submission, usage, window
+from rsnotify.journal import appends, submission, usage, window
 from rsnotify.live import cache
 from rsnotify.operation import administration, shared_answers, status
 from rsnotify.process import engine, webserver
@@ -130,6 +130,7 @@ LIMITS: dict[str, float] = {
     "revoked tokens, removed sets and ended subscriptions that a process remembers, "
     "so that a failover does not bring them back": (recent.REMEMBERED_RECORDS),
     "seconds for which it remembers them": recent.REMEMBERED_SECONDS,
+    "changes that wait for Redis in one process; in all twice as much": appends.WAITING_BYTES,
     "resources of a load": load_formats.LOAD_RESOURCES,
     "body of a load, decompressed": load_formats.LOAD_BYTES,
     "bytes of one resource of a load, in NDJSON or JSON": load_formats.ENTRY_BYTES,

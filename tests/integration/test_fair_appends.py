@@ -1,0 +1,89 @@
+"""Who publishes much does not keep others waiting, nor fills the room in which all wait."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from rsnotify.errors import TryAgain
+from rsnotify.journal import appends
+from rsnotify.journal.journal import Journal
+from rsnotify.redis_client import Client
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.sets.options import SetOptions
+from rsnotify.sets.records import Sets
+from tests.support.hubs import submission
+
+MANY = [str(number) for number in range(1_000)]  # changes of a large request
+
+
+@pytest.fixture
+async def journal(client: Client) -> Journal:
+    for name in ("calm", "wild", *(f"wild{number}" for number in range(5))):
+        await Sets(client).add(name, SetOptions())
+    return Journal(client, window_changes=100_000)
+
+
+async def answered(journal: Journal, requests: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """The sets of requests that come at once, in the order in which they are answered; with a `!`
+    where one is told to come again."""
+    order: list[str] = []
+
+    async def append(name: str, locs: Sequence[str]) -> None:
+        try:
+            await journal.appends.append(ChannelName(name, "change"), submission(*locs))
+            order.append(name)
+        except TryAgain:
+            order.append(f"{name}!")
+
+    await asyncio.gather(*(append(*each) for each in requests))
+    return order
+
+
+async def test_a_request_of_one_set_waits_for_one_of_each_other_set_and_not_for_all(journal):
+    wild = [("wild", MANY)] * 20
+    order = await answered(journal, [*wild, ("calm", ["1"]), *wild])
+    assert len(order) == 41
+    assert order.index("calm") < appends.WRITERS * appends.ROUND_CHANGES // len(MANY)
+
+
+async def test_the_requests_of_each_set_are_stored_in_the_order_in_which_they_came(journal):
+    channels = [ChannelName(name, "change") for name in ("wild", "calm")]
+    stored = await asyncio.gather(
+        *(
+            journal.appends.append(channel, submission(*MANY[:number]))
+            for number in (900, 5, 700, 3, 800)
+            for channel in channels
+        )
+    )
+    for each in (stored[::2], stored[1::2]):
+        assert sorted(each, key=lambda appended: appended.from_) == each
+
+
+SIZE = sum(len(fragment.xml) for fragment in submission(*MANY).fragments)
+
+
+@pytest.mark.parametrize(("waiting", "is_refused"), [(4, False), (5, True)])
+async def test_the_set_that_fills_the_room_is_refused_and_no_other(
+    journal, monkeypatch, waiting, is_refused
+):
+    monkeypatch.setattr(appends, "WAITING_BYTES", 4 * SIZE - 1)
+    order = await answered(journal, [*[("wild", MANY)] * waiting, ("calm", MANY)])
+    assert order.count("wild!") == is_refused
+    assert "calm" in order
+
+
+async def test_several_sets_do_not_fill_the_room_together(journal, monkeypatch):
+    """Whoever may publish to many has no more than a share for each."""
+    monkeypatch.setattr(appends, "WAITING_BYTES", 10 * SIZE - 1)
+    wild = [(f"wild{number % 5}", MANY) for number in range(40)]
+    order = await answered(journal, [*wild, ("calm", MANY)])
+    assert "calm" in order
+    assert sum(name.startswith("wild") and "!" not in name for name in order) <= 10 + 5
+
+
+async def test_all_sets_together_have_twice_the_room_and_no_more(journal, monkeypatch):
+    monkeypatch.setattr(appends, "WAITING_BYTES", 2 * SIZE - 1)
+    names = ["wild", *(f"wild{number}" for number in range(5))]
+    order = await answered(journal, [(name, MANY) for name in names])
+    assert sum("!" in name for name in order) == 2
