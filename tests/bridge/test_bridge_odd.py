@@ -69,6 +69,17 @@ async def test_what_is_wrong_with_a_source_is_said(odd, case):
 
 
 @right
+async def indexes_under_an_index(odd):
+    odd.write(odd.index("one", "two"))
+    odd.write(odd.index("three", "four"), "one")
+    odd.write(odd.sitemap(*NAMES[:5]), "two")
+    odd.write(odd.index("five"), "three")
+    odd.write(odd.sitemap(*NAMES[5:10]), "four")
+    odd.write(odd.sitemap(*NAMES[10:]), "five")
+    return await odd.look()
+
+
+@right
 async def pages_by_a_link_header(odd):
     odd.write(odd.sitemap(*NAMES[:10]), Link=f'<{odd.loc("more")}>; rel="next"')
     odd.write(odd.sitemap(*NAMES[10:]), "more")
@@ -537,11 +548,31 @@ async def a_list_that_breaks_off(odd):
     return await odd.look()
 
 
-@lie("is an index under an index")
-async def an_index_under_an_index(odd):
+@lie("is an index under an index, 4 of them in all")
+async def indexes_too_deep_under_each_other(odd):
     odd.write(odd.index("one"))
     odd.write(odd.index("two"), "one")
-    odd.write(odd.sitemap(), "two")
+    odd.write(odd.index("three"), "two")
+    odd.write(odd.index("four"), "three")
+    odd.write(odd.sitemap(), "four")
+    return await odd.look()
+
+
+@lie("an index under an index of itself")
+async def an_index_of_one_that_names_it(odd):
+    odd.write(odd.index("one", "two"))
+    odd.write(odd.sitemap(), "one")
+    odd.write(odd.index("three"), "two")
+    odd.write(odd.index("two"), "three")
+    return await odd.look()
+
+
+@lie("is an index of nothing")
+async def an_index_of_nothing(odd):
+    odd.write(odd.sitemap())
+    await odd.look()
+    odd.write(odd.index("one"))
+    odd.write(odd.index(), "one")
     return await odd.look()
 
 

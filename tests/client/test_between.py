@@ -187,10 +187,14 @@ def test_a_part_that_is_not_there_is_an_error_and_no_delete(nights):
         told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
 
 
-def test_an_index_under_an_index_is_refused(nights):
-    (nights / "new/1.xml").write_text(index("http://example.com/maps/3.xml"))
-    with pytest.raises(Rejected, match="is an index under an index"):
-        told(nights / "old/sitemap.xml", nights / "new/sitemap.xml")
+def test_indexes_under_an_index_are_read_and_no_index_of_itself(nights):
+    sitemap, part = nights / "new/sitemap.xml", nights / "new/1.xml"
+    part.rename(nights / "new/3.xml")
+    part.write_text(index("http://example.com/maps/3.xml"))
+    assert told(nights / "old/sitemap.xml", sitemap) == [("deleted", "a"), ("created", "d")]
+    part.write_text(index("http://example.com/maps/sitemap.xml"))
+    with pytest.raises(Rejected, match="it is an index under an index of itself"):
+        told(nights / "old/sitemap.xml", sitemap)
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -84,6 +84,17 @@ def pages(odd: MirroredSource, head: str = "", **headers: str) -> None:
 
 
 @right
+async def indexes_under_an_index(odd):
+    odd.write(odd.index("one", "two"))
+    odd.write(odd.index("three", "four"), "one")
+    odd.write(odd.sitemap(*NAMES[:5]), "two")
+    odd.write(odd.index("five"), "three")
+    odd.write(odd.sitemap(*NAMES[5:10]), "four")
+    odd.write(odd.sitemap(*NAMES[10:]), "five")
+    return await odd.look()
+
+
+@right
 async def a_relation_in_capitals(odd):
     pages(odd, f'<rs:ln rel="Next" href="{odd.loc("more")}"/>')
     return await odd.look()
@@ -626,6 +637,34 @@ async def a_page_at_another_host(odd):
 async def a_next_page_of_another_kind(odd):
     pages(odd, '<rs:ln rel="next" href="more"/>')
     odd.write(changes(odd, ("deleted", "r0", 1)), "more")
+    return await odd.look()
+
+
+@lie("is an index under an index, 4 of them in all")
+async def indexes_too_deep_under_each_other(odd):
+    odd.write(odd.index("one"))
+    odd.write(odd.index("two"), "one")
+    odd.write(odd.index("three"), "two")
+    odd.write(odd.index("four"), "three")
+    odd.write(odd.sitemap(), "four")
+    return await odd.look()
+
+
+@lie("an index under an index of itself")
+async def an_index_of_one_that_names_it(odd):
+    odd.write(odd.index("one", "two"))
+    odd.write(odd.sitemap(), "one")
+    odd.write(odd.index("three"), "two")
+    odd.write(odd.index("two"), "three")
+    return await odd.look()
+
+
+@lie("is an index of nothing")
+async def an_index_of_nothing(odd):
+    odd.write(odd.sitemap())
+    await odd.look()
+    odd.write(odd.index("one"))
+    odd.write(odd.index(), "one")
     return await odd.look()
 
 

@@ -34,7 +34,7 @@ from rsnotify_bridge.rules import LocRule, changes_of
 from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.changelists import ChangeLists, HistoryGone
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover
-from rsnotify_client.documents import RemoteDocument, next_after
+from rsnotify_client.documents import IndexWalk, RemoteDocument, next_after
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.missing import (
@@ -165,8 +165,6 @@ class SourceAdapter:
 
 # --- Resource Lists, sitemaps, Change Lists, channels ---------------------------------------------
 
-MAX_PARTS = 50_000
-
 
 class ListedSource(SourceAdapter):
     """A Resource List or sitemap, Change Lists, or both."""
@@ -205,17 +203,12 @@ class ListedSource(SourceAdapter):
         if url is None:
             return
         known, self.parts = self.parts, {}
-        index: list[str] = []
         free = 1 + max([0, *(number for number, _ in known.values())])
-        for each in (url, *self.offered.other_sitemaps):
+        walk = IndexWalk(url, *self.offered.other_sitemaps)
+        for each in walk:
             first = 0 if each == url else free + len(self.parts)
             number, tag = known.get(each) or (first, Tag())
-            async with aclosing(self._list(each, number, tag, index)) as pieces:
-                async for piece in pieces:
-                    yield piece
-        for part in dict.fromkeys(index):
-            number, tag = known.get(part) or (free + len(self.parts), Tag())
-            async with aclosing(self._list(part, number, tag)) as pieces:
+            async with aclosing(self._list(walk, number, tag)) as pieces:
                 async for piece in pieces:
                     yield piece
         self.may_have_moved = self._pages > 1 and not is_one_moment(self._moments, self.began)
@@ -227,36 +220,32 @@ class ListedSource(SourceAdapter):
             self.at, at = None, Position(int(self.began) * MICROSECONDS)
         self.cursor = None if at is None else str(at)
 
-    async def _list(
-        self, url: str, number: int, tag: Tag, index: list[str] | None = None
-    ) -> Pieces:
-        """One list; if it is an index, and may be one, the addresses of its parts go to `index`."""
+    async def _list(self, walk: IndexWalk, number: int, tag: Tag) -> Pieces:
+        """One list; of an index, the walk goes on with the parts."""
+        url, parts = walk.url, list[str]()
         document = RemoteDocument(self.web, url, tag)
         try:
             async with aclosing(aiter(document)) as pieces:
                 async for entries in pieces:
                     if document.head.root == "urlset":
                         yield self._piece(document, entries, number)
-                    elif index is None:
-                        raise Refused(f"{url} is an index under an index: name its parts in one")
                     else:
-                        index += [joined(url, entry.loc) for entry in entries]
+                        parts += [entry.loc for entry in entries]
         except Unchanged:
             self.parts[url] = number, tag
             self.unchanged.add(number)
             return
         for what in document.skipped:
             self.skip(f"{url}: {what}")
-        if index is not None or self.cursor is None:
+        if walk.depth == 0 or self.cursor is None:
             self.cursor = document.head.md.at or self.cursor
         if document.head.root == "urlset":
             self.parts[url] = number, document.tag
             self._pages += document.pages
             self._moments |= document.moments
-        elif not index:
-            self.skip(f"{url} is an index of nothing")
-        elif len(index) > MAX_PARTS:
-            raise Refused(f"{url} has more than {MAX_PARTS:,} parts")
+            return
+        for wrong in walk.under(parts):
+            raise Refused(wrong)
 
     def _piece(self, document: RemoteDocument, entries: list[Entry], part: int) -> Piece:
         self.via = joined(document.url, document.head.link("up") or self.offered.url)

@@ -25,7 +25,7 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
 from rsnotify_client.database import open_scratch
-from rsnotify_client.documents import next_after
+from rsnotify_client.documents import IndexWalk, next_after
 from rsnotify_client.web import Unpacker, Web
 
 PIECE_BYTES = 64 * 1024
@@ -37,15 +37,15 @@ class Unreadable(Rejected):
     """There is no list at this path or address, or none that may be read."""
 
 
-def entries_of(place: str, *, is_part: bool = False) -> Iterator[Entry]:
+def entries_of(place: str) -> Iterator[Entry]:
     """Every entry of the list at a path or URL, or of all lists that it is an index of."""
-    for root, entry in _document(place):
-        if root == "urlset":
-            yield entry
-        elif is_part:
-            raise Rejected(f"{place} is an index under an index: name its parts in one")
-        else:
-            yield from entries_of(_part(place, entry.loc), is_part=True)
+    walk = IndexWalk(place, locate=_part)
+    for each in walk:
+        parts = list[str]()
+        head = yield from _document(each, parts)
+        if head.root == "sitemapindex":
+            for wrong in walk.under(parts):
+                raise Rejected(wrong)
 
 
 def _part(index: str, loc: str) -> str:
@@ -61,15 +61,16 @@ def _part(index: str, loc: str) -> str:
     )
 
 
-def _document(place: str) -> Iterator[tuple[str, Entry]]:
-    """The entries of one document in all its pages, each with the name of its root."""
+def _document(place: str, parts: list[str]) -> Generator[Entry, None, Head]:
+    """The entries of one document in all its pages; of an index, the parts, which are none."""
     pages, heads = [place], list[Head]()
     while len(heads) < len(pages):
-        heads.append((yield from _page(pages[-1])))
+        heads.append((yield from _page(pages[-1], parts)))
         if heads[-1].root != heads[0].root:
             raise Rejected(f"{pages[-1]} is a {heads[-1].root}, not a page of {place}")
         if (named := heads[-1].link("next")) is not None:
             pages.append(_next(pages, named))
+    return heads[0]
 
 
 def _next(pages: list[str], named: str) -> str:
@@ -81,15 +82,17 @@ def _next(pages: list[str], named: str) -> str:
     return page
 
 
-def _page(place: str) -> Generator[tuple[str, Entry], None, Head]:
+def _page(place: str, parts: list[str]) -> Generator[Entry, None, Head]:
     stream = DocumentStream()
     try:
         with closing(_opened(place)) as file:
             for entries in _read(stream, file):
                 if stream.skipped:
                     raise Rejected(stream.skipped[0])
-                for entry in entries:
-                    yield stream.head.root, entry
+                if entries and stream.head.root == "sitemapindex":
+                    parts += [entry.loc for entry in entries]
+                else:
+                    yield from entries
     except Rejected as error:
         if isinstance(error, Unreadable) or error.detail.startswith(place):
             raise

@@ -20,7 +20,7 @@ from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.stream import Head
 from rsnotify.resourcesync.xml_writer import Entry, Md
 from rsnotify_client.address import joined, without_tokens
-from rsnotify_client.documents import Malformed, RemoteDocument
+from rsnotify_client.documents import IndexWalk, Malformed, RemoteDocument
 from rsnotify_client.moments import ChangeOrder, Furthest, believed, is_ahead
 from rsnotify_client.notification import Received, position_of, timed_changes
 from rsnotify_client.web import Tag, Unchanged, Web
@@ -281,16 +281,20 @@ class ChangeLists:
         self._url = joined(self._url, index)
         return await self._named()
 
-    async def _listed(self, url: str, depth: int = 0) -> list[tuple[str, Entry]]:
+    async def _listed(self, url: str) -> list[tuple[str, Entry]]:
         """What a document, or each document of an index, lists; each entry with its address."""
-        document = RemoteDocument(self._web, url)
-        found = [(url, entry) async for entries in document for entry in entries]
-        for skipped in document.skipped:
-            self._skip(f"{url}: {skipped}")
-        if document.head.root == "sitemapindex" and depth == 0:
-            parts = [joined(url, entry.loc) for _, entry in found]
-            return [each for part in parts for each in await self._listed(part, 1)]
-        return found
+        listed, walk = list[tuple[str, Entry]](), IndexWalk(url)
+        for each in walk:
+            document = RemoteDocument(self._web, each)
+            found = [entry async for entries in document for entry in entries]
+            for skipped in document.skipped:
+                self._skip(f"{each}: {skipped}")
+            if document.head.root == "urlset":
+                listed += [(each, entry) for entry in found]
+            elif found:
+                for wrong in walk.under([entry.loc for entry in found]):
+                    self._skip(wrong)
+        return listed
 
     def _address_of(self, url: str) -> str:
         """Where the list is that an index names by this URL."""

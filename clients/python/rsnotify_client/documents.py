@@ -4,7 +4,7 @@ Rules that hold here: no more is ever inflated than may be read; the error for a
 cannot be read has its address and what is wrong with it. All pages of a document are read.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from time import time
 
@@ -27,10 +27,66 @@ from rsnotify_client.web import (
 )
 
 MAX_PAGES = 10_000
+MAX_PARTS = 50_000
+DEPTH = 3
+"""So many indexes may be under each other; what the last of them names are lists."""
 
 
 class Malformed(Refused):
     """A document that cannot be read to its end."""
+
+
+class IndexWalk(Iterator[str]):
+    """The documents of a list, one after the other: itself and, where it is an index, its parts.
+
+    Iterate for their addresses; whoever reads an index calls `under` before the next one. A part is
+    read once, however many name it. Nothing here knows how a document is read.
+    """
+
+    def __init__(self, *urls: str, locate: Callable[[str, str], str] = joined) -> None:
+        self.url, self.depth = "", 0  # of the document that is being read
+        self._above: dict[str, str] = dict.fromkeys(urls, "")  # each that was named, and by which
+        self._left = [(url, 0) for url in reversed(self._above)]
+        self._locate = locate
+
+    def __next__(self) -> str:
+        if not self._left:
+            raise StopIteration
+        self.url, self.depth = self._left.pop()
+        return self.url
+
+    def under(self, locs: Sequence[str]) -> list[str]:
+        """The document is an index of these; what of them cannot be read, and why."""
+        if self.depth >= DEPTH:
+            return [f"{self.url} is an index under an index, {DEPTH + 1} of them in all"]
+        if not locs:
+            return [f"{self.url} is an index of nothing"]
+        parts, wrong = list[str](), list[str]()
+        if nameless := sum(not loc for loc in locs):
+            wrong.append(f"{self.url} has entries without <loc>: {nameless}")
+        for loc in filter(None, locs):
+            try:
+                part = self._locate(self.url, loc)
+            except Rejected as error:
+                wrong.append(error.detail)
+                continue
+            if part in self._way():
+                wrong.append(f"{self.url} names {part}: it is an index under an index of itself")
+            elif part not in self._above:
+                self._above[part] = self.url
+                parts.append(part)
+        room = MAX_PARTS - len(self._above) + len(parts)
+        if len(parts) > room:
+            wrong.append(f"{self.url} has more than {MAX_PARTS:,} parts")
+        self._left += [(part, self.depth + 1) for part in reversed(parts[:room])]
+        return wrong
+
+    def _way(self) -> Iterator[str]:
+        """From the document up to where the walk began."""
+        url = self.url
+        while url:
+            yield url
+            url = self._above[url]
 
 
 class RemoteDocument:

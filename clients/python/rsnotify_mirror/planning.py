@@ -27,7 +27,7 @@ from rsnotify_client.address import canonical, joined, without_tokens
 from rsnotify_client.answer import asking
 from rsnotify_client.changelists import ChangeLists, HistoryGone, ReadTo, SetBack
 from rsnotify_client.discovery import Capabilities, discover
-from rsnotify_client.documents import RemoteDocument
+from rsnotify_client.documents import IndexWalk, RemoteDocument
 from rsnotify_client.dumps import RemotePackages, lists_of, package_of
 from rsnotify_client.follower import Follower, Timeline
 from rsnotify_client.missing import kept_back, probe_locs
@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 DISCOVERY_ATTEMPTS = 4
 LIST_ATTEMPTS = 3  # to read the Change Lists
 ATTEMPTS = 4  # to read one list
-DEPTH = 3  # of indexes under an index
 READINGS = 4  # of lists whose pages move
 MOVED = "{}: its pages moved each of the {} times that they were read: some may be missing"
 LISTS_REMEMBERED = 20
@@ -444,7 +443,6 @@ class Baseline:
         is_empty = state.counts()[0] == 0 or state.fact(FILLED) is not None
         self._fills = is_empty and packages.stores and offered.resourcedump is not None
         self._generation = state.generation + 1
-        self._parts: set[str] = set()
         self._began = time()  # the reading of the lists
         self._now = self._began  # or later, if it is later by the clock of the Source
         self._nameless = 0  # entries that say of no resource what it is
@@ -599,25 +597,26 @@ class Baseline:
         return at
 
     async def _read_lists(self, url: str) -> Position | None:
-        self._parts.clear()
         self._moments.clear()
         self._pages = self.listed = self._nameless = 0
         self._began = time()
-        at = await self._lists(url)
-        for other in self._offered.other_sitemaps:
-            at = None  # several lists are not one moment: they are read again, not followed
-            await self._part(self._offered.url, other, 0)
-        return at
+        others = [joined(self._offered.url, each) for each in self._offered.other_sitemaps]
+        walk, at = IndexWalk(url, *others, locate=_joined), None
+        for each in walk:
+            found = await self._list(walk)
+            at = found if each == url else at
+        return None if others else at  # several lists are not one moment: they are read again
 
     @property
     def _may_have_moved(self) -> bool:
         return self._pages > 1 and not is_one_moment(self._moments, self._began)
 
-    async def _lists(self, url: str, depth: int = 0) -> Position | None:
+    async def _list(self, walk: IndexWalk) -> Position | None:
+        """Plan what one list has; of an index, the walk goes on with the parts."""
         head: Head | None = None
-        parts: list[Entry] = []
+        url, parts = walk.url, list[Entry]()
         async for head, entries in self._read(url):
-            if not depth:
+            if not walk.depth:
                 self._note_moment(url, head.md.at)
             if head.root == "sitemapindex":
                 parts += [each for each in entries if each.loc]
@@ -626,15 +625,16 @@ class Baseline:
                 self._plan(entries, is_held_back=self._fills)
         if head is None:
             return None
-        for part in parts:
-            if depth < DEPTH:
-                await self._part(url, part.loc, depth + 1)
-            else:
-                self.skip(f"{url}: an index under an index under an index is not read")
-        if not depth:
+        if head.root == "sitemapindex":
+            self._name(walk, parts)
+        if not walk.depth:
             self.completed = position_of(head.md.completed)
             return self._moment(url, head)
         return None
+
+    def _name(self, walk: IndexWalk, parts: Sequence[Entry]) -> None:
+        for wrong in walk.under([each.loc for each in parts]):
+            self.skip(wrong)
 
     def _moment(self, url: str, head: Head) -> Position | None:
         """Of when a list is; if it says a time that is yet to come, when the reading began."""
@@ -653,16 +653,6 @@ class Baseline:
             self._state.doubt_times()
         if at != self._state.fact(LISTED):
             self._state.set_fact(LISTED, at)
-
-    async def _part(self, index: str, loc: str, depth: int) -> None:
-        try:
-            url = _joined(index, loc)
-        except Refused as error:
-            self.skip(error.detail)
-            return
-        if url not in self._parts:
-            self._parts.add(url)
-            await self._lists(url, depth)
 
     async def _read(self, url: str) -> AsyncIterator[tuple[Head, list[Entry]]]:
         """The entries of a list; a part that cannot be read is skipped and named."""
@@ -750,26 +740,25 @@ class Baseline:
         self._state.set_fact(FILLED, None)
         self.is_complete = is_complete
 
-    async def _packages_of(
-        self, url: str, depth: int = 0
-    ) -> AsyncIterator[tuple[Head, str, list[Entry]]]:
+    async def _packages_of(self, url: str) -> AsyncIterator[tuple[Head, str, list[Entry]]]:
         """The parts of a Resource Dump; the last has the head of the whole, and where it was."""
-        head: Head | None = None
-        parts: list[Entry] = []
-        packages: list[Entry] = []
-        async for head, entries in self._read(url):
+        whole: tuple[Head, str, list[Entry]] | None = None
+        walk = IndexWalk(url, locate=_joined)
+        for each in walk:
+            head: Head | None = None
+            parts, packages = list[Entry](), list[Entry]()
+            async for head, entries in self._read(each):
+                (parts if head.root == "sitemapindex" else packages).extend(entries)
+            if head is None:
+                continue
             if head.root == "sitemapindex":
-                parts += entries
+                self._name(walk, parts)
+            if not walk.depth:
+                whole = head, each, packages
             else:
-                packages += entries
-        for part in parts:
-            if depth:
-                self.skip(f"{url}: an index under an index is not read")
-                return
-            async for piece in self._packages_of(joined(url, part.loc), 1):
-                yield piece
-        if head is not None:
-            yield head, url, packages  # read to its end: they may need its connection
+                yield head, each, packages  # read to its end: they may need its connection
+        if whole is not None:
+            yield whole
 
     async def _package(self, base: str, entry: Entry, *, is_planned: bool = False) -> None:
         wanted, contents = package_of(base, entry)

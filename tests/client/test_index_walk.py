@@ -1,0 +1,91 @@
+"""Indexes and their parts: which documents of a list are read, and which are not."""
+
+from itertools import pairwise
+
+import pytest
+
+from rsnotify_client import documents
+from rsnotify_client.documents import DEPTH, IndexWalk
+
+ROOT = "http://a.example/root"
+Site = dict[str, list[str] | None]
+"""What each index names; None for a list."""
+
+
+def walked(site: Site, *urls: str) -> tuple[list[str], list[str]]:
+    """The documents that are read, and what is wrong with them."""
+    read, wrong, walk = list[str](), list[str](), IndexWalk(*(urls or (ROOT,)))
+    for url in walk:
+        name = url.rpartition("/")[2]
+        read.append(name)
+        named = site[name]
+        if named is not None:
+            wrong += walk.under(named)
+    return read, wrong
+
+
+def chain(indexes: int) -> Site:
+    """So many indexes under each other, the last with a list."""
+    names = ["root", *(f"i{each}" for each in range(1, indexes)), "list"]
+    site: Site = {name: [following] for name, following in pairwise(names)}
+    return site | {"list": None}
+
+
+READ: dict[str, tuple[Site, list[str]]] = {
+    "a list": ({"root": None}, ["root"]),
+    "an index": ({"root": ["a", "b"], "a": None, "b": None}, ["root", "a", "b"]),
+    "each with its parts before the next": (
+        {"root": ["a", "b"], "a": ["c", "d"], "b": None, "c": None, "d": None},
+        ["root", "a", "c", "d", "b"],
+    ),
+    "a part that is named twice": ({"root": ["a", "a"], "a": None}, ["root", "a"]),
+    "a part that two indexes name": (
+        {"root": ["a", "b"], "a": ["c"], "b": ["c"], "c": None},
+        ["root", "a", "c", "b"],
+    ),
+    "as deep as may be": (chain(DEPTH), ["root", "i1", "i2", "list"]),
+}
+WRONG: dict[str, tuple[Site, list[str], str]] = {
+    "one deeper": (
+        chain(DEPTH + 1),
+        ["root", "i1", "i2", "i3"],
+        "i3 is an index under an index, 4",
+    ),
+    "itself": ({"root": ["root"]}, ["root"], "names http://a.example/root: it is an index under"),
+    "what is above it": (
+        {"root": ["a", "b"], "a": ["root"], "b": None},
+        ["root", "a", "b"],
+        "a names http://a.example/root: it is an index under an index of itself",
+    ),
+    "nothing": ({"root": []}, ["root"], "root is an index of nothing"),
+    "a part without a name": ({"root": ["", "a"], "a": None}, ["root", "a"], "without <loc>: 1"),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_list_is_read_with_all_its_parts_each_once(name):
+    site, read = READ[name]
+    assert walked(site) == (read, [])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_read_is_said_and_the_rest_is_read(name):
+    site, read, said = WRONG[name]
+    found, (wrong,) = walked(site)
+    assert (found, said in wrong) == (read, True), wrong
+
+
+def test_several_lists_are_read_in_their_order_each_once():
+    site: Site = {"root": ["a"], "a": None, "b": None}
+    urls = (ROOT, "http://a.example/b", ROOT, "http://a.example/a")
+    assert walked(site, *urls) == (["root", "b", "a"], [])
+
+
+@pytest.mark.parametrize(("parts", "count"), [(5, 0), (6, 1)])
+def test_parts_are_bounded_over_all_indexes(parts, count, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_PARTS", 8)
+    names = [f"p{each}" for each in range(parts)]
+    site: Site = {"root": ["a", "b"], "a": names, "b": None} | dict.fromkeys(names)
+    read, wrong = walked(site)
+    assert (len(read), len(wrong)) == (8, count)
+    assert all("has more than 8 parts" in each for each in wrong)
