@@ -24,9 +24,11 @@ from rsnotify.process.composition import Composition
 from rsnotify.process.embedded_redis import EmbeddedRedis
 from rsnotify.process.engine import AGAIN_SECONDS, PATIENCE_SECONDS, replicas_of, wait_until_usable
 from rsnotify.process.freed_memory import share_one_arena
+from rsnotify.process.listening import bound_socket
+from rsnotify.process.own_address import url_of, warning
 from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
-from rsnotify.process.webserver import WebServer, bound_socket, url_of, warning, web_config
+from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims
 from rsnotify.redis_client import Address

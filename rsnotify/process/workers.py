@@ -19,8 +19,8 @@ from threading import Thread
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop
 from rsnotify.process import sd_notify
+from rsnotify.process.listening import BACKLOG, accept_the_last
 from rsnotify.process.settings import WORKER, Settings, for_worker
-from rsnotify.process.webserver import BACKLOG, accept_the_last
 
 RESTART_SECONDS = 1.0
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rsnotify.errors import InvalidSettings
-from rsnotify.process import webserver, workers
+from rsnotify.process import listening, workers
+from rsnotify.process.listening import bound_socket
 from rsnotify.process.settings import Settings
-from rsnotify.process.webserver import bound_socket
 from tests.support.running import RunningHub
 
 DEAF = ("-m", "tests.fault.deaf")
@@ -77,7 +77,7 @@ async def test_a_port_that_a_killed_hub_still_holds_is_waited_for(monkeypatch, c
     with await bound_socket(Settings(port=0), None) as held:
         held.listen()
         settings = Settings(port=held.getsockname()[1])
-        monkeypatch.setattr(webserver, "TAKEN_SECONDS", 0.2)
+        monkeypatch.setattr(listening, "TAKEN_SECONDS", 0.2)
         with pytest.raises(InvalidSettings, match="already in use; choose another"):
             await bound_socket(settings, None)
         assert len(caplog.messages) == 1

@@ -24,7 +24,7 @@ from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import appends, submission, usage, window
 from rsnotify.live import cache
 from rsnotify.operation import administration, shared_answers, status
-from rsnotify.process import engine, webserver
+from rsnotify.process import engine, listening
 from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.publishing import bodies
@@ -178,7 +178,7 @@ LIMITS: dict[str, float] = {
     "a channel's latest notifications in memory, with their frames": cache.TAIL_BYTES,
     "seconds that a channel which nobody reads stays in memory": cache.IDLE_SECONDS,
     "seconds that a hub which ends waits until all who have connected are accepted": (
-        webserver.LAST_ACCEPTED_SECONDS
+        listening.LAST_ACCEPTED_SECONDS
     ),
     "seconds that background work has to end, after the drain": loops.END_SECONDS,
     "changes in a notification": notification.NOTIFICATION_CHANGES,
@@ -243,9 +243,9 @@ LIMITS: dict[str, float] = {
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
-    "connections accepted in a turn of the event loop": webserver.ACCEPTED_A_TURN,
+    "connections accepted in a turn of the event loop": listening.ACCEPTED_A_TURN,
     "waiting connections whose peers closed their direction before they were accepted": (
-        webserver.LATE
+        listening.LATE
     ),
     "requests for Change Lists that wait though their peers closed their direction": (
         stretches.CLOSED_WAITING

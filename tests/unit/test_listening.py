@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from rsnotify.process import webserver
-from rsnotify.process.webserver import (
+from rsnotify.process import listening
+from rsnotify.process.listening import (
     ACCEPTED_A_TURN,
     LATE,
     PASSED_OVER_A_TURN,
@@ -89,7 +89,7 @@ async def test_all_that_have_connected_are_accepted(bound):
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(bound, loop, monkeypatch):
-    monkeypatch.setattr(webserver, "ACCEPT_SECONDS", 0)
+    monkeypatch.setattr(listening, "ACCEPT_SECONDS", 0)
     accepted: list[Any] = []
 
     async def run() -> None:
@@ -108,7 +108,7 @@ def test_a_hub_that_was_busy_for_all_that_moment_accepts_them_too(bound, loop, m
 
 
 async def test_a_parent_waits_until_a_worker_that_is_busy_has_accepted_them(bound, monkeypatch):
-    monkeypatch.setattr(webserver, "ACCEPT_SECONDS", 0)
+    monkeypatch.setattr(listening, "ACCEPT_SECONDS", 0)
     clients = [await connecting(bound) for _ in range(3)]
     waiting = asyncio.create_task(accept_the_last(bound))
     done, _ = await asyncio.wait([waiting], timeout=1)
@@ -122,7 +122,7 @@ async def test_a_parent_waits_until_a_worker_that_is_busy_has_accepted_them(boun
 
 
 async def test_a_parent_does_not_wait_for_workers_that_are_frozen(bound, monkeypatch):
-    monkeypatch.setattr(webserver, "LAST_ACCEPTED_SECONDS", 0.1)
+    monkeypatch.setattr(listening, "LAST_ACCEPTED_SECONDS", 0.1)
     client = await connecting(bound)
     async with asyncio.timeout(SECONDS):
         await accept_the_last(bound)
@@ -259,7 +259,7 @@ def test_100_that_have_closed_their_direction_are_taken_one_in_a_turn_after_the_
 def test_a_process_that_can_open_no_more_files_accepts_again_when_it_can(
     bound, runner, monkeypatch, caplog
 ):
-    monkeypatch.setattr(webserver, "NO_FILES_SECONDS", 0.01)
+    monkeypatch.setattr(listening, "NO_FILES_SECONDS", 0.01)
 
     async def run() -> None:
         turns = Turns(bound)

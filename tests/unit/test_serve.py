@@ -7,8 +7,8 @@ import pytest
 from rsnotify.errors import InvalidSettings
 from rsnotify.process.admin_token import ADMIN_TOKEN_CHARACTERS, admin_token
 from rsnotify.process.hub_process import only_error
+from rsnotify.process.own_address import own_address, reachable, warning
 from rsnotify.process.settings import Settings
-from rsnotify.process.webserver import own_address, reachable, warning
 
 # --- the admin token -----------------------------------------------------------------------------
 
