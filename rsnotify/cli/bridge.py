@@ -25,7 +25,9 @@ from rsnotify.cli.options import (
     LogFile,
     MaxDelete,
     Metrics,
+    Once,
     Requests,
+    Status,
     Timeout,
     Verbose,
     most_deleted,
@@ -165,13 +167,11 @@ async def bridge(
         str | None,
         Argument(metavar="[SET]", help="The set of the hub that gets the changes."),
     ] = None,
-    once: Annotated[
-        bool, Option("--once", help="Bring the set up to date and end, for cron.")
-    ] = False,
+    once: Once = False,
     show: Annotated[
         bool, Option("--show", help="Say what is found at FROM and how it would be followed.")
     ] = False,
-    status: Annotated[bool, Option("--status", help="Say how the bridges are, and end.")] = False,
+    status: Status = False,
     release: Annotated[
         bool, Option("--release", help="Let through what is held back: it is meant.")
     ] = False,
@@ -179,7 +179,7 @@ async def bridge(
         Path | None, Option(metavar="FILE", help="Several bridges, as bridges.toml has them.")
     ] = None,
     state: Annotated[
-        Path, Option("--state", metavar="FILE", help="Where is kept what the bridges know.")
+        Path, Option("--state", metavar="FILE", help="Keeps what is published already.")
     ] = Path("bridge.db"),
     interval: Annotated[
         float, Option(min=1, metavar="SECONDS", help="Between two looks, at least.")

@@ -40,12 +40,14 @@ commands = Commands()
 @commands.command()
 async def demo(
     resources: Annotated[int, Option(min=1, help="How many resources it begins with.")] = 100,
-    rate: Annotated[float, Option(min=0, max=100_000, help="Changes a second.")] = 1.0,
+    rate: Annotated[float, Option(min=0, max=100_000, metavar="N", help="Changes a second.")] = 1.0,
     set_name: Annotated[
         str, Option("--set", metavar="NAME", help="A set of its own on the hub; made if new.")
     ] = "demo",
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 9000,
+    port: Annotated[
+        int, Option(min=0, max=65535, metavar="NUMBER", help="Port; 0 takes a free one.")
+    ] = 9000,
     seed: Annotated[int | None, Option(help="The same seed, the same changes.")] = None,
     hub: Hub = HERE,
 ) -> None:

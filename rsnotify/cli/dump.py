@@ -13,7 +13,11 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.options import (
+    Base,
+    Commands,
+    Json,
+)
 from rsnotify.cli.output import counted, progress
 from rsnotify.cli.target import HERE, Hub, asked, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
@@ -63,9 +67,7 @@ def dump(
             show_default=False,
         ),
     ],
-    base: Annotated[
-        str | None, Option(metavar="URL", help="The address at which OUT is served.")
-    ] = None,
+    base: Base = None,
     max_bytes: Annotated[
         str, Option(metavar="SIZE", help="How long a package may be, such as 500MiB.")
     ] = PACKAGE,
@@ -88,9 +90,9 @@ def dump(
         str | None,
         Option(metavar="URL", help="Of the dumps' set. [that of the mirror's Source]"),
     ] = None,
-    publish: Annotated[
+    announce: Annotated[
         str | None,
-        Option("--publish", metavar="SET", help="Let the hub's set name and announce them."),
+        Option(metavar="SET", help="Let the hub's set name the dumps, and announce them."),
     ] = None,
     after: Annotated[
         str | None,
@@ -115,7 +117,7 @@ def dump(
             "--max-entries": max_entries != MAX_ENTRIES,
             "--without-failed": without_failed,
             "--capability-list": capability_list,
-            "--publish": publish,
+            "--announce": announce,
             "--json": json,
         }
         if given := [name for name, is_given in of_dumps.items() if is_given]:
@@ -132,7 +134,7 @@ def dump(
         leaves_out=without_failed,
         up=capability_list,
     )
-    publish = publish and checked_name(publish)
+    announce = announce and checked_name(announce)
     bucket = Bucket(out) if out.startswith(SCHEMES) else None
     with DumpFolder(Path(out) if bucket is None else copy / BESIDE) as folder:
         with progress(f"packing {copy}") as show:
@@ -141,9 +143,9 @@ def dump(
         if bucket is not None:
             with progress(f"sending to {out}"):
                 bucket.publish(folder.directory)
-        if publish is not None:
+        if announce is not None:
             with hub.connected() as client:
-                _announce(folder, publish, client)
+                _announce(folder, announce, client)
     _say_dumped(dumped, folder, json=json)
     raise typer.Exit(1 if dumped.problems else 0)
 

@@ -31,7 +31,9 @@ from rsnotify.cli.options import (
     Json,
     MaxDelete,
     Metrics,
+    Once,
     Requests,
+    Status,
     most_deleted,
 )
 from rsnotify.cli.output import counted, print_found
@@ -129,7 +131,7 @@ async def mirror(
             show_default=False,
         ),
     ],
-    once: Annotated[bool, Option("--once", help="Bring it up to date and end.")] = False,
+    once: Once = False,
     select: Annotated[
         list[str] | None,
         Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
@@ -156,9 +158,7 @@ async def mirror(
     ] = False,
     lag: Annotated[bool, Option("--lag", help="Print the time from change to file.")] = False,
     json: Json = False,
-    status: Annotated[
-        bool, Option("--status", help="Say how far the copy in DIR is, and end.")
-    ] = False,
+    status: Status = False,
     max_behind: MaxBehind = 7200,
     metrics: Metrics = None,
     same_site: Annotated[

@@ -92,7 +92,35 @@ def check_choice(option: str, value: str, known: Sequence[str]) -> None:
     raise typer.BadParameter(f"{option} {value}: choose one of {', '.join(known)}{question}")
 
 
+def checked_key(key: str | None) -> str | None:
+    if key == "":
+        raise typer.BadParameter("--key is empty: is the variable set that you wrote there?")
+    return key
+
+
+Key = Annotated[
+    str | None,
+    Option(
+        metavar="KEY",
+        help="Idempotency key: repeated with it, nothing is done twice.",
+        callback=checked_key,
+    ),
+]
+Format = Annotated[
+    str | None,
+    Option(
+        "--format",
+        metavar="FORMAT",
+        help="json, ndjson or xml. [by the file's name and first byte]",
+    ),
+]
 Json = Annotated[bool, Option("--json", help="Print JSON, for scripts.")]
+Once = Annotated[bool, Option("--once", help="Bring it up to date and end.")]
+Status = Annotated[bool, Option("--status", help="Say how far it is, and end.")]
+Framework = Annotated[
+    bool, Option("--framework", help="The framework channel, which announces documents.")
+]
+Base = Annotated[str | None, Option(metavar="URL", help="Where the files are served.")]
 Yes = Annotated[bool, Option("--yes", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", "-n", help="Say what would be done, and do nothing.")]
 Metrics = Annotated[

@@ -19,7 +19,17 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, Json, MaxDelete, check_choice, most_deleted
+from rsnotify.cli.options import (
+    Base,
+    Commands,
+    Format,
+    Framework,
+    Json,
+    Key,
+    MaxDelete,
+    check_choice,
+    most_deleted,
+)
 from rsnotify.cli.output import counted, progress
 from rsnotify.cli.places import NOWHERE, WrittenFile, WrittenFiles, check_is_no_table
 from rsnotify.cli.resources import FORMATS, PIECE_BYTES, XML
@@ -36,12 +46,6 @@ from rsnotify_client.loading import NDJSON
 from rsnotify_client.publisher import Publisher
 
 commands = Commands()
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key == "":
-        raise typer.BadParameter("--key is empty: is the variable set that you wrote there?")
-    return key
 
 
 PUBLISH = """Publish changes to a set.
@@ -80,13 +84,8 @@ def publish(
     file: Annotated[
         Path | None, Option("--file", "-f", help="A file of changes; - is stdin.")
     ] = None,
-    format_: Annotated[
-        str | None,
-        Option("--format", help="json, ndjson or xml. [by the file's name and first byte]"),
-    ] = None,
-    framework: Annotated[
-        bool, Option("--framework", help="Publish to the framework channel.")
-    ] = False,
+    format_: Format = None,
+    framework: Framework = False,
     capability: Annotated[
         str | None, Option(help="What the changed documents are, such as resourcelist.")
     ] = None,
@@ -101,25 +100,18 @@ def publish(
     dir_: Annotated[
         Path | None, Option("--dir", metavar="DIR", help="What changed in a folder of files.")
     ] = None,
-    base: Annotated[
-        str | None, Option(metavar="URL", help="Where the files of --dir are served.")
-    ] = None,
+    base: Base = None,
     watch: Annotated[
         bool, Option("--watch", help="Go on publishing what changes in --dir.")
     ] = False,
     state: Annotated[
         Path | None,
         Option(
-            metavar="FILE", help="What of --dir is published. [.DIR.rsnotify-SET.db, beside DIR]"
+            metavar="FILE",
+            help="Keeps what is published already. [.DIR.rsnotify-SET.db, beside DIR]",
         ),
     ] = None,
-    key: Annotated[
-        str | None,
-        Option(
-            help="Idempotency key: repeated with it, nothing is stored twice.",
-            callback=_checked_key,
-        ),
-    ] = None,
+    key: Key = None,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:

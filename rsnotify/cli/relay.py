@@ -15,7 +15,13 @@ from typing import Annotated, NamedTuple
 import typer
 from typer import Option
 
-from rsnotify.cli.options import Commands, Json, Metrics, Yes
+from rsnotify.cli.options import (
+    Commands,
+    Json,
+    Metrics,
+    Status,
+    Yes,
+)
 from rsnotify.cli.output import counted, print_found
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub
@@ -52,9 +58,7 @@ def relay(
     print_sql: Annotated[
         bool, Option("--print-sql", help="Print what creates the table, and end.")
     ] = False,
-    status: Annotated[
-        bool, Option("--status", help="Say what waits in the outbox, by set, and end.")
-    ] = False,
+    status: Status = False,
     max_behind: MaxBehind = 300,
     drop: Annotated[
         str | None, Option("--drop", metavar="SET", help="Drop what waits of this set, and end.")

@@ -18,7 +18,15 @@ import msgspec
 import typer
 from typer import Argument, Option
 
-from rsnotify.cli.options import Commands, DryRun, Json, MaxDelete, check_choice
+from rsnotify.cli.options import (
+    Commands,
+    DryRun,
+    Format,
+    Json,
+    Key,
+    MaxDelete,
+    check_choice,
+)
 from rsnotify.cli.output import Say, print_fields, progress, size
 from rsnotify.cli.places import WrittenFile, WrittenFiles, check_is_no_table
 from rsnotify.cli.root import wrong_use
@@ -45,7 +53,6 @@ Files = Annotated[
     list[Path],
     Argument(metavar="FILE...", help="NDJSON, JSON or Resource Lists, plain or gzip; - is stdin."),
 ]
-Format = Annotated[str | None, Option("--format", help="json, ndjson or xml. [by the first byte]")]
 AsOf = Annotated[
     str | None,
     Option(
@@ -75,9 +82,7 @@ def load_resources(
     overwrite: Overwrite = False,
     format_: Format = None,
     dry_run: DryRun = False,
-    key: Annotated[
-        str | None, Option(help="Idempotency key, to repeat a load that broke off.")
-    ] = None,
+    key: Key = None,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:

@@ -43,6 +43,16 @@ COMMANDS = {
 """For each command the module of this room that has it, and its line in `rsnotify --help`."""
 
 
+ROLES = {
+    "A Source publishes": ("publish", "resources", "relay", "demo"),
+    "A Destination follows and copies": ("subscribe", "mirror", "audit", "dump"),
+    "Others that have no hub": ("bridge", "validate"),
+    "A hub is run": ("serve", "status", "health", "backup", "restore"),
+    "A hub is administered": ("sets", "tokens", "subscriptions"),
+}
+"""For each part that somebody plays, the commands that belong to it."""
+
+
 class _Commands(Mapping[str, Any]):
     """The commands, each loaded when it is called: none waits for what only others need."""
 
@@ -78,12 +88,15 @@ def _plain_row(row: tuple[str, str] | None) -> tuple[str, str] | None:
 
     >>> _plain_row(("--jobs <int range>", "At once.")), _plain_row(("--data <path>", "[x>=1]"))
     (('--jobs N', 'At once.'), ('--data PATH', '[at least 1]'))
+    >>> _plain_row(("--timeout SECONDS", "Patience. [60]  [x>=0.1]"))
+    ('--timeout SECONDS', 'Patience. [60; at least 0.1]')
     """
     if row is None:
         return None
     words = {"path": "PATH", "int": "N", "float": "N"}
     shown = re.sub(r"<(\w+)[^>]*>", lambda found: words.get(found[1], "TEXT"), row[0])
-    return shown, _plain(row[1])
+    text = re.sub(r"]\s+\[(?=[^]]*]$)", "; ", row[1].replace("[default: ", "["))
+    return shown, _plain(text)
 
 
 def _with_plain_arguments(command: Any) -> Any:
@@ -112,8 +125,10 @@ class _Root(TyperGroup):
         return [*COMMANDS]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        width = max(map(len, COMMANDS))
+        for role, names in ROLES.items():
+            with formatter.section(role):
+                formatter.write_dl([(f"{each:{width}}", COMMANDS[each][1]) for each in names])
 
 
 app = typer.Typer(
@@ -196,6 +211,7 @@ RENAMED = {
     "rsnotify resources compare": "rsnotify resources load --dry-run",
     "rsnotify resources load --tell": "--publish",
     "rsnotify resources load --no-tell": "--no-publish",
+    "rsnotify dump --publish": "--announce SET",
     "rsnotify sets edit --describedby": "--address describedby=URL",
     "rsnotify sets edit --topic": "--address topic=URL",
     "rsnotify sets edit --framework-topic": "--address framework_topic=URL",

@@ -45,7 +45,8 @@ class Chosen(NamedTuple):
         str | None, Option(metavar="NUMBER", help="Port; 0 takes a free one. [8080]")
     ] = None
     data: Annotated[
-        Path | None, Option(help="Directory of the embedded Redis and the admin token. [data]")
+        Path | None,
+        Option(metavar="DIR", help="The hub's data directory: its Redis, its admin token. [data]"),
     ] = None
     redis_url: Annotated[
         str | None,
@@ -324,7 +325,13 @@ async def _try_key_set(settings: Settings) -> list[str]:
 # --- backup ---------------------------------------------------------------------------------------
 
 KeptData = Annotated[
-    Path, Option("--data", envvar="RSNOTIFY_DATA", help="The hub's data directory.")
+    Path,
+    Option(
+        "--data",
+        envvar="RSNOTIFY_DATA",
+        metavar="DIR",
+        help="The hub's data directory: its Redis, its admin token.",
+    ),
 ]
 
 

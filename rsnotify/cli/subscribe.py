@@ -12,7 +12,11 @@ from msgspec.structs import replace
 from typer import Option
 
 from rsnotify.access.query import parse_moment
-from rsnotify.cli.options import Commands, Json
+from rsnotify.cli.options import (
+    Commands,
+    Framework,
+    Json,
+)
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import Rejected
@@ -30,13 +34,13 @@ commands = Commands()
 def subscribe(
     set_name: SetName,
     from_: Annotated[
-        str | None, Option("--from", metavar="T", help="First all that came after T.")
+        str | None, Option("--from", metavar="TIME", help="First all that came after this time.")
     ] = None,
     cursor: Annotated[
         Path | None,
         Option(help="File that keeps the cursor: begin there, and keep it up to date."),
     ] = None,
-    framework: Annotated[bool, Option("--framework", help="Follow the framework channel.")] = False,
+    framework: Framework = False,
     xml: Annotated[bool, Option("--xml", help="Print the payloads.")] = False,
     json: Json = False,
     count: Annotated[int, Option(min=0, help="End after so many changes; 0 never ends.")] = 0,

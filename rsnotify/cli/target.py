@@ -184,6 +184,7 @@ class Hub(NamedTuple):
         Option(
             "--data",
             envvar="RSNOTIFY_DATA",
+            metavar="DIR",
             help="The hub's data directory, for its admin token, on the hub's own machine. "
             "Elsewhere set `RSNOTIFY_TOKEN`.",
         ),

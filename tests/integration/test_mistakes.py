@@ -156,7 +156,12 @@ MISTAKES = [
     ("mirror http://a/ DIR/copy --exec './no x'", USE, "--exec ./no: there is no such"),
     ("mirror http://a/ DIR/copy --exec 'true {path}'", USE, "Read $RSNOTIFY_PATH instead"),
     ("mirror http://a/ DIR/copy --exec 'true {loc}'", USE, "Read $RSNOTIFY_LOC instead"),
-    ("dump DIR a.zip --from 2026-11-20 --publish a --json", USE, "goes without --publish, --json"),
+    (
+        "dump DIR a.zip --from 2026-11-20 --announce a --json",
+        USE,
+        "goes without --announce, --json",
+    ),
+    ("dump DIR out --publish a", USE, "error: --publish is called --announce SET\n"),
     ("dump DIR a.zip --from 2026-11-20 --keep 9 --changes", USE, "goes without --changes, --keep"),
     ("bridge http://a/ a --source-token x", USE, "others see it: set RSNOTIFY_SOURCE_TOKEN"),
     ("mirror http://a/ DIR/copy --token x", USE, "others see it: set RSNOTIFY_TOKEN"),

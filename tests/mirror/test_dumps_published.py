@@ -21,7 +21,7 @@ BASE = "http://dumps.example/d/"
 def dump(copy: Path, out: Path, url: str, set_name: str, token: str = TOKEN) -> dict[str, Any]:
     command = [sys.executable, "-m", "rsnotify", "dump", str(copy), str(out), "--base", BASE]
     done = subprocess.run(
-        [*command, "--changes", "--publish", set_name, "--json"],
+        [*command, "--changes", "--announce", set_name, "--json"],
         env=clean_environment() | {"RSNOTIFY_TOKEN": token, "RSNOTIFY_URL": url},
         capture_output=True,
         text=True,
