@@ -50,10 +50,9 @@ def judge(*, is_in_step: bool, behind_seconds: float | None, max_behind: float) 
     """
     if not is_in_step or behind_seconds is None:
         return StepVerdict(False)
-    if behind_seconds > max_behind:
-        late = f"{behind_seconds:.0f} s behind, and {max_behind:g} s are allowed"
-        return StepVerdict(False, late)
-    return StepVerdict(True)
+    if behind_seconds <= max_behind:
+        return StepVerdict(True)
+    return StepVerdict(False, f"{behind_seconds:.0f} s behind, and {max_behind:g} s are allowed")
 
 
 def worst(verdicts: Iterable[StepVerdict]) -> StepVerdict:

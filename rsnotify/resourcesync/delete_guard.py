@@ -27,7 +27,7 @@ command: --max-delete 34)'
     """
     percent = 100 * deleted / max(1, known)
     is_few = deleted <= few and deleted < known and max_delete > 0
-    if percent <= max_delete or max_delete >= 100 or is_few:
+    if not deleted or percent <= max_delete or max_delete >= 100 or is_few:
         return None
     least = min(ceil(percent), 100)
     return (

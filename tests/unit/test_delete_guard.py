@@ -13,6 +13,7 @@ EXACT = [
     (0, 0, 10.0, None),
     (0, 0, 0.0, None),
     (0, 1_000, 0.0, None),
+    (0, 1_000, float("nan"), None),  # from Python; a command refuses it
     (1, 1_000_000, 0.0, 1),
     (100, 1_000, 10.0, None),
     (101, 1_000, 10.0, 11),

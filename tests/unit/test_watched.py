@@ -17,6 +17,7 @@ JUDGED = [
     (True, 0.1, 0.0, "OUT OF STEP: 0 s behind, and 0 s are allowed"),
     (True, None, 60.0, "OUT OF STEP"),  # never in step, however patient one is
     (True, None, float("inf"), "OUT OF STEP"),
+    (True, 1.0, float("nan"), "OUT OF STEP: 1 s behind, and nan s are allowed"),
     (False, 0.0, 60.0, "OUT OF STEP"),
     (False, 100.0, 60.0, "OUT OF STEP"),
 ]
