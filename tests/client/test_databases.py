@@ -190,6 +190,26 @@ def test_many_may_begin_with_a_new_file_at_once(tmp_path):
         path.unlink()
 
 
+@pytest.mark.parametrize("user", ["mirror", "bridge", "folder"])
+def test_a_file_of_a_later_version_is_refused_and_left_as_it_is(user, tmp_path):
+    name, make, use, error = USERS[user]
+    path = tmp_path / "of" / name
+    path.parent.mkdir()
+    make(path)
+    with closing(open_file(path)) as database:
+        (written,) = database.execute("PRAGMA user_version").fetchone()
+        assert written > 0
+        database.execute(f"PRAGMA user_version = {written + 1}")
+    before = path.read_bytes()
+    with pytest.raises(error, match="was written by another version of rsnotify") as raised:
+        use(path)
+    assert str(path) in str(raised.value)
+    assert path.read_bytes() == before
+    with closing(open_file(path)) as database:
+        database.execute(f"PRAGMA user_version = {written}")
+    make(path)
+
+
 ADVICE = [
     ("database is locked", "another process kept it locked for 10 s"),
     ("database table is locked", "another process kept it locked for 10 s"),

@@ -20,7 +20,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Change
 from rsnotify_bridge.rules import change_between, is_same, with_via
 from rsnotify_bridge.sources import Parts, Piece
-from rsnotify_client.database import CACHE_KIB, checked, keep, open_file, unusable
+from rsnotify_client.database import CACHE_KIB, checked, format_of, keep, open_file, unusable
 from rsnotify_client.locks import lock_beside
 
 FORMAT = 2
@@ -150,10 +150,12 @@ class BridgeStore:
         run = self.database.execute
         run(f"PRAGMA cache_size = -{CACHE_KIB}")
         run("PRAGMA temp_store = FILE")
-        (version,) = run("PRAGMA user_version").fetchone()
+        version = format_of(self.database, self.path, FORMAT)
         (tables,) = run("SELECT COUNT(*) FROM sqlite_master").fetchone()
         if version not in (0, FORMAT):
-            raise InvalidSettings(f"{self.path} was written by another version of rsnotify")
+            raise InvalidSettings(
+                f"{self.path} was written by an older version of rsnotify: {ANEW}"
+            )
         if version == 0 and (tables or not is_writer):
             raise sqlite3.DatabaseError("no bridge has written it")
         if is_writer:

@@ -63,6 +63,16 @@ def keep(database: sqlite3.Connection, locked_seconds: float = LOCKED_SECONDS) -
             return
 
 
+def format_of(database: sqlite3.Connection, path: Path, newest: int) -> int:
+    """The format of a file of ours, 0 if none is noted; one that is not known is not touched."""
+    (found,) = database.execute("PRAGMA user_version").fetchone()
+    if found > newest:
+        raise InvalidSettings(
+            f"{path} was written by another version of rsnotify: use that, or a later one"
+        )
+    return int(found)
+
+
 def open_scratch(
     tables: str, *, cache_kib: int = CACHE_KIB, any_thread: bool = False
 ) -> sqlite3.Connection:

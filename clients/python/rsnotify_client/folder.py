@@ -22,7 +22,7 @@ from rsnotify.resourcesync.change import ChangeKind
 from rsnotify.resourcesync.delete_guard import FEW, MAX_DELETE, too_many
 from rsnotify_client.address import wrong_address
 from rsnotify_client.change import Fields, make_change
-from rsnotify_client.database import checked, keep, open_file
+from rsnotify_client.database import checked, format_of, keep, open_file
 from rsnotify_client.locks import lock_beside
 from rsnotify_client.outbox import Outbox
 from rsnotify_client.queue import BATCH_CHANGES
@@ -98,6 +98,7 @@ class Look(NamedTuple):
     """Why nothing was deleted."""
 
 
+FORMAT = 1
 ELSEWHERE = "--state FILE keeps the state elsewhere"
 ANEW = f"move it away, and the whole folder is loaded again, or {ELSEWHERE}"
 
@@ -123,9 +124,19 @@ class Folder:
         self._lock = lock_beside(self.state, "publisher")
         with self.checked():
             self._database = open_file(self.state, isolation_level="IMMEDIATE")
-            keep(self._database)
-            self._database.executescript(_CREATE)
-            Outbox.create(self._database)
+            try:
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
+
+    def _prepare(self) -> None:
+        found = format_of(self._database, self.state, FORMAT)
+        keep(self._database)
+        self._database.executescript(_CREATE)
+        Outbox.create(self._database)
+        if found < FORMAT:
+            self._database.execute(f"PRAGMA user_version = {FORMAT}")
 
     def checked(self) -> AbstractContextManager[None]:
         """Where the file of the state is worked with: what is wrong with it is said."""

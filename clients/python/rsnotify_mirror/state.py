@@ -20,13 +20,14 @@ import msgspec
 from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify_client.address import canonical
-from rsnotify_client.database import checked, keep, open_file, unusable
+from rsnotify_client.database import checked, format_of, keep, open_file, unusable
 from rsnotify_client.locks import lock_directory
 from rsnotify_client.resource import SourceResource
 from rsnotify_mirror.paths import OURS, Places
 from rsnotify_mirror.plan import Have, contradiction, is_current
 
 FILE = f"{OURS}.sqlite"
+FORMAT = 1
 ANEW = "take an empty directory, into which all is copied anew"
 GONE_SECONDS = 90 * 86_400.0  # how long it is remembered when a resource was deleted
 
@@ -190,6 +191,9 @@ class State:
             self.close()
             is_closed = not is_writer and isinstance(error, sqlite3.OperationalError)
             raise self._unreadable(error) if is_closed else self.unusable(error) from None
+        except InvalidSettings:
+            self.close()
+            raise
 
     def _take(self, directory: Path) -> None:
         self._lock = lock_directory(directory, "mirror")
@@ -201,17 +205,20 @@ class State:
 
     def _open(self, path: Path) -> None:
         self._database = open_file(path)
+        found = format_of(self._database, path, FORMAT)
         keep(self._database)
         _upgrade(self._database)
         self._database.executescript(_TABLES)
+        if found < FORMAT:
+            self._database.execute(f"PRAGMA user_version = {FORMAT}")
 
     def _open_to_read(self, path: Path) -> None:
         if not path.exists():
             raise InvalidSettings(f"{path.parent} is no mirror: make one with rsnotify mirror")
         self._database = _connected_to_read(path)
+        format_of(self._database, path, FORMAT)
         made = self._database.execute(_TABLES_MADE).fetchone()[0]
         if made < _TABLES.count("CREATE TABLE"):  # a mirror was killed before
-            self.close()
             raise InvalidSettings(f"{path.parent} holds no copy yet: run rsnotify mirror again")
 
     def __enter__(self) -> Self:
