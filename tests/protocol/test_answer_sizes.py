@@ -184,6 +184,7 @@ COUNTS = {
     "Resource List": 10,
 }
 FORMS = [*({"Accept": f"application/{form}"} for form in ("xml", "json", "x-ndjson")), BROWSER, {}]
+HEAD = 16 * 1024  # bytes of all headers of an answer
 LONG_HOST = ".".join(["h" * 63] * 3)
 QUERIES = {
     "/{set}/changelist.xml": ["from={first}", "limit=50000", "until=9999-01-01T00:00:00Z"],
@@ -229,6 +230,35 @@ async def test_no_answer_to_a_stranger_is_longer_than_the_docs_say(full_hub, met
         found.add(answer.status)
     if bound is not None and method == "GET" and path != CHANNELS_PATH:
         assert found <= ({404} if path in MISSING else {200, 302})
+
+
+RANGES = {"Range": f"bytes={','.join(['0-'] * 3_000)}"}
+UNUSUAL = [  # method, path, query, headers
+    ("HEAD", "/{set}/changelist.xml", "from=1970-01-01T00:00:00Z", {}),
+    ("GET", "/{set}/changelist.xml", "limit=1&from=1970-01-01T00:00:00Z", {}),
+    ("GET", "/{set}/changelist.xml", f"limit=50000&from={'9' * 5_000}", BROWSER),
+    ("GET", "/{set}/changelist.xml", "", RANGES),
+    ("GET", "/{set}/resourcelist.xml", "", RANGES),
+    ("GET", "/{set}/changelist/{from_}.xml", "", RANGES),
+    ("GET", "/static/{file}", "", RANGES),
+    ("GET", "/api/sets", f"limit=10000&search={'%22' * 5_000}", {}),
+    ("GET", "/api/status", "&".join(["name=dataset1"] * 256), {}),
+    ("HEAD", "/metrics", "", {}),
+    ("GET", "/metrics", "&".join(["name[]=rsnotify_readers"] * 200), {"Accept": "a/b," * 3_000}),
+    ("GET", "/channels/{set}/{kind}_notification_channel", "from=1970-01-01T00:00:00Z", {}),
+    ("HEAD", CHANNELS_PATH, "&".join(["set=dataset1"] * 200), {}),
+    ("GET", "/.well-known/resourcesync", f"x={'{root}' * 2_000}", BROWSER),
+    ("GET", "/api/openapi.json", "a" * 15_000, {"Accept-Encoding": "gzip;q=0"}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "query", "headers"), UNUSUAL)
+async def test_an_unusual_question_has_no_longer_answer(full_hub, method, path, query, headers):
+    (asked, *_) = await asked_at(full_hub, path)
+    answer = await get(f"{full_hub.url}{asked}?{query}", method, **headers)
+    most = REFUSED if answer.status >= 400 else bounds()["GET", path].bytes_of(COUNTS)
+    assert len(answer.body) <= (0 if method == "HEAD" else most)
+    assert sum(map(len, [*answer.headers, *answer.headers.values()])) <= HEAD
 
 
 async def test_an_event_stream_is_no_longer_than_what_is_published(full_hub):
