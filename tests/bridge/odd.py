@@ -8,7 +8,7 @@ from tests.support.odd import OddSource
 from tests.support.sources import Source
 
 
-class BridgedSource(OddSource):
+class BridgedSource(OddSource[Facts]):
     """Of what is published, nothing is called deleted that is not."""
 
     def __init__(self, source: Source, bridging: Bridging, name: str) -> None:

@@ -18,7 +18,21 @@ from tests.bridge.bridging import Bridging
 from tests.bridge.moving import OAI, stamp
 from tests.bridge.odd import BridgedSource
 from tests.client.hubs import HubProcess
-from tests.support.odd import NAMES, RS, SITEMAP, changes, offers
+from tests.support.odd import (
+    NAMES,
+    RS,
+    SITEMAP,
+    a_list_that_is_empty_now,
+    a_list_that_was_empty,
+    a_page_at_another_host,
+    a_part_that_is_not_there,
+    changes,
+    elements_of_others,
+    entries_without_a_loc,
+    offers,
+    pages_in_a_circle,
+    white_space_and_cdata,
+)
 from tests.support.sources import Source
 
 Case = Callable[[BridgedSource], Awaitable[Facts]]
@@ -63,6 +77,16 @@ async def test_what_is_wrong_with_a_source_is_said(odd, case):
     facts = await case(odd)
     wrong = " ".join(filter(None, (facts.error, facts.held, facts.skipped)))
     assert (LIES[case] in wrong, facts.is_well) == (True, False), wrong
+
+
+right(white_space_and_cdata)
+right(elements_of_others)
+right(a_list_that_was_empty)
+lie("20 of 20 resources")(a_list_that_is_empty_now)
+lie("there is nothing at this address")(a_part_that_is_not_there)
+lie("without <loc>")(entries_without_a_loc)
+lie("read before it")(pages_in_a_circle)
+lie("at another host")(a_page_at_another_host)
 
 
 # --- what is right but odd: lists -----------------------------------------------------------------
@@ -151,19 +175,6 @@ async def gzip_without_a_name_for_it(odd):
     await odd.look()
     odd.delete("r1")
     odd.write(gzip.compress(odd.sitemap().encode()))
-    return await odd.look()
-
-
-@right
-async def white_space_and_cdata(odd):
-    odd.write(odd.sitemap().replace("<loc>", "<loc>\n  <![CDATA[").replace("</loc>", "]]>\n</loc>"))
-    return await odd.look()
-
-
-@right
-async def elements_of_others(odd):
-    image = '<i:image xmlns:i="http://i.example/"><i:loc>http://i.example/1</i:loc></i:image></url>'
-    odd.write(odd.sitemap().replace("</url>", image))
     return await odd.look()
 
 
@@ -268,14 +279,6 @@ async def a_moment_as_a_day_after_one_as_a_second(odd):
         odd.write(odd.sitemap(head=f'<rs:md capability="resourcelist" at="{at}"/>'))
         facts = await odd.look()
     return facts
-
-
-@right
-async def a_list_that_was_empty(odd):
-    odd.write(f"<urlset {SITEMAP}></urlset>")
-    await odd.look()
-    odd.write(odd.sitemap())
-    return await odd.look()
 
 
 @right
@@ -485,14 +488,6 @@ async def half_of_a_list(odd):
     return facts
 
 
-@lie("20 of 20 resources")
-async def a_list_that_is_empty_now(odd):
-    odd.write(odd.sitemap())
-    await odd.look()
-    odd.write(f"<urlset {SITEMAP}></urlset>")
-    return await odd.look()
-
-
 @lie("was set back")
 async def an_old_list(odd):
     for at, names in (("09", NAMES), ("08", NAMES[1:])):
@@ -508,27 +503,6 @@ async def a_list_of_tomorrow(odd):
     at = stamp(datetime.now(UTC) + timedelta(days=1))
     odd.write(odd.sitemap(head=f'<rs:md capability="resourcelist" at="{at}"/>'))
     await odd.look()
-    return await odd.look()
-
-
-@lie("read before it")
-async def pages_in_a_circle(odd):
-    head = f'<rs:ln rel="next" href="{odd.loc("list")}"/>'
-    odd.write(odd.sitemap(head=head))
-    return await odd.look()
-
-
-@lie("at another host")
-async def a_page_at_another_host(odd):
-    odd.write(odd.sitemap(head='<rs:ln rel="next" href="http://a.example/"/>'))
-    return await odd.look()
-
-
-@lie("without <loc>")
-async def entries_without_a_loc(odd):
-    odd.write(odd.sitemap())
-    await odd.look()
-    odd.write(odd.sitemap(*NAMES[1:]).replace("</urlset>", "<url></url></urlset>"))
     return await odd.look()
 
 
@@ -573,13 +547,6 @@ async def an_index_of_nothing(odd):
     await odd.look()
     odd.write(odd.index("one"))
     odd.write(odd.index(), "one")
-    return await odd.look()
-
-
-@lie("there is nothing at this address")
-async def a_part_that_is_not_there(odd):
-    odd.write(odd.index("one", "two"))
-    odd.write(odd.sitemap(), "one")
     return await odd.look()
 
 

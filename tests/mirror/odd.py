@@ -11,7 +11,7 @@ from tests.support.odd import OddSource
 from tests.support.sources import Source
 
 
-class MirroredSource(OddSource):
+class MirroredSource(OddSource[Once]):
     """Whatever the Source says, no run takes from the copy what there is."""
 
     def __init__(self, source: Source, copy: Path, name: str) -> None:

@@ -18,7 +18,21 @@ from tests.bridge.moving import stamp
 from tests.client.test_network import rsnotify
 from tests.mirror.odd import MirroredSource
 from tests.mirror.test_mirror import Once
-from tests.support.odd import NAMES, RS, SITEMAP, changes, offers
+from tests.support.odd import (
+    NAMES,
+    RS,
+    SITEMAP,
+    a_list_that_is_empty_now,
+    a_list_that_was_empty,
+    a_page_at_another_host,
+    a_part_that_is_not_there,
+    changes,
+    elements_of_others,
+    entries_without_a_loc,
+    offers,
+    pages_in_a_circle,
+    white_space_and_cdata,
+)
 from tests.support.sources import Source
 
 Case = Callable[[MirroredSource], Awaitable[Once]]
@@ -73,6 +87,16 @@ async def test_the_commands_name_what_is_wrong_and_end_with_1(odd):
         status, out, err = await rsnotify(*command, odd.address, str(odd.copy))
         assert status == 1
         assert "names several documents as its resourcelist" in f"{out} {err}".replace("\n", " ")
+
+
+right(white_space_and_cdata)
+right(elements_of_others)
+right(a_list_that_was_empty)
+lie("20 of 20 resources", is_of_one_list=False)(a_list_that_is_empty_now)
+lie("there is nothing at this address")(a_part_that_is_not_there)
+lie("has entries without <loc>: 1")(entries_without_a_loc)
+lie("read before it")(pages_in_a_circle)
+lie("at another host")(a_page_at_another_host)
 
 
 # --- what is right but odd: lists -----------------------------------------------------------------
@@ -134,20 +158,6 @@ async def gzip_without_a_name_for_it(odd):
 
 
 @right
-async def white_space_and_cdata(odd):
-    text = odd.sitemap(lastmod="\n 2026-11-01T00:00:00.0Z ")
-    odd.write(text.replace("<loc>", "<loc>\n <![CDATA[").replace("</loc>", "]]>\n</loc>"))
-    return await odd.look()
-
-
-@right
-async def elements_of_others(odd):
-    image = '<i:image xmlns:i="http://i.example/"><i:loc>http://i.example/1</i:loc></i:image></url>'
-    odd.write(odd.sitemap().replace("</url>", image))
-    return await odd.look()
-
-
-@right
 async def a_prefix_for_what_has_none_elsewhere(odd):
     text = odd.sitemap(lastmod="2026-11-01T00:00:00Z").replace("xmlns=", "xmlns:s=")
     for name in ("urlset", "url", "loc", "lastmod"):
@@ -178,16 +188,6 @@ async def an_index_of_an_index_of_pages(odd):
 async def a_list_that_has_moved(odd):
     odd.answer("list", status=308, headers={"Location": "elsewhere"})
     odd.write(odd.sitemap(), "elsewhere")
-    return await odd.look()
-
-
-@right
-async def a_list_that_was_empty(odd):
-    odd.write(f"<urlset {SITEMAP}/>")
-    names, odd.has = odd.has, []
-    await odd.look()
-    odd.has = names
-    odd.write(odd.sitemap())
     return await odd.look()
 
 
@@ -595,14 +595,6 @@ async def a_length_that_is_wrong(odd):
     return await odd.look()
 
 
-@lie("20 of 20 resources", is_of_one_list=False)
-async def a_list_that_is_empty_now(odd):
-    odd.write(odd.sitemap())
-    await odd.look()
-    odd.write(f"<urlset {SITEMAP}></urlset>")
-    return await odd.look()
-
-
 @lie("the root element is <html>")
 async def a_part_that_is_a_page_of_html(odd):
     odd.write(odd.index("one", "two"))
@@ -618,18 +610,6 @@ async def a_list_that_breaks_off(odd):
     offers(odd)
     await odd.look()
     odd.write(odd.sitemap()[:-100])
-    return await odd.look()
-
-
-@lie("read before it")
-async def pages_in_a_circle(odd):
-    pages(odd, f'<rs:ln rel="next" href="{odd.loc("list")}"/>')
-    return await odd.look()
-
-
-@lie("at another host")
-async def a_page_at_another_host(odd):
-    pages(odd, '<rs:ln rel="next" href="http://a.example/"/>')
     return await odd.look()
 
 
@@ -668,26 +648,11 @@ async def an_index_of_nothing(odd):
     return await odd.look()
 
 
-@lie("there is nothing at this address")
-async def a_part_that_is_not_there(odd):
-    odd.write(odd.index("one", "two"))
-    odd.write(odd.sitemap(), "one")
-    return await odd.look()
-
-
 @lie("has entries without <loc>: 1")
 async def a_part_without_a_loc(odd):
     parts = odd.index("one").replace("</sitemapindex>", "<sitemap></sitemap></sitemapindex>")
     odd.write(parts)
     odd.write(odd.sitemap(), "one")
-    return await odd.look()
-
-
-@lie("has entries without <loc>: 1")
-async def entries_without_a_loc(odd):
-    odd.write(odd.sitemap())
-    await odd.look()
-    odd.write(odd.sitemap(*NAMES[1:]).replace("</urlset>", "<url></url></urlset>"))
     return await odd.look()
 
 

@@ -1,7 +1,7 @@
 """A Source of a test's own below one path of a server: documents as a test writes them."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from aiohttp import web
 
@@ -12,7 +12,10 @@ SITEMAP = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
 RS = 'xmlns:rs="http://www.openarchives.org/rs/terms/"'
 
 
-class OddSource:
+Seen = TypeVar("Seen")
+
+
+class OddSource(Generic[Seen]):
     """`has` is what there is in truth; each case says in its own words what the Source says."""
 
     def __init__(self, source: Source, name: str) -> None:
@@ -23,6 +26,10 @@ class OddSource:
         self.locs: dict[str, str] = {}  # of those that are published by another address
         self.ever_gone: set[str] = set()
         self.put(*NAMES)
+
+    async def look(self) -> Seen:
+        """What whoever reads it makes of all that there is."""
+        raise NotImplementedError
 
     def loc(self, name: str) -> str:
         return f"{self.source.url}/{self.name}/{name}"
@@ -68,7 +75,7 @@ class OddSource:
         return f"<sitemapindex {SITEMAP}>{parts}</sitemapindex>"
 
 
-def offers(odd: OddSource, *lists: tuple[str, str], at: str = "2026-11-01T00:00:00Z") -> None:
+def offers(odd: OddSource[Any], *lists: tuple[str, str], at: str = "2026-11-01T00:00:00Z") -> None:
     """A Capability List, and a Resource List of all that there is."""
     odd.address = odd.loc("capabilities")
     entries = "".join(
@@ -80,7 +87,7 @@ def offers(odd: OddSource, *lists: tuple[str, str], at: str = "2026-11-01T00:00:
     odd.write(odd.sitemap(head=f'<rs:md capability="resourcelist" at="{at}"/>'))
 
 
-def changes(odd: OddSource, *done: tuple[str, str, int], begin: int = 0, end: int = 0) -> str:
+def changes(odd: OddSource[Any], *done: tuple[str, str, int], begin: int = 0, end: int = 0) -> str:
     """Each change at its second; 0: it does not say."""
     at = "2026-11-02T00:00:{:02}Z"
     until = f' until="{at.format(end)}"' if end else ""
@@ -92,3 +99,58 @@ def changes(odd: OddSource, *done: tuple[str, str, int], begin: int = 0, end: in
     begins = f' from="{at.format(begin)}"' if any(second for *_, second in done) else ""
     head = f'<rs:md capability="changelist"{begins}{until}/>'
     return f"<urlset {SITEMAP} {RS}>{head}{entries}</urlset>"
+
+
+# --- what a mirror and a bridge are both shown ---------------------------------------------------
+
+
+async def white_space_and_cdata(odd: OddSource[Seen]) -> Seen:
+    text = odd.sitemap(lastmod="\n 2026-11-01T00:00:00.0Z ")
+    odd.write(text.replace("<loc>", "<loc>\n <![CDATA[").replace("</loc>", "]]>\n</loc>"))
+    return await odd.look()
+
+
+async def elements_of_others(odd: OddSource[Seen]) -> Seen:
+    image = '<i:image xmlns:i="http://i.example/"><i:loc>http://i.example/1</i:loc></i:image></url>'
+    odd.write(odd.sitemap().replace("</url>", image))
+    return await odd.look()
+
+
+async def a_list_that_was_empty(odd: OddSource[Seen]) -> Seen:
+    odd.write(f"<urlset {SITEMAP}/>")
+    names, odd.has = odd.has, []
+    await odd.look()
+    odd.has = names
+    odd.write(odd.sitemap())
+    return await odd.look()
+
+
+async def a_list_that_is_empty_now(odd: OddSource[Seen]) -> Seen:
+    odd.write(odd.sitemap())
+    await odd.look()
+    odd.write(f"<urlset {SITEMAP}></urlset>")
+    return await odd.look()
+
+
+async def a_part_that_is_not_there(odd: OddSource[Seen]) -> Seen:
+    odd.write(odd.index("one", "two"))
+    odd.write(odd.sitemap(), "one")
+    return await odd.look()
+
+
+async def entries_without_a_loc(odd: OddSource[Seen]) -> Seen:
+    odd.write(odd.sitemap())
+    await odd.look()
+    odd.write(odd.sitemap(*NAMES[1:]).replace("</urlset>", "<url></url></urlset>"))
+    return await odd.look()
+
+
+async def pages_in_a_circle(odd: OddSource[Seen]) -> Seen:
+    head = f'<rs:ln rel="next" href="{odd.loc("list")}"/>'
+    odd.write(odd.sitemap(head=head))
+    return await odd.look()
+
+
+async def a_page_at_another_host(odd: OddSource[Seen]) -> Seen:
+    odd.write(odd.sitemap(head='<rs:ln rel="next" href="http://a.example/"/>'))
+    return await odd.look()
