@@ -38,6 +38,7 @@ from rsnotify.operation import Watched, Watching
 from rsnotify.operation.health import why_disk_full
 from rsnotify.operation.machine import Machine
 from rsnotify.operation.reports import Identity
+from rsnotify.outbound.dialler import Dialler
 from rsnotify.process.engine import replicas_of
 from rsnotify.process.freed_memory import LOOK_SECONDS, FreedMemory, malloc_trim
 from rsnotify.process.settings import WORKER, Settings
@@ -48,7 +49,6 @@ from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import HOUR
 from rsnotify.sets.records import Sets
 from rsnotify.websub import WebSub
-from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.ownership import settle_lost_subscriptions
 from rsnotify.websub.subscription_store import Subscriptions
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from rsnotify.access.jwt_rules import SET_BYTES, parse_key
 from rsnotify.access.jwts import Jwts, KeySetSource
+from rsnotify.outbound.dialler import Dialler
 from rsnotify.process.settings import Settings, is_web_address
-from rsnotify.websub.dialler import Dialler
 
 
 def jwts_of(settings: Settings) -> Jwts:

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from rsnotify.access.access import Access
 from rsnotify.errors import DETAIL_CHARACTERS, Rejected, TooMany, shown
 from rsnotify.http.endpoints import JsonResponse, read_body
+from rsnotify.outbound.dialler import Dialler
 from rsnotify.resourcesync.change import misfit
 from rsnotify.resourcesync.document_rules import Violation, check
-from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.rules import checked_url
 
 DOCUMENT_BYTES = 2 * 1024 * 1024

@@ -8,7 +8,6 @@ A subscription is a position in a channel, as every reader's is.
 `delivery`       what a subscriber is sent, what its answer means
 `rights`         whether a subscriber may still read
 `verification`   what a callback is asked, and what its answer means
-`dialler`        makes the calls: nobody else connects to a callback; caps the answers
 
 A delivery: a notification is pushed to the feed; `ChannelWatcher.push` finds the idle subscribers,
 and `Subscribers.place` gives each a `Delivery` in the `Queue`, which makes it when a slot is free.
@@ -23,10 +22,10 @@ from rsnotify.access.tokens import Tokens
 from rsnotify.coordination.bell import Bell
 from rsnotify.live.journals import Journals
 from rsnotify.loops import Loop
+from rsnotify.outbound.dialler import Dialler
 from rsnotify.websub.call_queue import Queue
 from rsnotify.websub.call_slots import Slots
 from rsnotify.websub.delivery import Deliverer
-from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.lease_clock import LeaseClock
 from rsnotify.websub.ownership import Ownership
 from rsnotify.websub.rights import Rights

@@ -14,23 +14,19 @@ import msgspec
 
 from rsnotify.errors import HistoryDeleted, Rejected, TryAgain
 from rsnotify.live.journals import Journals
+from rsnotify.outbound.answer import CallAnswer, CallOutcome
+from rsnotify.outbound.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import Notification
-from rsnotify.websub.dialler import KEEP_ALIVE_SECONDS, Dialler
 from rsnotify.websub.lease_clock import LeaseClock
 from rsnotify.websub.rights import Rights
 from rsnotify.websub.rules import delivery_headers, own_topic
 from rsnotify.websub.share import Call, Share, Subscriber
-from rsnotify.websub.subscription import (
-    PROMPT_SECONDS,
-    CallbackAnswer,
-    DeliveryOutcome,
-    after_answer,
-)
+from rsnotify.websub.subscription import PROMPT_SECONDS, after_answer
 
 log = logging.getLogger(__name__)
 
-BUG = CallbackAnswer(0, "the hub failed: see its log")
+BUG = CallAnswer(0, "the hub failed: see its log")
 
 
 class RightLost(Exception):
@@ -58,7 +54,7 @@ class Deliverer:
         self._clock = clock
         self._rights = rights
         self._algorithm = algorithm
-        self.outcomes: dict[str, int] = dict.fromkeys(get_args(DeliveryOutcome), 0)  # of deliveries
+        self.outcomes: dict[str, int] = dict.fromkeys(get_args(CallOutcome), 0)  # of deliveries
         self.sent_bytes = 0
 
     async def deliver(self, subscriber: Subscriber) -> None:
@@ -112,9 +108,7 @@ class Deliverer:
         except Rejected:  # the set has been removed: the owner of the share notifies the peer
             return None
 
-    def _apply_answer(
-        self, subscriber: Subscriber, answer: CallbackAnswer, until: Position
-    ) -> None:
+    def _apply_answer(self, subscriber: Subscriber, answer: CallAnswer, until: Position) -> None:
         self.outcomes[answer.outcome] += 1
         subscriber.answered = monotonic()
         subscriber.prompt = answer.succeeded and answer.seconds < PROMPT_SECONDS
@@ -180,7 +174,7 @@ class Delivery(Call):
         return f"<Delivery to {self.subscriber!r}>"
 
 
-def _log_failure(subscriber: Subscriber, answer: CallbackAnswer, wait_seconds: float) -> None:
+def _log_failure(subscriber: Subscriber, answer: CallAnswer, wait_seconds: float) -> None:
     said = f"answered {answer.text}" if answer.status else f"failed: {answer.text}"
     log.warning(
         "callback %s %s; next attempt in %.0f s (subscription %s)",

@@ -8,11 +8,12 @@ Nothing here reads a clock.
 """
 
 import hashlib
-from typing import Literal, NamedTuple
+from typing import Literal
 from zlib import crc32
 
 import msgspec
 
+from rsnotify.outbound.answer import CallAnswer
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Kind
 from rsnotify.resourcesync.retry import retry_after_seconds
@@ -82,41 +83,6 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     missed: bool = False  # deleted changes: the next notification has a gap before it
 
 
-DeliveryOutcome = Literal["delivered", "forbidden", "unanswered", "unreachable", "gone", "refused"]
-
-
-class CallbackAnswer(NamedTuple):
-    """What a callback answered; status 0 if nothing."""
-
-    status: int
-    note: str = ""
-    retry_after: str | None = None
-    body: bytes = b""
-    seconds: float = 0.0
-    reached: bool = True  # False: no connection was made
-    refused: bool = False  # the hub may not call this address
-
-    @property
-    def succeeded(self) -> bool:
-        """WEBSUB 23: 2xx is success whatever the body; a redirect is not."""
-        return 200 <= self.status < 300
-
-    @property
-    def outcome(self) -> DeliveryOutcome:
-        """What became of the call, in one word."""
-        if self.succeeded:
-            return "delivered"
-        if self.refused:
-            return "forbidden"
-        if not self.status:
-            return "unanswered" if self.reached else "unreachable"
-        return "gone" if self.status == 410 else "refused"
-
-    @property
-    def text(self) -> str:
-        return f"{self.status} {self.note}".rstrip() if self.status else self.note
-
-
 def subscription_id(channel: ChannelName, callback: str) -> str:
     """WEBSUB 6: the key is the topic and the callback."""
     return hashlib.sha256(f"{channel}\n{callback}".encode()).hexdigest()[:16]
@@ -151,7 +117,7 @@ def confirmed(
 
 
 def after_answer(
-    progress: Progress, answer: CallbackAnswer, until: Position, now: int, chance: float
+    progress: Progress, answer: CallAnswer, until: Position, now: int, chance: float
 ) -> Progress | None:
     """The progress after a delivery was answered; None: the subscription has ended.
 

@@ -13,14 +13,15 @@ from typing import NamedTuple
 
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.live.journals import Journals
+from rsnotify.outbound.answer import CallAnswer
+from rsnotify.outbound.dialler import Dialler
 from rsnotify.resourcesync.change import Position
 from rsnotify.websub.call_queue import Queue
-from rsnotify.websub.dialler import Dialler
 from rsnotify.websub.lease_clock import LeaseClock
 from rsnotify.websub.rules import VERIFICATION_WAITS, authority, denial_url, verification_url
 from rsnotify.websub.share import Call, Share
 from rsnotify.websub.subscribers import Subscribers
-from rsnotify.websub.subscription import CallbackAnswer, PendingRequest, Progress, confirmed
+from rsnotify.websub.subscription import PendingRequest, Progress, confirmed
 from rsnotify.websub.subscription_store import Stored, Subscriptions
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Verification(Call):
             return None
         return VerificationResult(confirms=True)
 
-    def _is_asked_again(self, answer: CallbackAnswer) -> bool:
+    def _is_asked_again(self, answer: CallAnswer) -> bool:
         """If nothing accepted the connection: the receiver may be starting."""
         attempt = self.attempt
         if answer.reached or answer.refused or attempt >= len(VERIFICATION_WAITS):

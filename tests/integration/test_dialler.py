@@ -10,15 +10,9 @@ from pathlib import Path
 import pytest
 from yarl import URL
 
-from rsnotify.websub.dialler import (
-    ANSWER_BYTES,
-    ANSWER_LINES,
-    BODY_BYTES,
-    CALL_SECONDS,
-    BoundedHandler,
-    Dialler,
-)
-from rsnotify.websub.subscription import CallbackAnswer
+from rsnotify.outbound.answer import CallAnswer
+from rsnotify.outbound.bounded_answer import ANSWER_BYTES, ANSWER_LINES, BoundedHandler
+from rsnotify.outbound.dialler import BODY_BYTES, CALL_SECONDS, Dialler
 from tests.support.forward_proxy import forward_proxy
 from tests.support.receivers import ReceivedRequest, Receiver, answers, response
 
@@ -37,7 +31,7 @@ class Names:
         return self._answers[min(self.asked, len(self._answers)) - 1]
 
 
-async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> CallbackAnswer:
+async def post(dialler: Dialler, url: str, *, maybe_stale: bool = False) -> CallAnswer:
     return await dialler.post(URL(url, encoded=True), b"body", {}, maybe_stale=maybe_stale)
 
 
@@ -235,7 +229,7 @@ async def test_a_body_of_a_byte_now_and_then_ends_with_the_call(monkeypatch):
 
     async with Receiver(get=trickles, post=trickles) as receiver:
         with monkeypatch.context() as patch:
-            patch.setattr("rsnotify.websub.dialler.CALL_SECONDS", 0.2)
+            patch.setattr("rsnotify.outbound.dialler.CALL_SECONDS", 0.2)
             async with Dialler(private=True) as dialler:
                 answer = await dialler.get(receiver.callback)
                 assert answer.note.startswith("no answer within")
@@ -278,7 +272,7 @@ async def test_a_certificate_that_is_not_trusted_is_called_so():
 
 
 async def test_what_never_answers_is_given_up(monkeypatch):
-    monkeypatch.setattr("rsnotify.websub.dialler.CALL_SECONDS", 0.1)
+    monkeypatch.setattr("rsnotify.outbound.dialler.CALL_SECONDS", 0.1)
 
     async def hangs(asked, writer) -> None:
         await writer.wait_closed()

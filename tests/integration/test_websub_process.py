@@ -20,6 +20,7 @@ from yarl import URL
 from rsnotify.access.tokens import Tokens
 from rsnotify.errors import NoSuchSet, TryAgain
 from rsnotify.live.feed import Feed
+from rsnotify.outbound.answer import CallAnswer
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
@@ -31,13 +32,7 @@ from rsnotify.websub.ownership import Ownership
 from rsnotify.websub.rights import Rights
 from rsnotify.websub.share import Share, Subscriber
 from rsnotify.websub.subscribers import Subscribers
-from rsnotify.websub.subscription import (
-    CallbackAnswer,
-    PendingRequest,
-    Progress,
-    Subscription,
-    share_of,
-)
+from rsnotify.websub.subscription import PendingRequest, Progress, Subscription, share_of
 from rsnotify.websub.subscription_store import Stored, Subscriptions
 from rsnotify.websub.verification import Verifier
 from rsnotify_client.notification import read_notification
@@ -102,19 +97,19 @@ class Callbacks:
         self.gets: list[str] = []
         self.posts = 0
         self.sent: list[tuple[bytes, Mapping[str, str]]] = []
-        self.answer: CallbackAnswer | Exception = CallbackAnswer(204)
+        self.answer: CallAnswer | Exception = CallAnswer(204)
         self.under_way = 0
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def get(self, url: str) -> CallbackAnswer:
+    async def get(self, url: str) -> CallAnswer:
         self.gets.append(url)
         _, _, challenge = url.partition("hub.challenge=")
-        return CallbackAnswer(200, body=challenge.partition("&")[0].encode())
+        return CallAnswer(200, body=challenge.partition("&")[0].encode())
 
     async def post(
         self, _: URL, body: bytes, headers: Mapping[str, str], **__: object
-    ) -> CallbackAnswer:
+    ) -> CallAnswer:
         self.posts += 1
         self.sent.append((body, headers))
         self.under_way += 1
@@ -360,8 +355,8 @@ async def test_a_removed_set_is_followed_no_more(process):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (CallbackAnswer(500, "Oh"), "answered 500 Oh"),
-        (CallbackAnswer(0, "no answer within 10 s"), "failed: no answer within 10 s"),
+        (CallAnswer(500, "Oh"), "answered 500 Oh"),
+        (CallAnswer(0, "no answer within 10 s"), "failed: no answer within 10 s"),
     ],
 )
 async def test_the_log_says_which_callback_failed_and_when_it_is_called_again(
@@ -406,7 +401,7 @@ async def test_what_turns_private_while_it_is_read_is_not_delivered(process):
 
 
 async def test_a_retry_is_not_made_once_the_set_is_private(process):
-    process.callbacks.answer = CallbackAnswer(500)
+    process.callbacks.answer = CallAnswer(500)
     await process.begin(cursor=0)
     await process.rest()
     process.hub.sets["dataset1"] = SimpleNamespace(private=True)
@@ -523,23 +518,23 @@ async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(
 
 async def is_gone_before_its_answer_is_written(process: HubProcess) -> None:
     """It is asked for a renewal, and what it answers is written down once Redis is back."""
-    process.callbacks.answer = CallbackAnswer(500)
+    process.callbacks.answer = CallAnswer(500)
     await process.begin(cursor=0)
     await process.rest()
     process.store.failing = ["finish_request"]
     await begin_to_renew(process)
     await process.rest()
-    process.callbacks.answer = CallbackAnswer(410)
+    process.callbacks.answer = CallAnswer(410)
     process.subscribers.end_wait(process.subscriber)
     await process.rest()
-    process.callbacks.answer = CallbackAnswer(204)
+    process.callbacks.answer = CallAnswer(204)
     process.queue.requeue(process.share)
     await process.rest()
 
 
 async def test_a_callback_that_is_gone_before_its_no_is_written_has_ended(process, monkeypatch):
-    async def says_no(_: str) -> CallbackAnswer:
-        return CallbackAnswer(404)
+    async def says_no(_: str) -> CallAnswer:
+        return CallAnswer(404)
 
     monkeypatch.setattr(process.callbacks, "get", says_no)
     await is_gone_before_its_answer_is_written(process)
@@ -561,7 +556,7 @@ async def redis_has(process: HubProcess, subscription: Subscription) -> None:
 
 async def test_a_callback_that_is_gone_ends_though_redis_has_lost_its_renewal(process):
     process.callbacks.may_answer.clear()
-    process.callbacks.answer = CallbackAnswer(410)
+    process.callbacks.answer = CallAnswer(410)
     await process.begin(cursor=0)
     await redis_has(process, process.subscription(lease_seconds=60))
     process.callbacks.may_answer.set()
@@ -611,11 +606,11 @@ async def test_what_is_tried_again_while_its_lease_ends_has_ended(process, momen
 
 
 async def test_a_clock_that_goes_back_keeps_no_retry_waiting(process):
-    process.callbacks.answer = CallbackAnswer(503, retry_after="1")
+    process.callbacks.answer = CallAnswer(503, retry_after="1")
     await process.begin(cursor=0)
     await process.rest()
     await leap(process, -3600)
-    process.callbacks.answer = CallbackAnswer(204)
+    process.callbacks.answer = CallAnswer(204)
     assert process.subscriber.timer is not None
     process.subscribers.end_wait(process.subscriber)
     await process.rest()

@@ -34,6 +34,7 @@ PURE = (
     "rsnotify/access/jwt_rules.py",
     "rsnotify/access/query.py",
     "rsnotify/access/sent_token.py",
+    "rsnotify/outbound/answer.py",
     "rsnotify/publishing/bodies.py",
     "rsnotify/publishing/loads/load.py",
     "rsnotify/publishing/loads/load_formats.py",

@@ -27,7 +27,7 @@ FLOORS = (
     ("errors",),
     ("gunzip", "recent", "single_flight"),
     ("http", "loops", "redis_client", "resourcesync"),
-    ("coordination",),
+    ("coordination", "outbound"),
     ("journal", "sets"),
     ("live",),
     ("access",),
@@ -50,7 +50,7 @@ ROOMS_OF = {
         "clients/python/rsnotify_mirror/patch.py",
     ),
     "aiohttp": (
-        "rsnotify/websub/",
+        "rsnotify/outbound/",
         "rsnotify/cli/demo.py",
     ),
     "urllib3": (

@@ -24,6 +24,7 @@ from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import appends, submission, usage, window
 from rsnotify.live import cache
 from rsnotify.operation import administration, shared_answers, status
+from rsnotify.outbound import bounded_answer, dialler
 from rsnotify.process import engine, listening
 from rsnotify.process.embedded_redis import directory
 from rsnotify.process.settings import PREFIX, Settings
@@ -41,8 +42,6 @@ from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.sets import options as set_options
 from rsnotify.sets import records as sets
 from rsnotify.web import validation
-from rsnotify.websub import dialler
-from rsnotify.websub import dialler as bounded
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
 from rsnotify_bridge import markup, memory, oaipmh, options, polite, sources
@@ -222,8 +221,8 @@ LIMITS: dict[str, float] = {
     "further attempts to verify a callback that accepts no connection, after 1, 5 and 25 s": len(
         retry_schedule.VERIFICATION_WAITS
     ),
-    "a callback's answer, headers included": bounded.ANSWER_BYTES,
-    "lines of a callback's answer": bounded.ANSWER_LINES,
+    "a callback's answer, headers included": bounded_answer.ANSWER_BYTES,
+    "lines of a callback's answer": bounded_answer.ANSWER_LINES,
     "body of a callback's answer to a verification": dialler.BODY_BYTES,
     "hours that a `Retry-After` is obeyed": retry_schedule.LONGEST_RETRY_AFTER / 3600,
     "a request's head": http_requests.HEAD_BYTES,

@@ -2,11 +2,11 @@
 
 import pytest
 
+from rsnotify.outbound.answer import CallAnswer
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.websub.subscription import (
     SHARES,
-    CallbackAnswer,
     PendingRequest,
     Progress,
     Subscription,
@@ -26,17 +26,17 @@ UNTIL = Position(20)
 
 @pytest.mark.parametrize("status", [200, 202, 204, 299])
 def test_success_moves_the_cursor_and_forgets_the_failures(status):
-    after = after_answer(BEHIND, CallbackAnswer(status, "Fine"), UNTIL, NOW, 0.5)
+    after = after_answer(BEHIND, CallAnswer(status, "Fine"), UNTIL, NOW, 0.5)
     assert after == Progress(20, 0, 0, f"{status} Fine", NOW)
 
 
 def test_gone_ends_it():
-    assert after_answer(BEHIND, CallbackAnswer(410), UNTIL, NOW, 0.5) is None
+    assert after_answer(BEHIND, CallAnswer(410), UNTIL, NOW, 0.5) is None
 
 
 @pytest.mark.parametrize("status", [0, 100, 301, 400, 404, 500])
 def test_all_else_waits_and_keeps_the_cursor(status):
-    after = after_answer(BEHIND, CallbackAnswer(status, "Oh"), UNTIL, NOW, 0.0)
+    after = after_answer(BEHIND, CallAnswer(status, "Oh"), UNTIL, NOW, 0.0)
     assert after is not None
     assert (after.cursor, after.failures, after.next_attempt) == (10, 2, NOW + 30 * SECOND)
 
@@ -53,7 +53,7 @@ def test_all_else_waits_and_keeps_the_cursor(status):
     ],
 )
 def test_a_retry_after_is_obeyed_where_it_means_something(status, retry_after, failures, wait):
-    after = after_answer(BEHIND, CallbackAnswer(status, "", retry_after), UNTIL, NOW, 0.0)
+    after = after_answer(BEHIND, CallAnswer(status, "", retry_after), UNTIL, NOW, 0.0)
     assert after is not None
     assert (after.failures, after.next_attempt) == (failures, NOW + wait * SECOND)
 
@@ -101,9 +101,9 @@ def test_no_clock_makes_a_wait_longer(now, left):
 
 def test_what_was_missed_is_remembered_until_something_has_arrived():
     missed = Progress(7, missed=True)
-    failed = after_answer(missed, CallbackAnswer(500), Position(9), 1, 0)
+    failed = after_answer(missed, CallAnswer(500), Position(9), 1, 0)
     assert failed is not None
     assert failed.missed
-    arrived = after_answer(failed, CallbackAnswer(204), Position(9), 1, 0)
+    arrived = after_answer(failed, CallAnswer(204), Position(9), 1, 0)
     assert arrived is not None
     assert not arrived.missed

@@ -13,10 +13,10 @@ from rsnotify.live.feed import Feed
 from rsnotify.operation import health as watched
 from rsnotify.operation.health import Health, Writable
 from rsnotify.operation.reports import GONE_SECONDS, Identity, Peers, Report
+from rsnotify.outbound.answer import CallAnswer
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName, Notification
-from rsnotify.websub.subscription import CallbackAnswer
 
 
 @pytest.mark.parametrize(("number", "at"), [(0, 0), (1, 0), (1.1, 1), (5, 1), (5.1, 2)])
@@ -30,13 +30,13 @@ def test_a_number_falls_into_the_first_bound_that_is_not_below_it(number, at):
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [
-        (CallbackAnswer(204), "delivered"),
-        (CallbackAnswer(302), "refused"),
-        (CallbackAnswer(500), "refused"),
-        (CallbackAnswer(410), "gone"),
-        (CallbackAnswer(0), "unanswered"),
-        (CallbackAnswer(0, reached=False), "unreachable"),
-        (CallbackAnswer(0, reached=False, refused=True), "forbidden"),
+        (CallAnswer(204), "delivered"),
+        (CallAnswer(302), "refused"),
+        (CallAnswer(500), "refused"),
+        (CallAnswer(410), "gone"),
+        (CallAnswer(0), "unanswered"),
+        (CallAnswer(0, reached=False), "unreachable"),
+        (CallAnswer(0, reached=False, refused=True), "forbidden"),
     ],
 )
 def test_a_delivery_has_one_outcome(answer, outcome):

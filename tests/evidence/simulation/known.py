@@ -169,7 +169,7 @@ FAULTS = {
     "silence_taken_for_success": Fault(
         "hanging_receiver",
         "            return _failure(error, monotonic() - begun)\n",
-        "            return CallbackAnswer(200, '', seconds=monotonic() - begun)\n",
+        "            return CallAnswer(200, '', seconds=monotonic() - begun)\n",
     ),
     # A Resource List says that it holds what came while it was made.
     "listed_too_early": Fault(

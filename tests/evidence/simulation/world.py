@@ -10,12 +10,12 @@ from random import Random
 from typing import Any
 
 from rsnotify.operation.machine import Machine
+from rsnotify.outbound import dialler
 from rsnotify.process.app import build
 from rsnotify.process.composition import Composition
 from rsnotify.process.engine import replicas_of, wait_until_usable
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
-from rsnotify.websub import dialler
 from tests.evidence.simulation.loop import HOST, Host, SimulatedLoop
 from tests.evidence.simulation.network import FakeSocket, Network
 from tests.evidence.simulation.virtual import EPOCH

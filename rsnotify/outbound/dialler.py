@@ -1,6 +1,4 @@
-"""Calls callbacks: the only place that connects to addresses which strangers have named.
-
-The validator fetches documents through it, too; these may be longer.
+"""Calls addresses that strangers have named: the only place that connects to them.
 
 Every address is checked when it is resolved and again when its socket is made, so the address that
 was checked is the one that is called. Redirects are not followed. An answer may take ten seconds
@@ -14,90 +12,30 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from time import monotonic
 from typing import Any, Self
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from rsnotify import __version__
+from rsnotify.outbound.answer import CallAnswer
+from rsnotify.outbound.bounded_answer import (
+    ANSWER_BYTES,
+    ANSWER_LINES,
+    AnswerTooLong,
+    BoundedConnector,
+)
 from rsnotify.resourcesync.addresses import literal_address, refusal
-from rsnotify.websub.subscription import CallbackAnswer
-
-ANSWER_BYTES = 32 * 1024  # head, body and all
-ANSWER_LINES = 512
-
-
-class AnswerTooLong(aiohttp.ClientError):
-    """The answer is longer than the hub reads."""
-
-
-class BoundedConnector(aiohttp.TCPConnector):
-    """Makes connections that are closed when an answer is longer than the bound."""
-
-    def __init__(
-        self, *, answer_bytes: int = ANSWER_BYTES, lines: int = ANSWER_LINES, **options: Any
-    ) -> None:
-        super().__init__(**options)
-        loop = asyncio.get_running_loop()
-        self._factory = partial(  # type: ignore[assignment]
-            BoundedHandler, loop, answer_bytes=answer_bytes, lines=lines
-        )
-
-
-class BoundedHandler(ResponseHandler):
-    """Takes what a connection receives, up to the bound."""
-
-    __slots__ = ("_bound", "_bytes_left", "_is_over", "_lines_left")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, answer_bytes: int, lines: int) -> None:
-        super().__init__(loop=loop)
-        self._bound = (answer_bytes, lines)
-        self.listen_anew()
-
-    def listen_anew(self) -> None:
-        self._bytes_left, self._lines_left = self._bound
-        self._is_over = False
-
-    def set_response_params(self, **options: Any) -> None:
-        """Called before each request: another answer begins."""
-        self.listen_anew()
-        super().set_response_params(**options)
-
-    def data_received(self, data: bytes) -> None:
-        if self._is_over:
-            return
-        heard = data[: self._bytes_left]
-        lines = heard.count(b"\n")
-        self._is_over = len(data) > self._bytes_left or lines > self._lines_left
-        if lines > self._lines_left:
-            heard = b"\n".join(heard.split(b"\n", self._lines_left)[: self._lines_left]) + b"\n"
-        self._bytes_left -= len(heard)
-        self._lines_left -= lines
-        super().data_received(heard)
-        if self._is_over:
-            self._hang_up()
-
-    def _hang_up(self) -> None:
-        """Close, and say why to what waits for the answer or for its body."""
-        error, payload = AnswerTooLong("its answer has no end"), self._payload
-        if payload is not None and not payload.is_eof():
-            payload.set_exception(error)
-        if self._exception is None:
-            self.set_exception(error)
-        self._parser = self._payload = None  # else the closing would end the answer
-        if self.transport is not None:
-            self.transport.abort()
-
 
 CALL_SECONDS = 10.0
 BODY_BYTES = 16 * 1024  # of an answer whose body is read
 KEEP_ALIVE_SECONDS = 15.0
 REST_SECONDS = 0.5  # for a body that is not needed: the status has said all
 RESOLVING = 64  # lookups at once: a name server that hangs holds a thread for long
+
+_BROKEN = "the connection was closed without an answer"
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
@@ -159,13 +97,13 @@ class Dialler:
         address = literal_address(URL(url, encoded=True).host or "")
         return None if address is None else refusal(address, private=self.private)
 
-    async def get(self, url: str) -> CallbackAnswer:
+    async def get(self, url: str) -> CallAnswer:
         """Ask a callback to verify; return its answer with the whole body, the challenge."""
         return await self._call("GET", URL(url, encoded=True), None, {}, self._whole)
 
     async def post(
         self, url: URL, body: bytes, headers: Mapping[str, str], *, maybe_stale: bool
-    ) -> CallbackAnswer:
+    ) -> CallAnswer:
         """Deliver a notification; only the status of the answer counts.
 
         A connection kept alive may have been closed by the other side at this very moment: then the
@@ -183,7 +121,7 @@ class Dialler:
         body: bytes | None,
         headers: Mapping[str, str],
         read: Callable[[aiohttp.ClientResponse], Awaitable[bytes]],
-    ) -> CallbackAnswer:
+    ) -> CallAnswer:
         assert self._session is not None, "use it in `async with`"  # noqa: S101
         begun = monotonic()
         try:
@@ -203,7 +141,7 @@ class Dialler:
                 content = await read(response)
                 retry_after = response.headers.get("Retry-After")
                 note = _printable(response.reason or "")
-                return CallbackAnswer(response.status, note, retry_after, content, seconds)
+                return CallAnswer(response.status, note, retry_after, content, seconds)
         except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
             return _failure(error, monotonic() - begun)
 
@@ -330,17 +268,14 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in text[:80])
 
 
-_BROKEN = "the connection was closed without an answer"
-
-
-def _failure(error: Exception, seconds: float) -> CallbackAnswer:
+def _failure(error: Exception, seconds: float) -> CallAnswer:
     """What went wrong, in words for the operator."""
     cause = getattr(error, "os_error", error)
     if isinstance(cause, NotAllowed):
-        return CallbackAnswer(0, str(cause), seconds=seconds, reached=False, refused=True)
+        return CallAnswer(0, str(cause), seconds=seconds, reached=False, refused=True)
     unreached = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError)
     reached = not isinstance(error, unreached)
-    return CallbackAnswer(0, _words(error, cause), seconds=seconds, reached=reached)
+    return CallAnswer(0, _words(error, cause), seconds=seconds, reached=reached)
 
 
 def _words(error: Exception, cause: object) -> str:
