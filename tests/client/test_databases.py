@@ -17,6 +17,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_bridge.memory import BridgeStore
+from rsnotify_client import database
 from rsnotify_client.cursor import CursorError, SqliteCursor
 from rsnotify_client.database import keep, open_file, open_scratch, with_advice
 from rsnotify_client.folder import Folder
@@ -166,8 +167,8 @@ def test_a_disk_that_is_full_is_named_and_asked_for_room(user, tmp_path):
         assert said.endswith(": make room on its disk"), said
 
     assert in_child(on_a_full_disk) == 0
-    with closing(open_file(path, mode="rw")) as database:
-        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with closing(open_file(path, mode="rw")) as file:
+        assert file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_many_may_begin_with_a_new_file_at_once(tmp_path):
@@ -196,18 +197,38 @@ def test_a_file_of_a_later_version_is_refused_and_left_as_it_is(user, tmp_path):
     path = tmp_path / "of" / name
     path.parent.mkdir()
     make(path)
-    with closing(open_file(path)) as database:
-        (written,) = database.execute("PRAGMA user_version").fetchone()
+    with closing(open_file(path)) as file:
+        (written,) = file.execute("PRAGMA user_version").fetchone()
         assert written > 0
-        database.execute(f"PRAGMA user_version = {written + 1}")
+        file.execute(f"PRAGMA user_version = {written + 1}")
     before = path.read_bytes()
     with pytest.raises(error, match="was written by another version of rsnotify") as raised:
         use(path)
     assert str(path) in str(raised.value)
     assert path.read_bytes() == before
-    with closing(open_file(path)) as database:
-        database.execute(f"PRAGMA user_version = {written}")
+    with closing(open_file(path)) as file:
+        file.execute(f"PRAGMA user_version = {written}")
     make(path)
+
+
+def test_to_go_over_to_a_log_is_waited_for_while_others_have_the_file(tmp_path, monkeypatch):
+    """As long as was said, though SQLite itself does not wait for it."""
+    path, waits = tmp_path / "a.db", list[float]()
+    with closing(open_file(path)) as other, closing(open_file(path, locked_seconds=0.0)) as own:
+
+        def waited(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                other.execute("ROLLBACK")
+
+        monkeypatch.setattr(database, "sleep", waited)
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            keep(own, -1.0)
+        assert waits == []
+        keep(own, 60.0)
+        assert len(waits) == 3
+        assert own.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 ADVICE = [
@@ -240,8 +261,8 @@ def test_a_mistyped_path_makes_no_file(tmp_path):
     with pytest.raises(sqlite3.OperationalError, match="unable to open"):
         open_file(tmp_path / "a?b%3F#c.db", mode="rw")
     assert [*tmp_path.iterdir()] == []
-    with closing(open_file(tmp_path / "a?b%3F#c.db")) as database:
-        keep(database)
+    with closing(open_file(tmp_path / "a?b%3F#c.db")) as file:
+        keep(file)
     assert (tmp_path / "a?b%3F#c.db").exists()
 
 

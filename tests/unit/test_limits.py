@@ -47,6 +47,7 @@ from rsnotify.websub import rules as retry_schedule
 from rsnotify_bridge import markup, memory, oaipmh, options, polite, sources
 from rsnotify_client import (
     between,
+    database,
     discovery,
     documents,
     dumps,
@@ -103,6 +104,8 @@ LIMITS: dict[str, float] = {
     "changes that the client sends at once": queue.BATCH_CHANGES,
     "body of a request by the client, unless one change is longer": queue.BATCH_BYTES,
     "seconds that an outbox file may be locked by others": outboxfile.LOCKED_SECONDS,
+    "seconds that a cursor, or the file of a mirror, a bridge or `publish --dir`, may be locked by "
+    "others": database.LOCKED_SECONDS,
     "seconds that a process waits at its end for what is in its queue": sender.EXIT_SECONDS,
     "a list to compare, decompressed": between.DOCUMENT_BYTES,
     "changes in a request": bodies.MAX_CHANGES,
