@@ -260,6 +260,25 @@ describe("a channel", () => {
     }
   });
 
+  for (const [how, second] of [
+    ["stands before what it has sent", stream(at(2), notification(2, 9, changed(9)))],
+    ["sends what ends before that", stream(undefined, notification(2, 3, changed(3)))],
+  ]) {
+    test(`that ${how} is that of a Source that was set back`, async () => {
+      let times = 0;
+      const first = brokenStream(at(1), notification(1, 4, changed(4)));
+      const gaps = [];
+      offer((...words) => ((times += 1) === 1 ? first : second)(...words));
+      const onGap = ({ reason }) => gaps.push(reason);
+      const name = how.startsWith("stands") ? "9" : "3";
+      assert.deepEqual(await read("/c.xml", 2, { from: at(1), onGap }), ["4", name]);
+      assert.equal(gaps.length, 1);
+      assert.match(gaps[0], /the Source was set back$/);
+      times = 0;
+      await assert.rejects(read("/c.xml", 2, { from: at(1) }), HistoryGone);
+    });
+  }
+
   test("that does not say where it begins is joined by its Change List", async () => {
     const silent = stream(undefined, notification(3, 4, changed(4)));
     offer(silent, list({ from: at(0) }, changed(2), changed(3)));

@@ -140,6 +140,28 @@ describe("the timeline", () => {
     assert.deepEqual(reached, [at(2), at(2), at(3)]);
   });
 
+  test("knows a peer that begins before what it has sent", () => {
+    const timeline = new Timeline(at(0));
+    assert.equal(timeline.setBackTo(at(0)), undefined);
+    timeline.joined(received(at(0), at(4)));
+    timeline.newIn(received(at(4), at(6))); // of a list
+    assert.equal(timeline.setBackTo(at(4)), undefined);
+    assert.match(timeline.setBackTo(at(3)), /the channel ends at .*3.000000Z now, and at .*4.000000Z/);
+    timeline.forget();
+    assert.equal(timeline.setBackTo(at(3)), undefined);
+  });
+
+  test("knows a notification that ends before an earlier one from a repetition", () => {
+    const timeline = new Timeline(at(0));
+    const [one, two] = [received(at(0), at(2)), received(at(2), at(6))];
+    one.payload = "one";
+    for (const each of [one, two]) assert.ok(timeline.joined(each));
+    for (const each of [one, two]) assert.equal(timeline.setBackBy(each), undefined);
+    const back = { ...received(at(2), at(5)), payload: "back" };
+    assert.match(timeline.setBackBy(back), /up to .*5.000000Z came after one up to .*6.000000Z/);
+    assert.equal(timeline.setBackBy({ ...back, joins: false }), undefined);
+  });
+
   test("takes what says no interval as it comes", () => {
     const timeline = new Timeline(at(1));
     assert.deepEqual(locs(timeline.joined(received(at(5), at(5), [told(5, "a")], false))), ["a"]);

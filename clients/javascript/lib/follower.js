@@ -103,13 +103,21 @@ export class Follower {
   }
 
   async *#live({ begins, payloads, transport }) {
-    if (begins !== undefined) this.#timeline.begin(begins);
+    if (begins !== undefined) {
+      this.#goBack(this.#timeline.setBackTo(begins));
+      this.#timeline.begin(begins);
+    }
     this.#tellGap();
     if (begins === undefined && this.#lists) yield* this.#bridged();
     this.#say("live", { transport });
     this.#liveSince = performance.now();
     for await (const payload of payloads) {
-      const received = this.#timeline.joined(this.#read(payload));
+      const notification = this.#read(payload);
+      if (this.#goBack(this.#timeline.setBackBy(notification))) {
+        this.#timeline.begin(notification.from);
+        this.#tellGap();
+      }
+      const received = this.#timeline.joined(notification);
       this.#notJoinedAt = undefined;
       this.#attempt = 0;
       if (received) yield received;
@@ -260,6 +268,12 @@ export class Follower {
     this.#gap ??= { from, reason };
     this.#beganEmpty = false;
     this.#timeline.forget();
+  }
+
+  /** Whether the Source has no longer what it has sent: it goes on before that. */
+  #goBack(problem) {
+    if (problem !== undefined) this.#giveUp(`${problem}: the Source was set back`);
+    return problem !== undefined;
   }
 
   #tellGap() {
