@@ -32,8 +32,8 @@ export interface Change {
 
 /** A change, and from where to go on when it has been dealt with. */
 export interface FollowedChange extends Change {
-  /** Give this as `from`. */
-  readonly cursor: string;
+  /** Give this as the option `position`. */
+  readonly position: string;
 }
 
 /** The changes of one notification, or of a stretch of a Change List. */
@@ -50,7 +50,7 @@ export interface Notification {
 
 /** Changes that cannot be had: neither the channel nor a Change List tells them. */
 export interface Gap {
-  /** The cursor after which they were. */
+  /** The position after which they were. */
   readonly from: string | undefined;
   /** Where following goes on, if the peer says it. */
   readonly until: string | undefined;
@@ -61,7 +61,7 @@ export interface Gap {
 export interface State {
   readonly state: "live" | "catching-up" | "waiting";
   /** Up to here everything was handed on. */
-  readonly cursor: string | undefined;
+  readonly position: string | undefined;
   /** When live: how changes come. */
   readonly transport?: "websocket" | "sse" | "polling";
   /** When waiting: why, and for how many seconds. */
@@ -79,8 +79,8 @@ export type WebSocketClass = new (url: string, protocols?: string[]) => {
 };
 
 export interface FollowOptions {
-  /** The `cursor` of the last change that was dealt with. Without it, or with null: from now on. */
-  from?: string | null;
+  /** That of the last change that was dealt with. Without it, or with null: from now on. */
+  position?: string | null;
   /** Aborting it ends the loop. */
   signal?: AbortSignal;
   /** A token that may read; shown to the origin of the address only. */

@@ -5,7 +5,7 @@
 // For browsers, Node 20 or later, Deno. No dependencies, nothing to build.
 
 import { Follower } from "./lib/follower.js";
-import { withCursors } from "./lib/notification.js";
+import { withPositions } from "./lib/notification.js";
 import { later } from "./lib/position.js";
 import { sharedNotifications } from "./lib/shared.js";
 
@@ -16,15 +16,15 @@ export { publish } from "./lib/publish.js";
 /**
  * Every change of the Source at any address, once and in order, as it happens.
  *
- * Each change has a `cursor`: keep it when you have dealt with the change, and give it as `from` to
- * go on another day. Without `from` it begins now. It ends when `signal` is aborted.
+ * Each change has a `position`: keep it when you have dealt with the change, and give it as the
+ * option `position` to go on another day. Without it, it begins now. It ends when `signal` is aborted.
  */
 export async function* follow(url, options = {}) {
   let before;
   for await (const received of notifications(url, options)) {
-    for (const change of withCursors(received)) {
-      before = later(change.cursor, before);
-      yield { ...change, cursor: before };
+    for (const change of withPositions(received)) {
+      before = later(change.position, before);
+      yield { ...change, position: before };
     }
   }
 }

@@ -45,7 +45,7 @@ from rsnotify.process.sd_notify import READY, STATUS, notify
 from rsnotify_client.database import open_file
 from rsnotify_client.discovery import NotOneSet
 from rsnotify_mirror.audit import keep_verified
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import Map, place_of
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
@@ -312,14 +312,14 @@ class MirrorRun(NamedTuple):
         if self.command is not None:
             hook = command_hook(self.command, directory)
         with wrong_use(Rejected), _way_to_all_sets():
-            async with Mirror(
+            async with AsyncMirror(
                 *(url, directory, self.options),
                 token=token,
                 hook=hook,
                 report=reporter(self.shown),
                 on_status=self.reporter.report,
             ) as mirror:
-                work = asyncio.create_task(mirror.once() if self.once else mirror.keep())
+                work = asyncio.create_task(mirror.once() if self.once else mirror.run())
                 tasks = [work, asyncio.create_task(show(mirror, self.shown))]
                 if self.dumping is not None:
                     tasks.append(asyncio.create_task(self.dumping.keep(directory)))
@@ -431,7 +431,9 @@ async def _show_plan(
                 typer.echo(f"{event.event}: {event.problem}", err=True)
 
         with wrong_use(Rejected), _way_to_all_sets():
-            async with Mirror(url, Path(folder), options, token=token, report=report) as mirror:
+            async with AsyncMirror(
+                url, Path(folder), options, token=token, report=report
+            ) as mirror:
                 await mirror.plan()
                 _say_plan(mirror.state, json=json)
                 return 1 if skipped else 0

@@ -11,7 +11,7 @@ import typer
 
 from rsnotify.cli.output import counted, put_aside, size
 from rsnotify_client.address import host_of
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.report import Event, Sums, percentile, problem_of
 
 LINE_SECONDS = 10.0
@@ -105,7 +105,7 @@ def _none_selected(event: Event) -> str:
     )
 
 
-async def show(mirror: Mirror, shown: Shown) -> None:
+async def show(mirror: AsyncMirror, shown: Shown) -> None:
     if not shown.json and not shown.name and sys.stderr.isatty():
         return await _show_bar(mirror)
     while True:
@@ -116,7 +116,7 @@ async def show(mirror: Mirror, shown: Shown) -> None:
             typer.echo(named(_sum_line(mirror), shown), err=True)
 
 
-async def _show_bar(mirror: Mirror) -> None:
+async def _show_bar(mirror: AsyncMirror) -> None:
     from rich import progress as bars
     from rich.console import Console
 
@@ -133,7 +133,7 @@ async def _show_bar(mirror: Mirror) -> None:
             progress.update(task, description=words, completed=total - to_do, total=total)
 
 
-def say_end(mirror: Mirror, shown: Shown) -> None:
+def say_end(mirror: AsyncMirror, shown: Shown) -> None:
     if shown.lag:
         _say_lag(mirror.sums, shown)
     if shown.json or shown.quiet:
@@ -143,14 +143,14 @@ def say_end(mirror: Mirror, shown: Shown) -> None:
         _say_problems(mirror, shown)
 
 
-def _say_problems(mirror: Mirror, shown: Shown) -> None:
+def _say_problems(mirror: AsyncMirror, shown: Shown) -> None:
     for loc, problem in mirror.state.problems(PROBLEMS_SHOWN):
         typer.echo(named(f"failed: {problem_of(loc, problem)}", shown), err=True)
     if (more := mirror.state.counts()[2] - PROBLEMS_SHOWN) > 0:
         typer.echo(named(f"and {more} more failed; --json names them all", shown), err=True)
 
 
-def _sum_line(mirror: Mirror) -> str:
+def _sum_line(mirror: AsyncMirror) -> str:
     sums = mirror.sums
     resources, to_do, failed = mirror.state.counts()
     return (

@@ -211,6 +211,7 @@ RENAMED = {
     "rsnotify resources compare": "rsnotify resources load --dry-run",
     "rsnotify resources load --tell": "--publish",
     "rsnotify resources load --no-tell": "--no-publish",
+    "rsnotify subscribe --from": "--position",
     "rsnotify dump --publish": "--announce SET",
     "rsnotify sets edit --describedby": "--address describedby=URL",
     "rsnotify sets edit --topic": "--address topic=URL",

@@ -24,7 +24,7 @@ from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
 from rsnotify_client.follower import Follower
-from rsnotify_client.following import first_cursor
+from rsnotify_client.following import first_position
 from rsnotify_client.notification import NoChannel, Received, channel_url, rendered
 
 commands = Commands()
@@ -33,8 +33,8 @@ commands = Commands()
 @commands.command()
 def subscribe(
     set_name: SetName,
-    from_: Annotated[
-        str | None, Option("--from", metavar="TIME", help="First all that came after this time.")
+    position: Annotated[
+        str | None, Option(metavar="TIME", help="First all that came after this time.")
     ] = None,
     cursor: Annotated[
         Path | None,
@@ -55,12 +55,12 @@ def subscribe(
     channel = channel_url(hub.url, set_name, "framework" if framework else "change")
     with hub.token() as token:
         store = None if cursor is None else FileCursor(cursor)
-        after = first_cursor(store, None, channel)
-        if from_ is not None:
+        begin = first_position(store, None, channel)
+        if position is not None:
             with wrong_use(Rejected):
-                after = parse_moment(from_, "--from")
+                begin = parse_moment(position, "--position")
         try:
-            follower = Follower(channel, cursor=after, token=token)
+            follower = Follower(channel, cursor=begin, token=token)
             asyncio.run(_print(follower, store, show, count))
         except NoChannel as error:
             what = f"has no channel of {set_name!r}: the answer was {error.status}"

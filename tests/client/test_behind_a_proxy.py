@@ -146,7 +146,7 @@ async def test_changes_are_published_and_followed(tmp_path, hub):
     with gate_for(bridge, "hub.example") as gate:
         of_hub = {"RSNOTIFY_URL": f"http://hub.example:{hub.port}", "RSNOTIFY_TOKEN": TOKEN}
         published = await inside(bridge, "publish", "dataset1", loc, **of_hub)
-        words = ("subscribe", "dataset1", "--from", "2020-01-01T00:00:00Z", "--count", "1")
+        words = ("subscribe", "dataset1", "--position", "2020-01-01T00:00:00Z", "--count", "1")
         status, followed = await inside(bridge, *words, **of_hub)
     assert published[0] == 0, published
     assert status == 0, followed

@@ -123,7 +123,7 @@ async def test_the_example_that_follows_several_sets_prints_their_changes(
     real_hub.add_set("dataset2")
     printed: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
     names = {"print": lambda *words: printed.put_nowait(words)}
-    (example,) = [each.text for each in EXAMPLES if "follow_sets" in each.text]
+    (example,) = [each.text for each in EXAMPLES if "follow_async" in each.text]
     exec(compile(example, "the page", "exec"), names)
     for name in ("dataset1", "dataset2"):
         SqliteCursor("cursors.db", name).save(Position(0))

@@ -24,7 +24,7 @@ from rsnotify_client.folder import Folder
 from rsnotify_client.outboxfile import OutboxFile
 from rsnotify_client.queue import OutboxError
 from rsnotify_client.resource import SourceResource
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import FILE, State
 from tests.support.children import begun, in_child
@@ -42,7 +42,7 @@ def of_a_mirror(path: Path) -> None:
 
 async def mirrored(path: Path) -> None:
     options = Options(first_retry_seconds=0.001)
-    async with Mirror("http://127.0.0.1:9/", path.parent, options) as mirror:
+    async with AsyncMirror("http://127.0.0.1:9/", path.parent, options) as mirror:
         await mirror.once()
 
 

@@ -13,9 +13,10 @@ from msgspec import structs
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify_client import Follower, HistoryGone, follow, follow_sync, live
+from rsnotify_client import HistoryGone, follow, follow_async, live
 from rsnotify_client.changelists import ChangeLists
 from rsnotify_client.discovery import discover, linked, linked_in_html, sitemaps_of
+from rsnotify_client.follower import Follower
 from rsnotify_client.web import Web
 from tests.evidence.soak.network_frozen import Proxy
 from tests.support.running import TOKEN, RunningHub
@@ -40,7 +41,7 @@ async def read(
     async with (
         asyncio.timeout(60),
         aclosing(
-            follow(url, cursor=cursor, after=after, poll_seconds=QUICK)  # type: ignore[arg-type]
+            follow_async(url, cursor=cursor, position=after, poll_seconds=QUICK)  # type: ignore[arg-type]
         ) as changes,
     ):
         async for change in changes:
@@ -331,7 +332,7 @@ async def test_what_of_a_change_list_cannot_be_read_is_skipped_and_named_once(so
     ]
     entries = [Entry(source.loc("a"), md=good), *wrong]
     source.documents["/list.xml"] = rendered("changelist", entries)
-    following = follow(source.loc("list.xml"), after=str(source.at), poll_seconds=QUICK)
+    following = follow_async(source.loc("list.xml"), position=str(source.at), poll_seconds=QUICK)
     async with asyncio.timeout(60), aclosing(following) as changes:
         assert (await anext(changes)).loc == source.loc("a")
         without = await anext(changes)
@@ -366,7 +367,7 @@ async def test_a_cursor_is_stored_after_a_change_was_dealt_with_and_never_before
     url = source.url + CAPABILITIES
 
     async def fail_at_the_second() -> None:
-        async with aclosing(follow(url, cursor=cursor, poll_seconds=QUICK)) as found:
+        async with aclosing(follow_async(url, cursor=cursor, poll_seconds=QUICK)) as found:
             async for change in found:
                 async with change:
                     assert cursor.read_text().strip() < (change.datetime or "")
@@ -773,7 +774,7 @@ async def test_a_hub_is_followed_from_any_address_while_it_is_killed(hub, tmp_pa
 
     def in_a_thread() -> list[str]:
         names = []
-        for change in follow_sync(hub.url, after=first["until"]):
+        for change in follow(hub.url, position=first["until"]):
             with change:
                 names.append(change.loc.rpartition("/")[2])
             if names[-1] == "four":

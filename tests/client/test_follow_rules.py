@@ -15,11 +15,11 @@ import pytest
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS, Entry, Md
-from rsnotify_client import follow_sets_sync, follow_sync
+from rsnotify_client import follow
 from rsnotify_client.changelists import HistoryGone, ListRef, lists_after
 from rsnotify_client.cursor import CursorStore, FileCursor, Ledger, SqliteCursor, store_of
 from rsnotify_client.follower import NotJoined, Timeline
-from rsnotify_client.following import FollowedChange, Keeper, first_cursor, handed_on
+from rsnotify_client.following import FollowedChange, Keeper, first_position, handed_on
 from rsnotify_client.live import Events
 from rsnotify_client.notification import (
     Received,
@@ -359,14 +359,14 @@ HERE, ELSEWHERE = "http://a.example/x.xml", "http://b.example/x.xml"
 )
 def test_a_cursor_of_another_address_is_refused_and_left_as_it_is(tmp_path, name, mend):
     path = tmp_path / name
-    assert first_cursor(store_of(path), T[1], HERE) == T[1]
+    assert first_position(store_of(path), T[1], HERE) == T[1]
     kept(path, HERE).save(T[2])
     for same in (HERE, HERE.replace("//", "//user:secret@") + f"/?access_token=secret&from={T[1]}"):
         kept(path, same).save(T[2])
     said = f"{name}: it keeps the place in {HERE}, not in {ELSEWHERE}: .*{mend}$"
     with pytest.raises(InvalidSettings, match=said):
-        first_cursor(store_of(path), T[1], ELSEWHERE)
-    assert first_cursor(store_of(path), T[1], HERE) == T[2]
+        first_position(store_of(path), T[1], ELSEWHERE)
+    assert first_position(store_of(path), T[1], HERE) == T[2]
     assert not any(b"secret" in each.read_bytes() for each in tmp_path.iterdir())
 
 
@@ -389,7 +389,7 @@ def test_the_mend_of_a_database_says_that_it_is_for_all_cursors_and_can_be_paste
     assert (command, file) == ("sqlite3", str(path))
     with closing(sqlite3.connect(file)) as database:
         database.executescript(statement)
-    assert first_cursor(store_of(path), None, ELSEWHERE) == T[1]
+    assert first_position(store_of(path), None, ELSEWHERE) == T[1]
 
 
 @pytest.mark.parametrize("name", ["cursor", "cursor.db"])
@@ -408,7 +408,7 @@ def kept(path: Path, url: str) -> CursorStore:
     """A store that is opened to follow this address."""
     store = store_of(path)
     assert store is not None
-    first_cursor(store, None, url)
+    first_position(store, None, url)
     return store
 
 
@@ -417,7 +417,7 @@ def test_a_database_of_before_addresses_were_kept_is_taken(tmp_path):
         database.execute("CREATE TABLE cursor (name PRIMARY KEY, position)")
         database.execute("INSERT INTO cursor VALUES ('cursor', ?)", (str(T[1]),))
         database.commit()
-    assert first_cursor(store_of(tmp_path / "cursor.db"), None, HERE) == T[1]
+    assert first_position(store_of(tmp_path / "cursor.db"), None, HERE) == T[1]
 
 
 def test_a_database_of_an_application_keeps_its_own_tables(tmp_path):
@@ -436,7 +436,7 @@ def test_a_database_of_an_application_keeps_its_own_tables(tmp_path):
 
 def test_two_functions_keep_a_cursor_for_every_address():
     for url in (HERE, ELSEWHERE):
-        assert first_cursor(store_of((lambda: str(T[1]), str)), None, url) == T[1]
+        assert first_position(store_of((lambda: str(T[1]), str)), None, url) == T[1]
 
 
 def test_a_store_of_the_callers_own_may_refuse_another_address_too(tmp_path):
@@ -447,17 +447,17 @@ def test_a_store_of_the_callers_own_may_refuse_another_address_too(tmp_path):
             file = FileCursor(tmp_path / "cursor.db")
             self.keep_for, self.load, self.save = file.keep_for, file.load, file.save
 
-    first_cursor(own := Own(), None, HERE)
+    first_position(own := Own(), None, HERE)
     own.save(T[1])
     with pytest.raises(InvalidSettings, match="not in"):
-        first_cursor(Own(), None, ELSEWHERE)
+        first_position(Own(), None, ELSEWHERE)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        lambda path: follow_sync(ELSEWHERE, cursor=path),
-        lambda path: follow_sets_sync("http://b.example", ["x.xml"], cursor=path),
+        lambda path: follow(ELSEWHERE, cursor=path),
+        lambda path: follow("http://b.example", sets=["x.xml"], cursor=path),
     ],
 )
 def test_who_follows_is_told_before_anything_is_asked(tmp_path, changes):

@@ -12,7 +12,7 @@ from aiohttp import web
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Change, Link, Position
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_client import FollowedChange, Publisher, SqliteCursor, follow_sets, follow_sets_sync
+from rsnotify_client import FollowedChange, Publisher, SqliteCursor, follow, follow_async
 from rsnotify_client.follower import SetsFollower
 from tests.client.hubs import HubProcess
 from tests.support.running import TOKEN
@@ -53,7 +53,7 @@ async def some(changes: AsyncGenerator[FollowedChange, None], count: int) -> set
 
 async def begun(hub: HubProcess, cursor: Path) -> None:
     """Come and go, so that the place in each set is kept."""
-    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+    async with aclosing(follow_async(hub.url, sets=SETS, cursor=cursor)) as changes:
         first = asyncio.create_task(some(changes, 1))
         stores = [SqliteCursor(cursor, name) for name in SETS]
         async with asyncio.timeout(60):
@@ -67,10 +67,10 @@ async def test_the_changes_of_each_set_come_with_its_name_from_its_own_cursor(hu
     cursor = tmp_path / "cursors"
     await begun(hub, cursor)
     await asyncio.to_thread(publish, hub, ("papers", "1"), ("images", "2"), ("papers", "3"))
-    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+    async with aclosing(follow_async(hub.url, sets=SETS, cursor=cursor)) as changes:
         assert await some(changes, 3) == {("papers", "1"), ("images", "2"), ("papers", "3")}
     await asyncio.to_thread(publish, hub, ("images", "4"))
-    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+    async with aclosing(follow_async(hub.url, sets=SETS, cursor=cursor)) as changes:
         assert await some(changes, 1) == {("images", "4")}
 
 
@@ -78,15 +78,21 @@ async def test_what_was_not_dealt_with_comes_again_in_its_set_alone(hub, tmp_pat
     cursor = tmp_path / "cursors"
     await begun(hub, cursor)
     await asyncio.to_thread(publish, hub, ("papers", "5"), ("images", "6"))
-    async with asyncio.timeout(60), aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+    async with (
+        asyncio.timeout(60),
+        aclosing(follow_async(hub.url, sets=SETS, cursor=cursor)) as changes,
+    ):
         both = [await anext(changes), await anext(changes)]
         next(each for each in both if each.set_name == "papers").done()
-    async with aclosing(follow_sets(hub.url, SETS, cursor=cursor)) as changes:
+    async with aclosing(follow_async(hub.url, sets=SETS, cursor=cursor)) as changes:
         assert await some(changes, 1) == {("images", "6")}
 
 
 async def test_a_set_that_is_not_there_is_named(hub):
-    async with asyncio.timeout(60), aclosing(follow_sets(hub.url, ["papers", "maps"])) as changes:
+    async with (
+        asyncio.timeout(60),
+        aclosing(follow_async(hub.url, sets=["papers", "maps"])) as changes,
+    ):
         with pytest.raises(Rejected, match="maps"):
             await anext(changes)
 
@@ -94,7 +100,7 @@ async def test_a_set_that_is_not_there_is_named(hub):
 async def test_a_set_that_needs_a_token_is_named(hub):
     await asyncio.to_thread(hub.add_set, "secret", private=True)
     for names in (["papers", "secret"], ["secret"]):
-        async with asyncio.timeout(60), aclosing(follow_sets(hub.url, names)) as changes:
+        async with asyncio.timeout(60), aclosing(follow_async(hub.url, sets=names)) as changes:
             with pytest.raises(Rejected, match="no set 'secret' that can be read without a token"):
                 await anext(changes)
 
@@ -103,7 +109,7 @@ def test_a_program_without_an_event_loop_follows_them_too(hub, tmp_path):
     cursor = tmp_path / "cursors"
     asyncio.run(begun(hub, cursor))
     publish(hub, ("papers", "8"), ("images", "9"))
-    changes = follow_sets_sync(hub.url, SETS, cursor=cursor)
+    changes = follow(hub.url, sets=SETS, cursor=cursor)
     assert set(map(short, islice(changes, 2))) == {("papers", "8"), ("images", "9")}
     changes.close()  # type: ignore[attr-defined]
 
@@ -158,7 +164,7 @@ async def test_what_the_channel_no_longer_has_is_read_from_the_change_list_of_it
     async with scripted(say) as (source, asked):
         missed = source.change("missed", b"1")
         begin = source.at
-        async with aclosing(follow_sets(source.url, ["papers"], after=begin)) as changes:
+        async with aclosing(follow_async(source.url, sets=["papers"], position=begin)) as changes:
             assert await some(changes, 2) == {("papers", "missed"), ("papers", "live")}
         assert asked == [[f"papers@{begin}"], [f"papers@{missed.datetime}"]]
 
@@ -195,7 +201,9 @@ async def test_a_channel_that_stays_too_old_is_asked_again_after_longer_and_long
         await told_of(source, socket, source.change("live", b"2"), from_=str(source.at))
 
     async with scripted(say) as (source, _):
-        async with aclosing(follow_sets(source.url, ["papers"], after=source.at)) as changes:
+        async with aclosing(
+            follow_async(source.url, sets=["papers"], position=source.at)
+        ) as changes:
             assert await some(changes, 1) == {("papers", "live")}
         assert attempts == [1, 2, 3]
 
@@ -207,7 +215,7 @@ async def test_what_does_not_join_is_asked_for_again_and_then_read_from_the_list
     async with scripted(say) as (source, asked):
         first, second = source.change("first", b"1"), source.change("second", b"2")
         begin = source.at
-        async with aclosing(follow_sets(source.url, ["papers"], after=begin)) as changes:
+        async with aclosing(follow_async(source.url, sets=["papers"], position=begin)) as changes:
             assert await some(changes, 2) == {("papers", "first"), ("papers", "second")}
         assert asked[:2] == [[f"papers@{begin}"]] * 2
         assert attempts == [0, 1]
@@ -222,6 +230,6 @@ async def test_a_peer_that_does_not_say_where_it_begins_in_each_set_is_no_hub():
             return socket
 
         source.handlers[CHANNELS] = channel
-        async with aclosing(follow_sets(source.url, ["a", "b"])) as changes:
+        async with aclosing(follow_async(source.url, sets=["a", "b"])) as changes:
             with pytest.raises(Rejected, match="is it a hub"):
                 await anext(changes)

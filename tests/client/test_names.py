@@ -5,6 +5,7 @@ import asyncio
 import builtins
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 import rsnotify_client
+import rsnotify_mirror
 from rsnotify import __version__
 from rsnotify_client import (
     AsyncPublisher,
@@ -27,19 +29,19 @@ from rsnotify_client import (
     Relay,
     SqliteCursor,
     changes_between,
-    follow_sync,
+    follow,
 )
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/client.md").read_text()
 PACKAGE = Path(str(rsnotify_client.__file__)).parent
 MODULES = sorted(path for path in PACKAGE.glob("*.py") if path.stem != "__init__")
-PUBLIC = {name: getattr(rsnotify_client, name) for name in rsnotify_client.__all__}
+PUBLIC = {
+    name: getattr(module, name)
+    for module in (rsnotify_client, rsnotify_mirror)
+    for name in module.__all__
+}
 CLASSES = {name: each for name, each in PUBLIC.items() if inspect.isclass(each)}
-
-
-def test_the_module_shows_what_it_offers_and_nothing_else():
-    assert dir(rsnotify_client) == sorted(rsnotify_client.__all__)
-    assert rsnotify_client.__version__ == __version__
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -67,7 +69,9 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     for name, each in CLASSES.items():
         for attribute in dir(each):
             found = getattr(each, attribute)
-            is_ours = str(getattr(found, "__module__", "")).startswith("rsnotify_client")
+            is_ours = str(getattr(found, "__module__", "")).startswith(
+                ("rsnotify_client", "rsnotify_mirror")
+            )
             is_private = attribute.startswith("_") and not attribute.endswith("__")
             if inspect.isroutine(found) and is_ours and not is_private:
                 yield f"{name}.{attribute}", found
@@ -82,6 +86,55 @@ def test_every_public_signature_names_each_argument_and_its_type(name):
     for each in found.parameters.values():
         assert each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD), f"{name}: {each}"
         assert each.name == "self" or each.annotation is not each.empty, f"{name}: {each}"
+
+
+MODULES_OF_USERS = (rsnotify_client, rsnotify_mirror)
+OFFERED = {
+    name: each
+    for module in MODULES_OF_USERS
+    for name in module.__all__
+    if callable(each := getattr(module, name))
+}
+DEALT_WITH_IN_BOTH = "FollowedChange"  # in `with`, or in `async with`
+
+
+def waits_in_a_loop(part: Any) -> bool:
+    """Whether it is awaited, or iterated over by `async for`."""
+    gives = str(getattr(part, "__annotations__", {}).get("return", ""))
+    return inspect.iscoroutinefunction(part) or "AsyncGenerator" in gives
+
+
+@pytest.mark.parametrize("name", sorted(OFFERED.keys() - {DEALT_WITH_IN_BOTH}))
+def test_what_is_for_an_event_loop_says_so_in_its_name_and_nothing_else_does(name):
+    """See "What waits" in docs/client.md."""
+    each = OFFERED[name]
+    parts = (
+        [each, *(getattr(each, part) for part in dir(each))] if inspect.isclass(each) else [each]
+    )
+    assert any(map(waits_in_a_loop, parts)) == ("async" in name.lower())
+
+
+PAIRS = [
+    ("Publisher", "AsyncPublisher"),
+    ("follow", "follow_async"),
+    ("notifications", "notifications_async"),
+    ("Mirror", "AsyncMirror"),
+]
+
+
+@pytest.mark.parametrize(("blocking", "of_loop"), PAIRS)
+def test_both_ways_to_wait_take_the_same_and_stand_in_the_docs(blocking, of_loop):
+    taken = [list(inspect.signature(OFFERED[name]).parameters) for name in (blocking, of_loop)]
+    assert taken[0] == taken[1]
+    rows = re.findall(r"^\| [^|]+ \| `([\w.]+)` \| `([\w.]+)` \|$", PAGE, re.MULTILINE)
+    assert (blocking, of_loop) in [tuple(name.split(".")[-1] for name in row) for row in rows]
+    assert len(rows) == len(PAIRS) == len([name for name in OFFERED if "async" in name.lower()])
+
+
+@pytest.mark.parametrize("module", MODULES_OF_USERS)
+def test_a_module_shows_what_it_offers_and_nothing_else(module):
+    assert dir(module) == sorted(module.__all__)
+    assert module.__version__ == __version__
 
 
 def test_what_is_a_method_is_no_attribute_that_an_object_gets_later():
@@ -133,6 +186,7 @@ PYTHONS_OWN = {
     ("__init__", "AttributeError"),  # a name that is not there
     ("asyncpublisher", "TimeoutError"),  # in a thread for which nobody waits
     ("change", "NotImplementedError"),
+    ("documents", "StopIteration"),  # within an iterator
     ("follower", "NotImplementedError"),  # of a class that is not to be used itself
     ("network", "OSError"),  # of a proxy; becomes Unreachable or HubUnreachable
     ("textfile", "ValueError"),  # becomes InvalidSettings
@@ -188,11 +242,11 @@ FAILING: dict[str, Callable[[Path], object]] = {
     "no state": lambda _: Publisher(NOWHERE).load("a", [{"length": 5}]),
     "no field": lambda _: Publisher(NOWHERE).load("a", [{"loc": "b", "lenght": 5}]),
     "no mapping": lambda _: Publisher(NOWHERE).load("a", [5]),  # type: ignore[list-item]
-    "no position": lambda _: next(iter(follow_sync(NOWHERE, after="yesterday"))),
-    "no folder": lambda path: next(iter(follow_sync(NOWHERE, cursor=path / "no" / "cursor"))),
+    "no position": lambda _: next(iter(follow(NOWHERE, position="yesterday"))),
+    "no folder": lambda path: next(iter(follow(NOWHERE, cursor=path / "no" / "cursor"))),
     "no cursor": lambda path: FileCursor(spoilt(path)).load(),
     "no database": lambda path: SqliteCursor(spoilt(path)).load(),
-    "no position kept": lambda _: next(iter(follow_sync(NOWHERE, cursor=(lambda: "b", print)))),
+    "no position kept": lambda _: next(iter(follow(NOWHERE, cursor=(lambda: "b", print)))),
     "no disk": lambda path: FileCursor(path / "no" / "cursor").save(rsnotify_client.Position(5)),
     "no list": lambda path: list(changes_between(path / "a", path / "b")),
     "no outbox": lambda path: Publisher(NOWHERE, outbox=path / "no" / "outbox").updated("a", "b"),

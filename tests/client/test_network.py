@@ -26,7 +26,7 @@ from rsnotify_client.publisher import Publisher
 from rsnotify_client.transport import Pace
 from rsnotify_client.web import Refused, Unreachable, Web, refused
 from rsnotify_mirror.audit import audit
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from tests.client.hubs import accept, scripted_hub
 from tests.support.forward_proxy import ForwardProxy, forward_proxy
 from tests.support.redis_tls import AUTHORITY
@@ -56,7 +56,7 @@ async def test_a_source_behind_a_proxy_is_mirrored_and_audited(proxy, tmp_path):
         source.documents[CAPABILITIES] = source.capability_list("resourcelist", "changelist")
         source.add("a.txt", b"a")
         source.list_resources()
-        async with Mirror(source.url + CAPABILITIES, tmp_path / "copy") as mirror:
+        async with AsyncMirror(source.url + CAPABILITIES, tmp_path / "copy") as mirror:
             assert await mirror.once()
         assert (await audit(source.url + CAPABILITIES, tmp_path / "copy")).is_in_sync
     assert [path.name for path in (tmp_path / "copy").rglob("*.txt")] == ["a.txt"]

@@ -7,7 +7,7 @@ import pytest
 from rsnotify.errors import Rejected
 from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.xml_writer import DRAFT_NS, RS_NS, Document, Entry, Md, render_document
-from rsnotify_client import follow
+from rsnotify_client import follow_async
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
@@ -113,5 +113,5 @@ async def test_a_topic_at_the_sources_own_address_is_followed_by_its_hub(
     source.documents[CAPABILITIES] = rendered("capabilitylist", [named])
     first = await hub.publish("http://example.com/first")
     await hub.publish("http://example.com/second")
-    async with aclosing(follow(source.url + start, after=first["until"])) as changes:
+    async with aclosing(follow_async(source.url + start, position=first["until"])) as changes:
         assert (await anext(changes)).loc == "http://example.com/second"

@@ -17,7 +17,7 @@ import pytest
 
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.textfile import exposition, write
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import METRICS, CopyStatus, Sums, status_of
 from rsnotify_mirror.state import State
@@ -119,8 +119,10 @@ async def test_the_error_of_an_earlier_run_is_not_the_last_one_of_this(source, t
     source.resources["/a"] = b"1"
     found: list[CopyStatus] = []
     url, options = source.url + CAPABILITIES, Options(first_retry_seconds=0.01)
-    async with Mirror(url, tmp_path, options, on_status=lambda now, _: found.append(now)) as mirror:
-        keeping = asyncio.create_task(mirror.keep())
+    async with AsyncMirror(
+        url, tmp_path, options, on_status=lambda now, _: found.append(now)
+    ) as mirror:
+        keeping = asyncio.create_task(mirror.run())
         await until(lambda: bool(found))
         keeping.cancel()
         await asyncio.wait([keeping])
@@ -140,8 +142,8 @@ async def test_a_mirror_that_follows_is_in_step_only_while_its_source_answers(
     def tell(status: CopyStatus, _: Sums) -> None:
         found.append(status)
 
-    async with Mirror(url, tmp_path, options, on_status=tell) as mirror:
-        keeping = asyncio.create_task(mirror.keep())
+    async with AsyncMirror(url, tmp_path, options, on_status=tell) as mirror:
+        keeping = asyncio.create_task(mirror.run())
         await until(lambda: bool(found) and found[-1].in_step)
         assert found[-1].running
 

@@ -13,7 +13,7 @@ from rsnotify.resourcesync.change import Position
 from rsnotify_mirror import planning
 from rsnotify_mirror import planning as baseline
 from rsnotify_mirror.audit import audit, repair
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from tests.client.world import (
@@ -71,7 +71,7 @@ async def copied(kind: Kind, copy: Path, **options: object) -> Once:
     events: list[Event] = []
     chosen = Options(first_retry_seconds=0.01, **options)  # type: ignore[arg-type]
     try:
-        async with Mirror(kind.address, copy, chosen, report=events.append) as mirror:
+        async with AsyncMirror(kind.address, copy, chosen, report=events.append) as mirror:
             return Once(await mirror.once(), events)
     except (Rejected, TryAgain) as error:
         return Once(False, [*events, Event("failed", problem=error.detail)])

@@ -191,7 +191,7 @@ async def test_a_hub_below_a_path_is_found_published_to_and_followed(tmp_path):
             ended = await rsnotify(*words, hub=proxied)
             assert ended.status == 0, ended
             start = json.loads(ended.out)["from"]
-            follow = ("subscribe", "dataset1", "--from", start, "--count", "1")
+            follow = ("subscribe", "dataset1", "--position", start, "--count", "1")
             assert "http://example.com/a" in (await rsnotify(*follow, hub=proxied)).out
             state = tmp_path / "state.ndjson"
             state.write_text(

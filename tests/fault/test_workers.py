@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from rsnotify.journal.call import NOTHING
-from rsnotify_client import follow
+from rsnotify_client import follow_async
 from tests.support.running import TOKEN, RunningHub, until
 
 FIRST = "http://example.com/first"
@@ -81,7 +81,7 @@ async def told(publishers: list[Publisher], found: list[list[str]]) -> bool:
 
 
 async def read(url: str, after: str, found: list[str]) -> None:
-    async for change in follow(url, after=after):
+    async for change in follow_async(url, position=after):
         async with change:
             found.append(change.loc)
 

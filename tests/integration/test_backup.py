@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from rsnotify.process.embedded_redis import backup as damage
 from rsnotify.process.embedded_redis.backup import restore
 from rsnotify.process.embedded_redis.binaries import Binary
-from rsnotify_client import follow
+from rsnotify_client import follow_async
 from tests.support import forks
 from tests.support.lossy_failover import listed
 from tests.support.needs import find
@@ -28,7 +28,7 @@ async def rsnotify(*words: str) -> forks.Ended:
 
 async def next_change(hub: RunningHub, cursor: str) -> str:
     """What a reader with this cursor is told first."""
-    async with aclosing(follow(hub.channel(), after=cursor)) as changes:
+    async with aclosing(follow_async(hub.channel(), position=cursor)) as changes:
         async for change in changes:
             async with change:
                 return change.loc
@@ -60,7 +60,7 @@ async def test_who_follows_a_hub_that_is_restored_is_told_and_goes_on(tmp_path, 
     found: asyncio.Queue[str] = asyncio.Queue()
 
     async def read(url: str, after: str) -> None:
-        async with aclosing(follow(url, after=after)) as changes:
+        async with aclosing(follow_async(url, position=after)) as changes:
             async for change in changes:
                 async with change:
                     found.put_nowait(change.loc)

@@ -61,7 +61,7 @@ async def follow(hub: RunningHub, *options: str) -> asyncio.subprocess.Process:
     _, sets = await hub.ask("GET", "/api/sets")
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "rsnotify", "subscribe", "dataset1"),
-        *("--from", sets[0]["created"], *options),
+        *("--position", sets[0]["created"], *options),
         stdout=PIPE,
         stderr=PIPE,
         env=clean_environment() | {"RSNOTIFY_URL": hub.url},
@@ -93,7 +93,7 @@ async def test_resources_named_on_the_command_line_are_published(hub):
 async def test_what_is_said_of_one_change_is_its_datetime(hub):
     ended = await rsnotify("publish", "dataset1", "http://example.com/a", hub=hub)
     said = ended.out.removeprefix("accepted 1 change at ").strip()
-    after = ("--from", "2020-01-01", "--count", "1")
+    after = ("--position", "2020-01-01", "--count", "1")
     read = await rsnotify("subscribe", "dataset1", *after, hub=hub)
     assert read.out.split() == [said, "updated", "http://example.com/a"]
 
@@ -155,7 +155,7 @@ async def test_a_framework_change_is_published_to_the_framework_channel(hub):
         hub=hub,
     )
     assert ended.status == 0, ended.err
-    after = ("--from", json.loads(ended.out)["from"])
+    after = ("--position", json.loads(ended.out)["from"])
     options = ("--framework", "--json", "--count", "1")
     told = json.loads((await rsnotify("subscribe", "dataset1", *after, *options, hub=hub)).out)
     assert told["loc"] == "http://example.com/resourcelist1.xml"

@@ -9,8 +9,8 @@ const { follow } = await import(module);
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 const told = {
-  onState: ({ state, cursor, transport, error }) =>
-    say({ state, cursor, transport, error: error?.message }),
+  onState: ({ state, position, transport, error }) =>
+    say({ state, position, transport, error: error?.message }),
 };
 const given = JSON.parse(options);
 if (given.onGap) given.onGap = (gap) => say({ gap });

@@ -20,7 +20,7 @@ import {
 } from "../../clients/javascript/lib/discovery.js";
 import { parseDocument } from "../../clients/javascript/lib/document.js";
 import { HistoryGone, NotJoined, Rejected, TryAgain } from "../../clients/javascript/lib/errors.js";
-import { readNotification, withCursors } from "../../clients/javascript/lib/notification.js";
+import { readNotification, withPositions } from "../../clients/javascript/lib/notification.js";
 import { positionOf } from "../../clients/javascript/lib/position.js";
 import { delaySeconds, LONGEST_SECONDS } from "../../clients/javascript/lib/retry.js";
 import { Mailbox } from "../../clients/javascript/lib/shared.js";
@@ -99,10 +99,11 @@ describe("notifications", () => {
     assert.throws(() => readNotification(text), Rejected);
   });
 
-  test("each change has the cursor up to which all before it is dealt with", () => {
+  test("each change has the position up to which all before it is dealt with", () => {
     const timed = [1, 2, 2, 3].map((second) => ({ position: at(second), change: {} }));
-    const cursors = withCursors({ from: at(0), until: at(9), timed }).map(({ cursor }) => cursor);
-    assert.deepEqual(cursors, [at(1), at(1), at(2), at(9)]);
+    const found = withPositions({ from: at(0), until: at(9), timed });
+    const positions = found.map(({ position }) => position);
+    assert.deepEqual(positions, [at(1), at(1), at(2), at(9)]);
   });
 });
 
@@ -138,28 +139,6 @@ describe("the timeline", () => {
       (position) => timeline.begin(position) ?? timeline.cursor,
     );
     assert.deepEqual(reached, [at(2), at(2), at(3)]);
-  });
-
-  test("knows a peer that begins before what it has sent", () => {
-    const timeline = new Timeline(at(0));
-    assert.equal(timeline.setBackTo(at(0)), undefined);
-    timeline.joined(received(at(0), at(4)));
-    timeline.newIn(received(at(4), at(6))); // of a list
-    assert.equal(timeline.setBackTo(at(4)), undefined);
-    assert.match(timeline.setBackTo(at(3)), /the channel ends at .*3.000000Z now, and at .*4.000000Z/);
-    timeline.forget();
-    assert.equal(timeline.setBackTo(at(3)), undefined);
-  });
-
-  test("knows a notification that ends before an earlier one from a repetition", () => {
-    const timeline = new Timeline(at(0));
-    const [one, two] = [received(at(0), at(2)), received(at(2), at(6))];
-    one.payload = "one";
-    for (const each of [one, two]) assert.ok(timeline.joined(each));
-    for (const each of [one, two]) assert.equal(timeline.setBackBy(each), undefined);
-    const back = { ...received(at(2), at(5)), payload: "back" };
-    assert.match(timeline.setBackBy(back), /up to .*5.000000Z came after one up to .*6.000000Z/);
-    assert.equal(timeline.setBackBy({ ...back, joins: false }), undefined);
   });
 
   test("takes what says no interval as it comes", () => {

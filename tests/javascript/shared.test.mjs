@@ -96,10 +96,10 @@ function offerLongLists(lists, each) {
 describe("tabs that share a connection", { skip: !canShare && "there are no Web Locks" }, () => {
   test("each get all of the Change Lists, whenever they opened", async () => {
     const letGo = offerLists();
-    const one = tab({ from: at(0) });
+    const one = tab({ position: at(0) });
     assert.deepEqual(await names(2, one), ["1", "2"]);
     await until(() => timesAsked("/list.xml") === 2);
-    const two = tab({ from: at(0) });
+    const two = tab({ position: at(0) });
     const first = two.next();
     letGo();
     assert.deepEqual(await names(2, two, first), ["1", "2"]);
@@ -109,11 +109,11 @@ describe("tabs that share a connection", { skip: !canShare && "there are no Web 
 
   test("get nothing more, and nothing after a gap, once they are left", async () => {
     const letGo = offerLists();
-    const one = tab({ from: at(0) });
+    const one = tab({ position: at(0) });
     await names(2, one);
     await until(() => timesAsked("/list.xml") === 2);
     const ending = new AbortController();
-    const next = tab({ from: at(0), signal: ending.signal }).next();
+    const next = tab({ position: at(0), signal: ending.signal }).next();
     source.answers["/c.xml"] = () => {};
     letGo();
     await until(() => timesAsked("/c.xml") === 2);
@@ -123,7 +123,7 @@ describe("tabs that share a connection", { skip: !canShare && "there are no Web 
 
   test("get every change, however slowly they read", async () => {
     const each = Math.ceil((0.55 * MAILBOX_CHARS) / 200);
-    const one = tab({ from: offerLongLists(2, each) });
+    const one = tab({ position: offerLongLists(2, each) });
     assert.deepEqual(await names(1, one), ["1"]);
     await until(() => timesAsked("/index.xml") === 2);
     for (let n = 2; n <= 2 * each; n++) {
@@ -139,7 +139,7 @@ describe("tabs that share a connection", { skip: !canShare && "there are no Web 
     const [leading, states] = [[], []];
     const first = tab({ onState: ({ state }) => leading.push(state) }).next();
     await until(() => leading.length);
-    const two = tab({ from: at(0), onState: ({ state }) => states.push(state) });
+    const two = tab({ position: at(0), onState: ({ state }) => states.push(state) });
     assert.deepEqual(await names(2, two), ["1", "2"]);
     const next = two.next();
     await until(() => states.includes("live"));

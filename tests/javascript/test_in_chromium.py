@@ -93,7 +93,7 @@ async def test_pages_of_another_origin_follow_a_public_set_across_a_killed_hub(b
     await hub.publish("http://example.com/3")
     for tab in tabs:
         assert await tab.names(3) == ["1", "2", "3"]
-    old = await follow(browser, site, hub.channel(), **{"from": "2020-01-01"})
+    old = await follow(browser, site, hub.channel(), position="2020-01-01")
     assert await old.names(3) == ["1", "2", "3"]
 
 
@@ -127,7 +127,7 @@ async def test_a_page_of_another_origin_reads_no_private_set(browser, site, hub)
     await hub.ask("PATCH", "/api/sets/dataset1", json={"private": True})
     await hub.publish("http://example.com/1")
     for way in ("websocket", "sse"):
-        options = {"from": "2020-01-01", "token": made["token"], "transport": way}
+        options = {"position": "2020-01-01", "token": made["token"], "transport": way}
         tab = await follow(browser, site, hub.channel(), **options)
         assert await tab.told(1, "failed") == ["Rejected"]
         assert await tab.names(0) == []
@@ -156,7 +156,7 @@ async def test_a_tab_that_begins_further_back_gets_what_the_others_have(browser,
     await now.told(1, "transport")
     await hub.publish("http://example.com/2")
     await now.names(1)
-    old = await follow(browser, site, hub.channel(), shared=True, **{"from": "2020-01-01"})
+    old = await follow(browser, site, hub.channel(), shared=True, position="2020-01-01")
     assert await old.names(2) == ["1", "2"]
     await hub.publish("http://example.com/3")
     assert await old.names(3) == ["1", "2", "3"]
@@ -168,7 +168,7 @@ async def test_a_tab_from_before_all_history_stands_with_the_others_though_nothi
 ):
     now = await follow(browser, site, hub.channel(), shared=True)
     await now.told(1, "transport")
-    old = await follow(browser, site, hub.channel(), shared=True, **{"from": "2020-01-01"})
+    old = await follow(browser, site, hub.channel(), shared=True, position="2020-01-01")
     assert await old.told(1, "state") == ["live"]
     async with asyncio.timeout(20):
         while not all(socket.is_closed() for socket in old.sockets):

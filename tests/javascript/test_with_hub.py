@@ -111,7 +111,7 @@ async def test_every_address_of_a_set_leads_to_its_channel(hub):
         for reader in [await stack.enter_async_context(each) for each in opened]:
             live = await reader.live()
             assert live["transport"] == "websocket"
-            assert live["cursor"] is not None
+            assert live["position"] is not None
 
 
 async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub):
@@ -125,7 +125,7 @@ async def test_a_set_that_a_hub_has_not_leads_to_no_other(hub):
 async def test_whoever_begins_before_all_history_gets_all_of_it(hub):
     await hub.publish(*(f"http://example.com/{number}" for number in range(3)))
     for way in ("websocket", "sse"):
-        async with Reader(hub.channel(), **{"from": "2020-01-01", "transport": way}) as reader:
+        async with Reader(hub.channel(), position="2020-01-01", transport=way) as reader:
             assert await reader.changes(3) == ["0", "1", "2"]
 
 
@@ -237,7 +237,7 @@ async def test_a_source_of_websockets_alone_is_followed_and_its_lists_fill_the_g
         source.documents[CAPABILITIES] = rendered("capabilitylist", [entry, lists])
         source.handlers["/channel"] = channel
         url = source.url + CAPABILITIES
-        async with Reader(url, **{"from": str(source.at)}) as reader:
+        async with Reader(url, position=str(source.at)) as reader:
             assert await reader.changes(2) == ["2", "1"]
     assert cursors == [str(source.at), change.datetime]
 

@@ -12,19 +12,19 @@ import {
 import type { FollowedChange, Gap, Notification } from "rsnotify";
 
 export async function allowed(signal: AbortSignal): Promise<string | undefined> {
-    let cursor: string | undefined;
+    let position: string | undefined;
     const onGap = (gap: Gap) => console.log(gap.from, gap.until, gap.reason);
     for await (const change of follow(new URL("http://a/"), {
-        from: localStorage.getItem("cursor"),
+        position: localStorage.getItem("position"),
         signal,
         shared: true,
         onGap,
     })) {
         const known: FollowedChange = change;
-        if (known.change === "deleted") cursor = known.cursor;
+        if (known.change === "deleted") position = known.position;
     }
     for await (const { timed, until } of notifications("ws://a/", { transport: "sse" })) {
-        cursor = timed[0]?.position ?? until;
+        position = timed[0]?.position ?? until;
     }
     const { accepted, until } = await publish(
         "http://a/",
@@ -34,7 +34,7 @@ export async function allowed(signal: AbortSignal): Promise<string | undefined> 
     );
     const [entry] = parseDocument("<urlset/>").entries;
     console.log(accepted + 1, until, entry?.md.change, entry?.changefreq, entry?.priority);
-    return cursor;
+    return position;
 }
 
 export function told(error: unknown): string | undefined {

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rsnotify_mirror.audit import Audit, audit
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from tests.mirror.test_mirror import Once, files
@@ -28,7 +28,7 @@ class MirroredSource(OddSource[Once]):
         self._ever |= set(self._contents())
         events: list[Event] = []
         options = Options(first_retry_seconds=0.01, **self.options)
-        async with Mirror(self.address, self.copy, options, report=events.append) as mirror:
+        async with AsyncMirror(self.address, self.copy, options, report=events.append) as mirror:
             ran = Once(await mirror.once(), events)
         after = set(files(self.copy).values())
         assert not set(self._contents()) & (before - after), "the copy has lost what there is"

@@ -21,7 +21,7 @@ from rsnotify_mirror.audit import audit
 from rsnotify_mirror.dumping.dump import DumpOptions, make
 from rsnotify_mirror.dumping.generations import DumpFolder
 from rsnotify_mirror.dumping.parts import Limits
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from tests.mirror.test_mirror import files
@@ -46,7 +46,7 @@ class Dumps:
         self.source.documents[CAPABILITIES] = self.source.capability_list(
             "resourcelist", "changelist"
         )
-        async with Mirror(self.source.url + CAPABILITIES, copy) as mirror:
+        async with AsyncMirror(self.source.url + CAPABILITIES, copy) as mirror:
             assert await mirror.once()
         with DumpFolder(out) as folder:
             options = DumpOptions(
@@ -130,7 +130,7 @@ async def dumps(source: Source, tmp_path: Path) -> Dumps:
 async def begun(source: Source, copy: Path, **options: object) -> list[Event]:
     events: list[Event] = []
     chosen = Options(first_retry_seconds=0.01, **options)  # type: ignore[arg-type]
-    async with Mirror(source.url + CAPABILITIES, copy, chosen, report=events.append) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copy, chosen, report=events.append) as mirror:
         is_whole = await mirror.once()
     return events if is_whole else [*events, Event("failed", problem="not whole")]
 

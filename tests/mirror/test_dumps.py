@@ -37,7 +37,7 @@ from rsnotify_mirror.dumping.zip_records import (
     end_records,
     local_header,
 )
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.state import State
 from tests.support.children import in_child
@@ -55,7 +55,7 @@ def dump(copy: Path, out: Path, options: DumpOptions = OPTIONS) -> Dumped:
 
 
 async def mirrored(source: Source, copy: Path) -> None:
-    async with Mirror(source.url + CAPABILITIES, copy) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copy) as mirror:
         assert await mirror.once()
 
 
@@ -308,7 +308,9 @@ async def test_of_a_package_of_which_nothing_is_left_all_are_told_as_deleted(
         source.list_resources()
         with State(copied) as state:
             state.set_fact("incomplete", "1")
-        async with Mirror(source.url + CAPABILITIES, copied, Options(max_delete=100)) as mirror:
+        async with AsyncMirror(
+            source.url + CAPABILITIES, copied, Options(max_delete=100)
+        ) as mirror:
             assert await mirror.once()
         dump(copied, out, options)
         assert state_of(zips(out)) == of_source(source)
@@ -491,7 +493,7 @@ async def test_other_limits_alone_do_not_end_the_row_of_change_dumps(source, cop
     options = Options(selection=Selection(exclude=("*/elsewhere",)))
     for entries, name in [(20, "a"), (20, "a"), (9, "elsewhere"), (8, "elsewhere"), (8, "a")]:
         source.change(name, os.urandom(9))
-        async with Mirror(source.url + CAPABILITIES, copied, options) as mirror:
+        async with AsyncMirror(source.url + CAPABILITIES, copied, options) as mirror:
             assert await mirror.once()
         made = dump(copied, out, OPTIONS._replace(limits=Limits(10**9, entries), keep=9)).generation
         assert made
@@ -515,7 +517,7 @@ async def test_what_is_not_fetched_yet_is_not_claimed(source, copied, tmp_path):
     first = source.change("f0/r0.txt", b"new")
     second = source.change("f0/r3.txt", b"other")
     source.resources["/f0/r3.txt"] = b"broken"
-    async with Mirror(source.url + CAPABILITIES, copied) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copied) as mirror:
         assert not await mirror.once()
     with pytest.raises(NotWhole, match=r"does not have .*f0/r3\.txt: "):
         dump(copied, tmp_path / "out")
@@ -532,7 +534,7 @@ async def test_what_is_not_fetched_yet_is_not_claimed(source, copied, tmp_path):
 async def test_what_failed_is_left_out_by_name_only_where_one_says_so(source, copied, tmp_path):
     source.change("f0/new", b"other")
     source.resources.pop("/f0/new")
-    async with Mirror(source.url + CAPABILITIES, copied) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copied) as mirror:
         assert not await mirror.once()
     with pytest.raises(NotWhole, match="f0/new"):
         dump(copied, tmp_path / "out")
@@ -571,7 +573,7 @@ async def test_where_the_last_dump_has_what_is_left_out_its_version_stays_and_th
     source.change("f0/r0.txt", b"new")
     source.change("f0/r3.txt", b"newer")
     source.resources["/f0/r3.txt"] = b"broken"
-    async with Mirror(source.url + CAPABILITIES, copied) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copied) as mirror:
         assert not await mirror.once()
     (wrong,) = copied.glob("*/f0/r0.txt")
     wrong.write_bytes(b"NEW")
@@ -643,7 +645,7 @@ async def test_a_copy_that_is_not_whole_is_no_dump(source, tmp_path):
     source.add("a", b"1")
     source.list_resources()
     source.documents["/resourcelist.xml"] += b"<"
-    async with Mirror(source.url + CAPABILITIES, tmp_path / "copy") as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, tmp_path / "copy") as mirror:
         assert not await mirror.once()
     with pytest.raises(NotWhole, match="does not have all of its Source"):
         dump(tmp_path / "copy", tmp_path / "out")

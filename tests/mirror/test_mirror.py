@@ -23,10 +23,10 @@ from rsnotify.resourcesync.change import Link
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.tables import PATCH
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
-from rsnotify_client import HistoryGone, follow
+from rsnotify_client import HistoryGone, follow_async
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit, repair
-from rsnotify_mirror.mirror import ROUNDS, Mirror
+from rsnotify_mirror.mirror import ROUNDS, AsyncMirror
 from rsnotify_mirror.paths import OURS
 from rsnotify_mirror.plan import Options, Selection
 from rsnotify_mirror.report import Event
@@ -60,7 +60,7 @@ async def once(source: Source, copy: Path, **options: object) -> Once:
     hook = options.pop("hook", None)
     chosen = Options(first_retry_seconds=0.01, **options)  # type: ignore[arg-type]
     url = source.url + CAPABILITIES
-    async with Mirror(url, copy, chosen, report=events.append, hook=hook) as mirror:  # type: ignore[arg-type]
+    async with AsyncMirror(url, copy, chosen, report=events.append, hook=hook) as mirror:  # type: ignore[arg-type]
         return Once(await mirror.once(), events)
 
 
@@ -794,8 +794,8 @@ async def test_a_source_without_a_resource_list_is_copied_by_its_changes(source,
 
 
 async def test_a_copy_is_kept_by_polling_where_there_is_no_channel(source, copy):
-    async with Mirror(source.url + CAPABILITIES, copy, Options(poll_seconds=0.05)) as mirror:
-        keeping = asyncio.create_task(mirror.keep())
+    async with AsyncMirror(source.url + CAPABILITIES, copy, Options(poll_seconds=0.05)) as mirror:
+        keeping = asyncio.create_task(mirror.run())
         source.change("a.txt", b"second a")
 
         async def is_there() -> bool:
@@ -975,16 +975,16 @@ async def test_a_directory_that_is_anothers_is_refused(source, copy):
 
 
 async def test_two_mirrors_on_one_directory_are_refused(source, copy):
-    async with Mirror(source.url + CAPABILITIES, copy):
+    async with AsyncMirror(source.url + CAPABILITIES, copy):
         with pytest.raises(InvalidSettings, match="in use by another mirror"):
-            Mirror(source.url + CAPABILITIES, copy)
+            AsyncMirror(source.url + CAPABILITIES, copy)
 
 
 def test_a_directory_with_files_that_is_no_mirror_is_refused(copy):
     copy.mkdir()
     (copy / "file").touch()
     with pytest.raises(InvalidSettings, match="holds files, but no mirror"):
-        Mirror("http://example.com/", copy)
+        AsyncMirror("http://example.com/", copy)
 
 
 @pytest.mark.parametrize(
@@ -1026,7 +1026,7 @@ def test_a_mirror_in_another_is_refused(tmp_path, copy, place):
     (tmp_path / "link").symlink_to(copy)
     State(copy).close()
     with pytest.raises(InvalidSettings) as raised:
-        Mirror("http://example.com/", tmp_path / place)
+        AsyncMirror("http://example.com/", tmp_path / place)
     (problem,) = raised.value.problems
     outside = f"is in the mirror {copy.resolve()}: name a directory outside it"
     assert problem == f"{tmp_path / place} {outside}"
@@ -1050,7 +1050,7 @@ def test_a_place_for_deleted_files_that_is_in_the_mirror_or_around_it_is_refused
     (tmp_path / "link").symlink_to(tmp_path / "copy")
     options = Options(keep_deleted=tmp_path / kept)
     with pytest.raises(InvalidSettings, match="and not around it"):
-        Mirror("http://example.com/", tmp_path / mirror, options)
+        AsyncMirror("http://example.com/", tmp_path / mirror, options)
     assert not (tmp_path / "copy").exists()
 
 
@@ -1060,7 +1060,7 @@ def test_a_place_for_deleted_files_that_is_in_another_mirror_is_refused(tmp_path
     (tmp_path / "link").symlink_to(other)
     State(other).close()
     with pytest.raises(InvalidSettings) as raised:
-        Mirror("http://example.com/", copy, Options(keep_deleted=tmp_path / place))
+        AsyncMirror("http://example.com/", copy, Options(keep_deleted=tmp_path / place))
     (problem,) = raised.value.problems
     outside = f"is in the mirror {other.resolve()}: name a directory outside it"
     assert problem == f"--keep-deleted {tmp_path / place} {outside}"
@@ -1073,7 +1073,7 @@ def test_a_place_for_deleted_files_that_is_the_data_directory_of_a_hub_is_refuse
     data.mkdir()
     (data / HUB_LOCK).touch()
     with pytest.raises(InvalidSettings) as raised:
-        Mirror("http://example.com/", copy, Options(keep_deleted=data))
+        AsyncMirror("http://example.com/", copy, Options(keep_deleted=data))
     (problem,) = raised.value.problems
     assert problem == f"--keep-deleted {data}: a hub has its data there: name another directory"
     assert not copy.exists()
@@ -1105,7 +1105,7 @@ async def test_a_site_whose_description_is_not_for_everybody_says_so(source, cop
     source.answer(
         "/.well-known/resourcesync", status=401, headers={"WWW-Authenticate": "Basic realm=papers"}
     )
-    async with Mirror(source.url, copy) as mirror:
+    async with AsyncMirror(source.url, copy) as mirror:
         with pytest.raises(Rejected, match="well-known/resourcesync: a user and a password"):
             await mirror.once()
 
@@ -1113,7 +1113,7 @@ async def test_a_site_whose_description_is_not_for_everybody_says_so(source, cop
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_site_without_a_front_page_is_found_by_its_description(source, copy, status):
     source.answer("/", status=status)
-    async with Mirror(source.url + "/", copy) as mirror:
+    async with AsyncMirror(source.url + "/", copy) as mirror:
         with pytest.raises(Rejected, match=r"\d/: (a token is needed|it may not be read)"):
             await mirror.once()
         listed = Entry(source.url + CAPABILITIES, md=Md(capability="capabilitylist"))
@@ -1135,7 +1135,7 @@ async def test_a_mirror_whose_channel_was_trimmed_while_it_was_away_copies_anew(
         address = f"{hub.url}/dataset1/capabilitylist.xml"
         known = await hub.publish(source.loc("a.txt"), change="created")
         await hub.ask("POST", "/api/sets/dataset1/snapshot")
-        async with Mirror(address, copy) as mirror:
+        async with AsyncMirror(address, copy) as mirror:
             assert await mirror.once()
         await hub.publish(source.loc("b.txt"), change="created")
         await hub.stop()
@@ -1143,10 +1143,10 @@ async def test_a_mirror_whose_channel_was_trimmed_while_it_was_away_copies_anew(
         await hub.start()
         await hub.ask("POST", "/api/sets/dataset1/snapshot")
         with pytest.raises(HistoryGone, match="copy the Resource List again"):
-            async with aclosing(follow(hub.channel(), after=known["until"])) as changes:
+            async with aclosing(follow_async(hub.channel(), position=known["until"])) as changes:
                 await anext(changes)
-        async with Mirror(address, copy) as mirror:
-            keeping = asyncio.create_task(mirror.keep())
+        async with AsyncMirror(address, copy) as mirror:
+            keeping = asyncio.create_task(mirror.run())
             await until(copied)
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)

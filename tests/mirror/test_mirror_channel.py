@@ -12,7 +12,7 @@ from aiohttp import web
 from rsnotify.resourcesync.change import Change, Position, render_datetime
 from rsnotify.resourcesync.xml_writer import Document, Entry, Link, Md, render_document
 from rsnotify_mirror.audit import audit
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from tests.mirror.test_mirror import files
@@ -81,8 +81,8 @@ class Following:
     async def runs(self, channel: ChannelOf) -> AsyncIterator[None]:
         options = Options(relist_seconds=0.5, first_retry_seconds=0.01)
         url = self._source.url + CAPABILITIES
-        async with Mirror(url, self._copy, options, report=self.events.append) as mirror:
-            task = asyncio.create_task(mirror.keep())
+        async with AsyncMirror(url, self._copy, options, report=self.events.append) as mirror:
+            task = asyncio.create_task(mirror.run())
             try:
                 await self.until(lambda: channel.is_read)
                 yield

@@ -15,7 +15,7 @@ from rsnotify.cli.mirror_output import Shown
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror import fetch
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.state import State, StateRow
@@ -45,14 +45,14 @@ async def test_a_hook_that_fails_while_the_lists_are_read_again_ends_the_mirror(
             raise KeyError(event.loc)
 
     source.handlers |= {"/changelist.xml": change_list, "/a.txt": found_later}
-    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS, hook=hook) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS, hook=hook) as mirror:
         with pytest.raises(KeyError):
             async with asyncio.timeout(20):
                 await mirror.once()
 
 
 async def test_a_copy_is_brought_up_to_date_as_often_as_it_is_wanted(source, copy):
-    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(20):
+    async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(20):
         assert await mirror.once()
         source.change("d.txt", b"first d")
         assert await mirror.once()
@@ -66,7 +66,7 @@ async def test_a_mirror_that_was_ended_by_an_error_goes_on_once_it_is_mended(sou
         if broken:
             raise KeyError
 
-    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS, hook=hook) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS, hook=hook) as mirror:
         async with asyncio.timeout(20):
             with pytest.raises(KeyError):
                 await mirror.once()
@@ -82,7 +82,10 @@ async def test_what_nobody_foresaw_of_an_answer_ends_the_mirror(source, copy, mo
         return Check(length, told)
 
     monkeypatch.setattr(fetch, "Check", unforeseen)
-    async with Mirror(source.url + CAPABILITIES, copy, ONE_BY_ONE) as mirror, asyncio.timeout(20):
+    async with (
+        AsyncMirror(source.url + CAPABILITIES, copy, ONE_BY_ONE) as mirror,
+        asyncio.timeout(20),
+    ):
         with pytest.raises(error, match="unforeseen"):
             await mirror.once()
 
@@ -116,7 +119,7 @@ async def test_a_mirror_whose_output_nobody_reads_ends_quietly(
 
 
 async def test_a_verdict_that_nobody_reads_is_still_the_exit_status(source, copy):
-    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
         assert await mirror.once()
     for words in (("audit", source.url + CAPABILITIES), ("mirror", "--status")):
         assert await without_reader(*words, str(copy)) == (0, "")

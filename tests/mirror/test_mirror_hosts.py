@@ -11,7 +11,7 @@ from aiohttp import web
 
 from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client import web as client_web
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event
 from rsnotify_mirror.workers import ATTEMPTS
@@ -103,7 +103,7 @@ async def test_a_single_run_ends_though_a_host_does_not_answer(source, copy, way
     async with (
         asyncio.timeout(60),
         peer_of(source, way, number),
-        Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror,
+        AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror,
     ):
         is_whole = await mirror.once()
         resources, to_do, failed = mirror.state.counts()
@@ -124,9 +124,9 @@ async def test_a_host_that_is_back_is_asked_again_soon_by_a_mirror_that_goes_on(
 
     async with (
         peer_of(source, way, number) as peer,
-        Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror,
+        AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror,
     ):
-        keeping = asyncio.create_task(mirror.keep())
+        keeping = asyncio.create_task(mirror.run())
         try:
             await until(have_failed)
             await peer.mend()
@@ -160,8 +160,8 @@ async def test_what_was_under_way_when_its_host_came_back_is_asked_again_soon(so
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         list_these(source, [f"http://127.0.0.1:{port}/{each}" for each in range(2)])
-        async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
-            keeping = asyncio.create_task(mirror.keep())
+        async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
+            keeping = asyncio.create_task(mirror.run())
             try:
                 await until(are_there)
             finally:
@@ -171,7 +171,7 @@ async def test_what_was_under_way_when_its_host_came_back_is_asked_again_soon(so
 
 async def test_a_single_run_ends_though_a_name_is_no_hosts(source, copy):
     list_these(source, [f"http://nobody.invalid/{each}" for each in range(3 * PER_HOST)])
-    async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(60):
+    async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror, asyncio.timeout(60):
         assert not await mirror.once()
         assert mirror.state.counts() == (6, 6, 6)
 
@@ -183,7 +183,7 @@ async def test_a_single_run_does_not_wait_long_for_a_host_that_asks_for_time(sou
         source.answer(name, status=503, headers={"Retry-After": "3600"})
     list_these(source, [source.url + name for name in names])
     options = Options(first_retry_seconds=0.002, jobs=1, per_host=1)
-    async with Mirror(source.url + CAPABILITIES, copy, options) as mirror, asyncio.timeout(60):
+    async with AsyncMirror(source.url + CAPABILITIES, copy, options) as mirror, asyncio.timeout(60):
         assert not await mirror.once()
         assert mirror.state.counts() == (3, 3, 3)
         problems = [problem for _, problem in mirror.state.problems()]
@@ -195,7 +195,7 @@ async def test_what_is_at_other_hosts_is_copied_beside_one_that_does_not_answer(
     async with Peer("refuses") as peer, asyncio.timeout(60):
         away = [f"http://127.0.0.1:{peer.port}/{each}" for each in range(1_500)]
         list_these(source, [*away, source.loc("a.txt")])
-        async with Mirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
+        async with AsyncMirror(source.url + CAPABILITIES, copy, OPTIONS) as mirror:
             assert not await mirror.once()
             assert mirror.state.counts() == (1_501, 1_500, 1_500)
 
@@ -204,7 +204,7 @@ async def test_of_each_host_the_first_failure_is_told_at_once(source, copy):
     events: list[Event] = []
     async with peer_of(source, "refuses", 3 * PER_HOST) as peer, asyncio.timeout(60):
         url = source.url + CAPABILITIES
-        async with Mirror(url, copy, OPTIONS, report=events.append) as mirror:
+        async with AsyncMirror(url, copy, OPTIONS, report=events.append) as mirror:
             await mirror.once()
     kinds = [each.event for each in events]
     assert kinds == ["baseline", "trouble", *["failed"] * 3 * PER_HOST]
@@ -232,7 +232,9 @@ async def test_what_is_newer_than_the_resource_list_is_trouble_if_no_change_says
     source.handlers["/changelist.xml"] = once_the_resource_was_asked_for
     events: list[Event] = []
     options = Options(first_retry_seconds=60) if is_told else OPTIONS
-    async with Mirror(source.url + CAPABILITIES, copy, options, report=events.append) as mirror:
+    async with AsyncMirror(
+        source.url + CAPABILITIES, copy, options, report=events.append
+    ) as mirror:
         assert await mirror.once() == is_told
     kinds = [each.event for each in events if each.loc == source.loc("a.txt")]
     assert kinds == (["stored"] if is_told else ["trouble", "failed"])

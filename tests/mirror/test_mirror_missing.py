@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 
 from rsnotify_mirror.audit import audit, repair
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from tests.bridge.moving import LISTS, Moving
 from tests.mirror.test_mirror import Once, files, once
@@ -137,7 +137,7 @@ async def test_an_audit_takes_for_extra_only_what_is_gone(many, copy):
 
 async def run(found: Moving, copy, **options: object) -> bool:
     chosen = Options(first_retry_seconds=0.01, max_delete=100, **options)
-    async with Mirror(found.address, copy, chosen) as mirror:
+    async with AsyncMirror(found.address, copy, chosen) as mirror:
         return await mirror.once()
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import OURS
 from tests.support.running import clean_environment
 from tests.support.sources import CAPABILITIES, Source
@@ -40,7 +40,7 @@ class Copied(NamedTuple):
 @pytest.fixture
 async def copied(source: Source, copy: Path) -> AsyncIterator[Copied]:
     url = source.url + CAPABILITIES
-    async with Mirror(url, copy) as mirror:
+    async with AsyncMirror(url, copy) as mirror:
         assert await mirror.once()
     try:
         yield Copied(url, copy)
@@ -66,7 +66,7 @@ async def ran(command: str, copied: Copied, *options: str) -> tuple[int | None, 
 async def test_a_copy_that_may_only_be_read_is_audited(copied, is_open):
     async with AsyncExitStack() as stack:
         if is_open:
-            await stack.enter_async_context(Mirror(copied.url, copied.directory))
+            await stack.enter_async_context(AsyncMirror(copied.url, copied.directory))
         before = set(copied.directory.iterdir())
         copied.directory.chmod(0o555)
         status, out, err = await ran("audit", copied)
@@ -145,7 +145,7 @@ async def test_a_copy_of_a_mirror_that_was_killed_and_may_only_be_read_is_told(c
 async def test_a_repair_beside_a_running_mirror_is_refused_before_the_audit(copied, is_in_sync):
     if not is_in_sync:
         copied.file.unlink()
-    async with Mirror(copied.url, copied.directory):
+    async with AsyncMirror(copied.url, copied.directory):
         status, out, err = await ran("audit", copied, "--repair")
     refused = f"error: {copied.directory} is in use by another mirror: end that first\n"
     assert (status, out, err) == (2, "", refused)

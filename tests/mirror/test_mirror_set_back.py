@@ -13,7 +13,7 @@ from aiohttp import web
 from rsnotify.resourcesync.change import MICROSECONDS, Position, render_datetime
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_mirror.audit import audit
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event, status_of
 from rsnotify_mirror.state import State
@@ -389,8 +389,8 @@ async def test_a_mirror_that_follows_says_it_and_copies_what_is_there_now(listed
 
         return found
 
-    async with Mirror(url, copy, options, report=events.append) as mirror:
-        task = asyncio.create_task(mirror.keep())
+    async with AsyncMirror(url, copy, options, report=events.append) as mirror:
+        task = asyncio.create_task(mirror.run())
 
         async def has_read_again() -> bool:
             """First, then after it was set back, and then because that was not whole."""

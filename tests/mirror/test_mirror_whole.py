@@ -15,7 +15,7 @@ import pytest
 from rsnotify.resourcesync.change import MICROSECONDS, Link, Position
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_mirror.audit import audit, repair
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.state import State
 from tests.integration.test_cli import rsnotify
@@ -142,8 +142,8 @@ async def test_a_mirror_that_is_kept_asks_again_for_what_it_could_not_read(many,
     leave_out(many, MANY)
     begin_again(many)
     options = Options(poll_seconds=0.05, relist_seconds=0.3, first_retry_seconds=0.01)
-    async with Mirror(many.url + CAPABILITIES, copy, options) as mirror:
-        keeping = asyncio.create_task(mirror.keep())
+    async with AsyncMirror(many.url + CAPABILITIES, copy, options) as mirror:
+        keeping = asyncio.create_task(mirror.run())
         many.change("1.txt", b"second")  # followed though the baseline is not whole
 
         async def is_followed() -> bool:
@@ -423,18 +423,18 @@ async def test_all_sitemaps_that_a_robots_txt_names_are_one_source(source, copy)
     source.documents.pop(CAPABILITIES, None)
     robots = "\ufeffSitemap: /a.xml\nSitemap : {0}index.xml\nSITEMAP:{0}c.xml\nSitemap: {0}c.xml\n"
     source.documents["/robots.txt"] = robots.format(source.loc("")).encode()
-    async with Mirror(source.url, copy, Options(first_retry_seconds=0.01)) as mirror:
+    async with AsyncMirror(source.url, copy, Options(first_retry_seconds=0.01)) as mirror:
         assert await mirror.once()
     assert {*files(copy)} == {"one.txt", "two.txt", "three.txt", "four.txt"}
     found = await audit(source.url, copy)
     assert (found.is_in_sync, found.resources) == (True, 4)
     del source.documents["/c.xml"]
-    async with Mirror(source.url, copy, Options(first_retry_seconds=0.01)) as mirror:
+    async with AsyncMirror(source.url, copy, Options(first_retry_seconds=0.01)) as mirror:
         assert not await mirror.once()
     assert len(files(copy)) == 4
     source.documents["/c.xml"] = render_document(Document("urlset", None, (), ()))
     del source.resources["/four.txt"]
-    async with Mirror(source.url, copy, Options(max_delete=30)) as mirror:
+    async with AsyncMirror(source.url, copy, Options(max_delete=30)) as mirror:
         assert await mirror.once()
     assert {*files(copy)} == {"one.txt", "two.txt", "three.txt"}
 

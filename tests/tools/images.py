@@ -115,7 +115,7 @@ class Deployment:
     @contextmanager
     def following(self, count: int) -> Iterator[Callable[[], list[str]]]:
         """A reader that comes back by itself; hands out what waits for its changes."""
-        words = [*RSNOTIFY, "subscribe", SET, "--from", BEGIN, "--count", str(count)]
+        words = [*RSNOTIFY, "subscribe", SET, "--position", BEGIN, "--count", str(count)]
         whole = {"env": self._environment, "text": True}
         with subprocess.Popen(words, stdout=subprocess.PIPE, **whole) as reader:
             try:

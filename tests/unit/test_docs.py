@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 import rsnotify_client
+import rsnotify_mirror
 from rsnotify import redis_client
 from rsnotify.cli import administer, app
 from rsnotify.errors import CloseCode
@@ -20,7 +21,6 @@ from rsnotify.openapi import schemas
 from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.sets import options as set_options
 from rsnotify_client.integrations import flask
-from rsnotify_mirror import mirror
 from tests.evidence.bench.__main__ import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -239,17 +239,41 @@ def test_every_file_that_the_documents_name_exists():
 
 
 WORDS_OF_OTHERS = {
-    *("argument", "async", "counter", "error", "file", "setting", "sqlite", "store"),
+    *(
+        "argument",
+        "async",
+        "counter",
+        "error",
+        "event",
+        "file",
+        "option",
+        "setting",
+        "sqlite",
+        "store",
+    ),
     *("address", "client", "problem"),  # HTTP's; a problem is one of RFC 9457
     *("replica", "script"),  # Redis's
     *("notify", "rs"),  # our own name
 }
 NO_NOUNS = {
     *("accepted", "closed", "followed", "loaded", "malformed", "received", "refused", "rejected"),
-    *("again", "back", "for", "full", "gone", "invalid", "listed", "new", "no", "not", "out"),
+    *(
+        "again",
+        "back",
+        "for",
+        "full",
+        "gone",
+        "invalid",
+        "listed",
+        "new",
+        "no",
+        "not",
+        "one",
+        "out",
+    ),
     *("shown", "timed", "try", "unreachable", "unreadable", "wrong"),
 }
-PUBLIC = (rsnotify_client, redis_client, schemas, flask, mirror)
+PUBLIC = (rsnotify_client, redis_client, schemas, flask, rsnotify_mirror)
 """What is imported by name: the client, the face of our Redis client, the bodies of the API."""
 
 

@@ -23,13 +23,13 @@ async function show(url, signal) {
     status.textContent = [state, transport, error?.message].filter(Boolean).join(": ");
   };
   const onGap = ({ from, until }) => add(`changes between ${from} and ${until} cannot be had`);
-  for await (const { change, loc, cursor } of follow(url, {
+  for await (const { change, loc, position } of follow(url, {
     signal,
     shared: true,
     onState,
     onGap,
   })) {
-    add(`${cursor} ${change} ${loc}`);
+    add(`${position} ${change} ${loc}`);
   }
 }
 

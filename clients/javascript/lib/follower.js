@@ -38,7 +38,7 @@ export class Follower {
     this.#url = checked(String(url), options);
     this.#options = { ...options, WebSocket: socketOf(options) };
     this.#web = new Web({ ...options, url: this.#url });
-    this.#timeline = new Timeline(positionOf(options.from));
+    this.#timeline = new Timeline(positionOf(options.position));
   }
 
   /** Up to here everything was handed on. */
@@ -103,21 +103,13 @@ export class Follower {
   }
 
   async *#live({ begins, payloads, transport }) {
-    if (begins !== undefined) {
-      this.#goBack(this.#timeline.setBackTo(begins));
-      this.#timeline.begin(begins);
-    }
+    if (begins !== undefined) this.#timeline.begin(begins);
     this.#tellGap();
     if (begins === undefined && this.#lists) yield* this.#bridged();
     this.#say("live", { transport });
     this.#liveSince = performance.now();
     for await (const payload of payloads) {
-      const notification = this.#read(payload);
-      if (this.#goBack(this.#timeline.setBackBy(notification))) {
-        this.#timeline.begin(notification.from);
-        this.#tellGap();
-      }
-      const received = this.#timeline.joined(notification);
+      const received = this.#timeline.joined(this.#read(payload));
       this.#notJoinedAt = undefined;
       this.#attempt = 0;
       if (received) yield received;
@@ -270,12 +262,6 @@ export class Follower {
     this.#timeline.forget();
   }
 
-  /** Whether the Source has no longer what it has sent: it goes on before that. */
-  #goBack(problem) {
-    if (problem !== undefined) this.#giveUp(`${problem}: the Source was set back`);
-    return problem !== undefined;
-  }
-
   #tellGap() {
     const gap = this.#gap;
     this.#gap = undefined;
@@ -293,16 +279,19 @@ export class Follower {
   }
 
   #say(state, more = {}) {
-    this.#options.onState?.({ state, cursor: this.cursor, ...more });
+    this.#options.onState?.({ state, position: this.cursor, ...more });
   }
 }
 
-function checked(url, { from, transport, WebSocket = globalThis.WebSocket, ...others }) {
+function checked(url, { position, transport, WebSocket = globalThis.WebSocket, ...others }) {
   checkedUrl(url);
   checkSeconds("pollSeconds", others);
   checkSeconds("quietSeconds", others);
-  if (from != null && positionOf(from) === undefined) {
-    throw new Rejected(`from is ${from}: give a datetime such as 2026-11-20T21:34:00.123456Z`);
+  if ("from" in others) throw new Rejected("the option from is called position");
+  if (position != null && positionOf(position) === undefined) {
+    throw new Rejected(
+      `position is ${position}: give a datetime such as 2026-11-20T21:34:00.123456Z`,
+    );
   }
   if (![undefined, "websocket", "sse"].includes(transport)) {
     throw new Rejected(`transport is ${transport}: it must be websocket or sse`);

@@ -21,13 +21,13 @@ export function readNotification(payload) {
   return { payload, from, until, timed, joins };
 }
 
-/** Each change with the `cursor` from which whoever has dealt with it goes on. */
-export function withCursors({ from, until, timed }) {
-  let cursor = from;
+/** Each change with the `position` from which whoever has dealt with it goes on. */
+export function withPositions({ from, until, timed }) {
+  let reached = from;
   return timed.map(({ position, change }, index) => {
     const isLast = index === timed.length - 1;
-    if (isLast) cursor = until;
-    else if (position !== timed[index + 1].position) cursor = position;
-    return { ...change, cursor };
+    if (isLast) reached = until;
+    else if (position !== timed[index + 1].position) reached = position;
+    return { ...change, position: reached };
   });
 }

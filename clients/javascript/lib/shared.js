@@ -42,7 +42,7 @@ class Tab {
   constructor(url, options) {
     this.#url = String(url);
     this.#options = options;
-    this.#timeline = new Timeline(positionOf(options.from));
+    this.#timeline = new Timeline(positionOf(options.position));
     this.#others = new BroadcastChannel(`rsnotify ${this.#url}`);
     this.#others.onmessage = ({ data }) => this.#heard(data);
     options.signal?.addEventListener("abort", this.leave);
@@ -93,15 +93,15 @@ class Tab {
       this.#mailbox.put({ gap, after: gap.from }, 1);
     };
     const onState = (state) => {
-      after = state.cursor;
+      after = state.position;
       this.#standing = tellable(state);
       this.#tell({ kind: "state", state: this.#standing });
     };
-    const place = { from, signal, onGap: this.#options.onGap && onGap, onState };
+    const place = { position: from, signal, onGap: this.#options.onGap && onGap, onState };
     for await (const received of new Follower(this.#url, { ...this.#options, ...place })) {
       this.#tell({ kind: "received", received, after });
       after = later(received.until, after);
-      if (this.#standing) this.#standing = { ...this.#standing, cursor: after };
+      if (this.#standing) this.#standing = { ...this.#standing, position: after };
     }
   }
 
@@ -117,19 +117,19 @@ class Tab {
     if (kind === "hello" && this.#standing) this.#tell({ kind: "state", state: this.#standing });
     if (kind === "received") this.#mailbox.put({ received, after }, sizeOf(received));
     if (kind !== "state") return;
-    this.#mailbox.put({ state, after: state.state === "live" ? state.cursor : undefined });
+    this.#mailbox.put({ state, after: state.state === "live" ? state.position : undefined });
   }
 
   #standAt(state) {
     this.#state = state;
-    if (state.state === "live") this.#timeline.begin(state.cursor);
+    if (state.state === "live") this.#timeline.begin(state.position);
     this.#say(state);
   }
 
   /** Once, though the leader says it again to every tab that is opened. */
   #say(state) {
-    const told = JSON.stringify({ ...state, cursor: undefined });
-    if (told !== this.#told) this.#options.onState?.({ ...state, cursor: this.#timeline.cursor });
+    const told = JSON.stringify({ ...state, position: undefined });
+    if (told !== this.#told) this.#options.onState?.({ ...state, position: this.#timeline.cursor });
     this.#told = told;
   }
 
@@ -140,12 +140,12 @@ class Tab {
     const onGap = this.#options.onGap && ((gap) => this.#skip(gap) >= until && enough.abort());
     const onState = (own) => {
       if (own.state !== "live") this.#say(tellable(own));
-      else if (own.cursor >= until) {
-        this.#timeline.begin(own.cursor); // nothing lay between
+      else if (own.position >= until) {
+        this.#timeline.begin(own.position); // nothing lay between
         enough.abort();
       }
     };
-    const options = { ...this.#options, from: this.#timeline.cursor, signal, onGap, onState };
+    const options = { ...this.#options, position: this.#timeline.cursor, signal, onGap, onState };
     for await (const received of new Follower(this.#url, options)) {
       const found = this.#timeline.newIn(received);
       if (found) yield found;

@@ -7,14 +7,10 @@
 import { NotJoined } from "./errors.js";
 import { later, positionOf } from "./position.js";
 
-const KNOWN_AGAIN = 100; // notifications of a channel, if it repeats itself
-
 /** A cursor that moves over a channel and over Change Lists. */
 export class Timeline {
   cursor;
 
-  #heard; // up to where the channel itself has sent notifications
-  #latest = []; // their payloads
   #atCursor = new Map(); // of each change at the cursor: its signs, by their text
 
   constructor(cursor) {
@@ -32,24 +28,9 @@ export class Timeline {
     this.#atCursor.clear();
   }
 
-  /** What is wrong with a peer that begins before what it has sent itself. */
-  setBackTo(begins) {
-    if (this.#heard === undefined || begins >= this.#heard) return undefined;
-    return `the channel ends at ${begins} now, and at ${this.#heard} before`;
-  }
-
-  /** What is wrong with a notification that ends before an earlier one, and is none of those. */
-  setBackBy({ payload, until, joins }) {
-    if (!joins || this.#heard === undefined || until >= this.#heard) return undefined;
-    if (this.#latest.includes(payload)) return undefined;
-    return `a notification up to ${until} came after one up to ${this.#heard}`;
-  }
-
   /** What lies between is given up: go on wherever the peer begins. */
   forget() {
     this.cursor = undefined;
-    this.#heard = undefined;
-    this.#latest = [];
     this.#atCursor.clear();
   }
 
@@ -57,10 +38,6 @@ export class Timeline {
   joined(received) {
     if (this.cursor !== undefined && received.joins && received.from > this.cursor) {
       throw new NotJoined(`nothing came between ${this.cursor} and ${received.from}`);
-    }
-    if (received.joins) {
-      this.#heard = later(received.until, this.#heard);
-      this.#latest = [...this.#latest.slice(1 - KNOWN_AGAIN), received.payload];
     }
     return this.newIn(received);
   }

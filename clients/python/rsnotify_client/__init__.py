@@ -3,11 +3,12 @@
 >>> with Publisher("http://127.0.0.1:8080", token) as publisher:
 ...     publisher.updated("dataset1", "http://example.com/res1")
 
->>> async for change in follow("http://127.0.0.1:8080", cursor="cursor"):
-...     async with change:
+>>> for change in follow("http://127.0.0.1:8080", sets=["dataset1"], cursor="cursors.db"):
+...     with change:
 ...         print(change.datetime, change.change, change.loc)
 
-`except Error` catches whatever a call raises on purpose.
+What has `Async` or `async` in its name is for an event loop: what of it may wait is a coroutine, or
+an asynchronous iterator. All else blocks. `except Error` catches whatever a call raises on purpose.
 """
 
 from importlib import import_module as _import_module
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
     from rsnotify_client.between import Unreadable, changes_between
     from rsnotify_client.changelists import HistoryGone, SetBack
     from rsnotify_client.cursor import CursorError, CursorStore, FileCursor, SqliteCursor
+    from rsnotify_client.discovery import NotOneSet
     from rsnotify_client.documents import Malformed
     from rsnotify_client.errors import InvalidArgument, TimedOut
-    from rsnotify_client.follower import Follower
     from rsnotify_client.following import (
         FollowedChange,
         follow,
-        follow_sets,
-        follow_sets_sync,
-        follow_sync,
+        follow_async,
+        notifications,
+        notifications_async,
     )
     from rsnotify_client.hub import Accepted
     from rsnotify_client.loading import Loaded
@@ -51,10 +52,12 @@ _NAMES = {
     "rsnotify_client.between": "Unreadable changes_between",
     "rsnotify_client.changelists": "HistoryGone SetBack",
     "rsnotify_client.cursor": "CursorError CursorStore FileCursor SqliteCursor",
+    "rsnotify_client.discovery": "NotOneSet",
     "rsnotify_client.documents": "Malformed",
     "rsnotify_client.errors": "InvalidArgument TimedOut",
-    "rsnotify_client.follower": "Follower",
-    "rsnotify_client.following": "FollowedChange follow follow_sets follow_sets_sync follow_sync",
+    "rsnotify_client.following": (
+        "FollowedChange follow follow_async notifications notifications_async"
+    ),
     "rsnotify_client.hub": "Accepted",
     "rsnotify_client.loading": "Loaded",
     "rsnotify_client.notification": "NoChannel Received channel_url",
@@ -78,7 +81,6 @@ __all__ = [
     "Error",
     "FileCursor",
     "FollowedChange",
-    "Follower",
     "HistoryGone",
     "HubUnreachable",
     "InvalidArgument",
@@ -89,6 +91,7 @@ __all__ = [
     "NoChannel",
     "NoOutbox",
     "NotAHub",
+    "NotOneSet",
     "Outbox",
     "OutboxError",
     "Position",
@@ -111,9 +114,9 @@ __all__ = [
     "changes_between",
     "channel_url",
     "follow",
-    "follow_sets",
-    "follow_sets_sync",
-    "follow_sync",
+    "follow_async",
+    "notifications",
+    "notifications_async",
 ]
 
 

@@ -39,7 +39,7 @@ class CursorStore(Protocol):
 
     def load(self) -> Position | None: ...
 
-    def save(self, cursor: Position) -> None: ...
+    def save(self, position: Position) -> None: ...
 
 
 class FileCursor:
@@ -73,10 +73,10 @@ class FileCursor:
         except (OSError, ValueError) as error:
             raise CursorError(f"cursor {self.path}: {error}") from None
 
-    def save(self, cursor: Position) -> None:
+    def save(self, position: Position) -> None:
         part = self.path.with_name(self.path.name + ".part")
         try:
-            part.write_text(f"{cursor}\n{self._address}".strip() + "\n")
+            part.write_text(f"{position}\n{self._address}".strip() + "\n")
             part.replace(self.path)
         except OSError as error:
             raise CursorError(f"cursor {self.path}: {error.strerror}") from None
@@ -116,11 +116,11 @@ class SqliteCursor:
         rows = self._execute(query, self._name).fetchall()
         return str(rows[0][0]) if rows else None
 
-    def save(self, cursor: Position) -> None:
+    def save(self, position: Position) -> None:
         if self._to_mark:
             self._put("INSERT OR REPLACE INTO cursor_source VALUES (?, ?)", self._to_mark)
             self._to_mark = ""
-        self._put("INSERT OR REPLACE INTO cursor VALUES (?, ?)", str(cursor))
+        self._put("INSERT OR REPLACE INTO cursor VALUES (?, ?)", str(position))
 
     def _put(self, statement: str, value: str) -> None:
         self._execute(statement, self._name, value)
@@ -166,8 +166,8 @@ class FunctionCursor:
         text = self._load()
         return parsed(text, "the cursor") if text else None
 
-    def save(self, cursor: Position) -> None:
-        self._save(str(cursor))
+    def save(self, position: Position) -> None:
+        self._save(str(position))
 
 
 def parsed(text: str, where: str) -> Position:

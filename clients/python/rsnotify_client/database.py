@@ -23,8 +23,8 @@ CACHE_KIB = 16 * 1024
 AGAIN_SECONDS = 0.01
 UNWRITABLE = "the file and its directory must be writable"
 
-Mode = Literal["rw", "rwc"]
-"""To use what is there, or to make it, too."""
+Mode = Literal["ro", "rw", "rwc"]
+"""To read, to write what is there, or to make it, too."""
 
 
 def open_file(

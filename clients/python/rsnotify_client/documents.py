@@ -36,7 +36,7 @@ class Malformed(Refused):
     """A document that cannot be read to its end."""
 
 
-class IndexWalk:
+class IndexWalk(Iterator[str]):
     """The documents of a list, one after the other: itself and, where it is an index, its parts.
 
     Iterate for their addresses; whoever reads an index calls `under` before the next one. A part is
@@ -47,13 +47,13 @@ class IndexWalk:
         self.url, self.depth = "", 0  # of the document that is being read
         self._above: dict[str, str] = dict.fromkeys(urls, "")  # each that was named, and by which
         self._left = [(url, 0) for url in reversed(self._above)]
-        self._room = MAX_PARTS
         self._locate = locate
 
-    def __iter__(self) -> Iterator[str]:
-        while self._left:
-            self.url, self.depth = self._left.pop()
-            yield self.url
+    def __next__(self) -> str:
+        if not self._left:
+            raise StopIteration
+        self.url, self.depth = self._left.pop()
+        return self.url
 
     def under(self, locs: Sequence[str]) -> list[str]:
         """The document is an index of these; what of them cannot be read, and why."""
@@ -61,7 +61,7 @@ class IndexWalk:
             return [f"{self.url} is an index under an index, {DEPTH + 1} of them in all"]
         if not locs:
             return [f"{self.url} is an index of nothing"]
-        parts, wrong, is_full = list[str](), list[str](), False
+        parts, wrong = list[str](), list[str]()
         if nameless := sum(not loc for loc in locs):
             wrong.append(f"{self.url} has entries without <loc>: {nameless}")
         for loc in filter(None, locs):
@@ -72,13 +72,13 @@ class IndexWalk:
                 continue
             if part in self._way():
                 wrong.append(f"{self.url} names {part}: it is an index under an index of itself")
-            elif part not in self._above and not (is_full := len(parts) == self._room):
+            elif part not in self._above:
                 self._above[part] = self.url
                 parts.append(part)
-        if is_full:
+        room = MAX_PARTS - len(self._above) + len(parts)
+        if len(parts) > room:
             wrong.append(f"{self.url} has more than {MAX_PARTS:,} parts")
-        self._room -= len(parts)
-        self._left += [(part, self.depth + 1) for part in reversed(parts)]
+        self._left += [(part, self.depth + 1) for part in reversed(parts[:room])]
         return wrong
 
     def _way(self) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Follow a Source change by change, and keep the place of what was dealt with.
 
->>> async for change in follow("https://example.org/", cursor="cursor"):
-...     async with change:  # dealt with when this block ends; then the cursor moves
+>>> for change in follow("https://example.org/", cursor="cursor"):
+...     with change:  # dealt with when this block ends; then the cursor moves
 ...         print(change.change, change.loc)
 
 Rules that hold here: the cursor is stored after the caller has dealt with a change, so a crash
@@ -15,16 +15,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, RLock, Thread
 from types import TracebackType
-from typing import Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 from rsnotify.resourcesync.change import Change, Position
 from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, SqliteCursor, store_of
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.follower import Follower, SetsFollower
-from rsnotify_client.notification import Received, channel_url
+from rsnotify_client.notification import Received, channel_url, position_of
+from rsnotify_client.queue import check_name
 
 Piece = TypeVar("Piece")
+Part = TypeVar("Part")
 
 WAITING_PIECES = 4  # at most are read before they are asked for, in a thread
 
@@ -128,9 +130,14 @@ class Keeper:
                 self._is_storing = False
 
 
-def first_cursor(
-    store: CursorStore | None, after: Position | str | None, url: str
-) -> Position | None:
+Begin = Position | str | None
+"""Where to begin: a position, or a time as text; None is now."""
+
+Cursors = Cursor | Mapping[str, Cursor]
+"""A cursor, or one for each of several sets."""
+
+
+def first_position(store: CursorStore | None, position: Begin, url: str) -> Position | None:
     """Where to begin to follow this address.
 
     A store that keeps the address too is for this one from now on; it refuses that if it holds the
@@ -138,27 +145,26 @@ def first_cursor(
     """
     if keep_for := getattr(store, "keep_for", None):
         keep_for(url)
+    begin = read_position(position)
     kept = store.load() if store is not None else None
-    if kept is not None or after is None:
-        return kept
-    return after if isinstance(after, Position) else _parsed(after)
+    return begin if kept is None else kept
 
 
-def _parsed(text: str) -> Position:
-    try:
-        return Position.parse(text)
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from None
-
-
-Cursors = str | Path | Mapping[str, Cursor]
-"""The path of one SQLite file for all sets, or a cursor for each set."""
+def read_position(given: Begin) -> Position | None:
+    """The position that a caller gave, as text perhaps; a day begins at midnight UTC."""
+    if given is None or isinstance(given, Position):
+        return given
+    if (found := position_of(given)) is None:
+        raise InvalidArgument(
+            f"the position is {given!r}: give a datetime such as 2026-11-20T21:34:00.123456Z"
+        )
+    return found
 
 
 async def handed_on(
-    follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
-) -> AsyncGenerator[FollowedChange, None]:
-    """The changes one by one, read in a task of its own, so that the loop may be left anywhere.
+    follower: AsyncIterable[Piece], parts: Callable[[Piece], list[Part]]
+) -> AsyncGenerator[Part, None]:
+    """The parts of each piece one by one, read in a task of its own; the loop may be left anywhere.
 
     A loop that is left leaves its generator to the event loop. At its end that closes all
     generators at the same time, which fails where one holds another; a task it cancels first.
@@ -181,16 +187,16 @@ async def handed_on(
             if (piece := await found.get()) is None:
                 task.result()  # raises what ended it, be it that others cancelled it
                 return
-            for change in changes(piece):
-                yield change
+            for part in parts(piece):
+                yield part
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-def _handed_on_sync(
-    follower: AsyncIterable[Piece], changes: Callable[[Piece], list[FollowedChange]]
-) -> Iterator[FollowedChange]:
+def _blocking(
+    follower: AsyncIterable[Piece], parts: Callable[[Piece], list[Part]]
+) -> Iterator[Part]:
     """The same, read by an event loop in a thread of its own."""
     found: SimpleQueue[Piece | None] = SimpleQueue()
     room = asyncio.Semaphore(WAITING_PIECES)
@@ -221,7 +227,7 @@ def _handed_on_sync(
     try:
         while (piece := found.get()) is not None:
             call(room.release)
-            yield from changes(piece)
+            yield from parts(piece)
         task.result()  # raises what ended it
     finally:
         call(task.cancel)
@@ -231,89 +237,115 @@ def _handed_on_sync(
 def follow(
     url: str,
     *,
-    cursor: Cursor | None = None,
-    after: Position | str | None = None,
-    token: str | None = None,
-    poll_seconds: float = POLL_SECONDS,
-) -> AsyncGenerator[FollowedChange, None]:
-    """The changes of the Source at any address that a person might have.
-
-    `cursor` keeps the place: a path, a store, or two functions. Without one, and on a first start
-    without `after`, it begins now.
-    """
-    return handed_on(*_one(url, cursor, after, token, poll_seconds))
-
-
-def follow_sync(
-    url: str,
-    *,
-    cursor: Cursor | None = None,
-    after: Position | str | None = None,
+    sets: Sequence[str] | None = None,
+    cursor: Cursors | None = None,
+    position: Begin = None,
     token: str | None = None,
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[FollowedChange]:
-    """As `follow`: `with change:` or `change.done()` says that the caller has dealt with it."""
-    return _handed_on_sync(*_one(url, cursor, after, token, poll_seconds))
+    """The changes of a Source, each as it happens; `with change:` says that it is dealt with.
+
+    `url` is any address of any Source that a person might have. With `sets` it is that of a hub,
+    and the changes are those of these sets; `change.set_name` says whose each is.
+
+    `cursor` keeps the place: a path, a store, or two functions; of several sets, the path of one
+    SQLite file, or a cursor for each. Without one, and on a first start without `position`, it
+    begins now. Where a Source has no channel, its Change Lists are read each `poll_seconds`.
+    """
+    return _blocking(*_followed(url, sets, cursor, position, token, poll_seconds))
 
 
-def _one(
+def follow_async(
     url: str,
-    cursor: Cursor | None,
-    after: Position | str | None,
+    *,
+    sets: Sequence[str] | None = None,
+    cursor: Cursors | None = None,
+    position: Begin = None,
+    token: str | None = None,
+    poll_seconds: float = POLL_SECONDS,
+) -> AsyncGenerator[FollowedChange, None]:
+    """As `follow`, in an event loop: `async for`, and `async with change:`."""
+    return handed_on(*_followed(url, sets, cursor, position, token, poll_seconds))
+
+
+def notifications(
+    url: str,
+    *,
+    position: Begin = None,
+    token: str | None = None,
+    poll_seconds: float = POLL_SECONDS,
+) -> Iterator[Received]:
+    """As `follow`, notification by notification.
+
+    The `until` of the last is the `position` to go on from. One without changes says where it is.
+    """
+    begin = read_position(position)
+    follower = Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds)
+    return _blocking(follower, _whole)
+
+
+def notifications_async(
+    url: str,
+    *,
+    position: Begin = None,
+    token: str | None = None,
+    poll_seconds: float = POLL_SECONDS,
+) -> AsyncGenerator[Received, None]:
+    """As `notifications`, in an event loop."""
+    begin = read_position(position)
+    follower = Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds)
+    return handed_on(follower, _whole)
+
+
+def _whole(received: Received) -> list[Received]:
+    return [received]
+
+
+def _followed(
+    url: str,
+    sets: Sequence[str] | None,
+    cursor: Cursors | None,
+    position: Begin,
     token: str | None,
     poll_seconds: float,
-) -> tuple[Follower, Callable[[Received], list[FollowedChange]]]:
+) -> tuple[AsyncIterable[Any], Callable[[Any], list[FollowedChange]]]:
+    """What is read, and the changes of each piece of it."""
+    if sets is not None:
+        return _several(url, sets, cursor, position, token)
+    if isinstance(cursor, Mapping):
+        raise InvalidArgument("a cursor for each set is given without sets: name them, too")
     store = store_of(cursor)
-    begin = first_cursor(store, after, url)
+    begin = first_position(store, position, url)
     follower = Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds)
     return follower, Keeper(store).changes
-
-
-def follow_sets(
-    url: str,
-    sets: Sequence[str],
-    *,
-    cursor: Cursors | None = None,
-    after: Position | str | None = None,
-    token: str | None = None,
-) -> AsyncGenerator[FollowedChange, None]:
-    """The changes of these sets of the hub at `url`; `change.set_name` says whose each is.
-
-    `cursor` keeps a place in each set: the path of a SQLite file for all, or a cursor for each.
-    Where there is none, and no `after`, it begins now.
-    """
-    return handed_on(*_several(url, sets, cursor, after, token))
-
-
-def follow_sets_sync(
-    url: str,
-    sets: Sequence[str],
-    *,
-    cursor: Cursors | None = None,
-    after: Position | str | None = None,
-    token: str | None = None,
-) -> Iterator[FollowedChange]:
-    """As `follow_sets`, for programs without an event loop."""
-    return _handed_on_sync(*_several(url, sets, cursor, after, token))
 
 
 def _several(
     url: str,
     sets: Sequence[str],
     cursor: Cursors | None,
-    after: Position | str | None,
+    position: Begin,
     token: str | None,
 ) -> tuple[SetsFollower, Callable[[tuple[str, Received]], list[FollowedChange]]]:
+    if isinstance(sets, str) or not sets:
+        raise InvalidArgument(f"sets is {sets!r}: give a list of names")
+    for name in sets:
+        check_name(name)
     stores = {name: _store(cursor, name) for name in sets}
     keepers = {name: Keeper(store, name) for name, store in stores.items()}
-    cursors = {
-        name: first_cursor(store, after, channel_url(url, name)) for name, store in stores.items()
+    begins = {
+        name: first_position(store, position, channel_url(url, name))
+        for name, store in stores.items()
     }
-    follower = SetsFollower(url, cursors, token=token)
+    follower = SetsFollower(url, begins, token=token)
     return follower, lambda piece: keepers[piece[0]].changes(piece[1])
 
 
 def _store(cursor: Cursors | None, name: str) -> CursorStore | None:
     if isinstance(cursor, str | Path):
         return SqliteCursor(cursor, name)
-    return None if cursor is None else store_of(cursor[name])
+    if cursor is None:
+        return None
+    if not isinstance(cursor, Mapping) or name not in cursor:
+        raise InvalidArgument(f"there is no cursor for {name!r}: give one for each set, or a path")
+    return store_of(cursor[name])

@@ -28,7 +28,7 @@ from rsnotify_client.resource import SourceResource, checker, digests
 from rsnotify_client.web import Unchanged, Web, check_status
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import condition_of
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import OURS, Map, key_of
 from rsnotify_mirror.plan import Have, Options, Selection, compared
 from rsnotify_mirror.planning import Planner
@@ -353,7 +353,7 @@ async def repair(
     options = Options(selection=selection, maps=maps, max_delete=max_delete, network=network)
     for each in found.findings:
         log.debug("to repair: %s: %s %s", each.kind, each.loc or each.path, each.detail)
-    async with Mirror(url, directory, options, token=token, report=report) as mirror:
+    async with AsyncMirror(url, directory, options, token=token, report=report) as mirror:
         mirror.repair(
             [each.loc for each in found.findings if each.loc and each.kind != "extra"],
             [each.path for each in found.findings if each.loc is None and each.path],
@@ -367,7 +367,7 @@ TICK_SECONDS = 0.5
 AGAIN_SECONDS = 600.0  # where the Source could not be read whole
 
 
-async def keep_verified(mirror: Mirror, seconds: float) -> None:
+async def keep_verified(mirror: AsyncMirror, seconds: float) -> None:
     """Audit the copy of a running mirror so often, and repair it; until cancelled.
 
     The first audit follows the baseline; a mirror that was stopped goes on where it was.
@@ -389,7 +389,7 @@ def due_at(verified: float | None, tried: float | None, seconds: float) -> float
     return max(after_whole, after_tried)
 
 
-async def _verify_and_say(mirror: Mirror) -> None:
+async def _verify_and_say(mirror: AsyncMirror) -> None:
     """What cannot be read is said, and ends nothing."""
     try:
         found = await verify(mirror)
@@ -405,7 +405,7 @@ async def _verify_and_say(mirror: Mirror) -> None:
     )
 
 
-async def verify(mirror: Mirror) -> Audit:
+async def verify(mirror: AsyncMirror) -> Audit:
     """Audit the copy of a running mirror, and let its workers fetch what is missing or wrong.
 
     Nothing is removed: what is not at the Source is only named. What the mirror is at work on, or

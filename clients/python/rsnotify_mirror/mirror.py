@@ -1,7 +1,9 @@
-"""`Mirror`: make a copy of a Source in a directory, and keep it in step.
+"""Make a copy of a Source in a directory, and keep it in step.
 
->>> async with Mirror("https://example.org/", Path("copy")) as mirror:
-...     await mirror.once()
+>>> with Mirror("https://example.org/", "copy") as mirror:
+...     mirror.once()
+
+`AsyncMirror` does the same in an event loop; `Mirror` has a loop of its own, in a thread.
 
 Rules that hold here: fetching goes on while lists are read and while changes come. `planning`
 decides what has to be done, `storing` how.
@@ -13,6 +15,7 @@ import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from time import time
+from types import TracebackType
 from typing import Any, Self
 
 from rsnotify.errors import InvalidSettings
@@ -31,13 +34,13 @@ ROUNDS = 10  # times that `once` reads the Change Lists again because something 
 HUB_LOCK = "hub.lock"  # in the data directory of every hub with a Redis of its own
 
 
-class Mirror:
-    """A copy of one Source in one directory."""
+class AsyncMirror:
+    """A copy of one Source in one directory, kept by an event loop."""
 
     def __init__(
         self,
         url: str,
-        directory: Path,
+        directory: str | os.PathLike[str],
         options: Options | None = None,
         *,
         token: str | None = None,
@@ -45,6 +48,7 @@ class Mirror:
         report: Report | None = None,
         on_status: OnStatus | None = None,
     ) -> None:
+        directory = Path(directory)
         self.sums = Sums()
         self.url = url
         self._options = options or Options()
@@ -85,7 +89,12 @@ class Mirror:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         await self.web.close()
         self._disk.sweep(self.state.begun)
         self._disk.close()
@@ -103,7 +112,7 @@ class Mirror:
             self._watch.trouble = None if is_whole else NOT_WHOLE
         return is_whole and self.state.counts()[1] == 0
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Keep the copy in step until cancelled."""
         with self.state.checked(), self._watch:
             self._watch.forget_error()

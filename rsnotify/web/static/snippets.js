@@ -44,9 +44,9 @@ for await (const { change, loc } of follow("${list}"${isPrivate ? ', { token: "Y
 }`,
     },
     Python: {
-      follow: `from rsnotify_client import follow_sync
+      follow: `from rsnotify_client import follow
 
-for change in follow_sync("${list}"${isPrivate ? ', token="YOUR TOKEN"' : ""}):
+for change in follow("${list}"${isPrivate ? ', token="YOUR TOKEN"' : ""}):
     print(change.change, change.loc, flush=True)`,
       publish: `import os
 from rsnotify_client import Publisher

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiohttp import web
 
 from rsnotify.resourcesync.xml_writer import Entry, Md
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from tests.support.sources import CAPABILITIES, Source, rendered
 
 RESOURCES, BYTES, TURNS = 20_000, 5_000, 5
@@ -66,7 +66,7 @@ class Far(Source):
 
 async def mirrored(source: Source, copy: Path) -> float:
     began = time.perf_counter()
-    async with Mirror(source.url + CAPABILITIES, copy) as mirror:
+    async with AsyncMirror(source.url + CAPABILITIES, copy) as mirror:
         assert await mirror.once()
     return time.perf_counter() - began
 

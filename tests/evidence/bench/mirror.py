@@ -26,7 +26,7 @@ from rsnotify.cli.demo import Collection, Site
 from rsnotify.cli.target import asked, hub_at
 from rsnotify.resourcesync.change import Change, render_datetime
 from rsnotify_client.hub import HubClient
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.report import Event, percentile
 from tests.support.reference import installed
 from tests.support.running import TOKEN, RunningHub
@@ -281,9 +281,9 @@ def medians(*each: Callable[[], Ran]) -> list[Ran]:
 PLAN = """
 import asyncio, sys
 from pathlib import Path
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 async def main():
-    async with Mirror(sys.argv[1], Path(sys.argv[2])) as mirror:
+    async with AsyncMirror(sys.argv[1], Path(sys.argv[2])) as mirror:
         print(await mirror.plan())
 asyncio.run(main())
 """
@@ -334,8 +334,8 @@ async def lag(folder: Path) -> None:
 
         await hub.publish(collection.create().loc, change="created")
         address = f"{hub.url}/dataset1/capabilitylist.xml"
-        async with Mirror(address, folder / "copy", report=report) as mirror:
-            keeping = asyncio.create_task(mirror.keep())
+        async with AsyncMirror(address, folder / "copy", report=report) as mirror:
+            keeping = asyncio.create_task(mirror.run())
             await is_live.wait()
             await asyncio.sleep(1)
             began = time.monotonic()

@@ -149,13 +149,13 @@ class MirrorClient:
         self._world = world
         self._directory = directory
         self._url = f"http://{hub}:{HUB_PORT}/dataset1/capabilitylist.xml"
-        self._mirror: mirror.Mirror | None = None
+        self._mirror: mirror.AsyncMirror | None = None
 
     def follow(self) -> asyncio.Task[None]:
         return self._world.run_on(self._world.host("mirror"), self._follow(), "mirror")
 
     async def _follow(self) -> None:
-        self._mirror = mirror.Mirror(self._url, self._directory, token=TOKEN)
+        self._mirror = mirror.AsyncMirror(self._url, self._directory, token=TOKEN)
         planner = self._mirror._planner
         while True:
             with suppress(TryAgain):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rsnotify_client.web import SMALL_BYTES
 from rsnotify_mirror.audit import audit
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.paths import OURS
 from tests.support.children import begun
 from tests.support.sources import CAPABILITIES, Source
@@ -54,7 +54,7 @@ class Running(threading.Thread):
 
 
 async def once(url: str, copy: Path) -> bool:
-    async with Mirror(url, copy) as mirror:
+    async with AsyncMirror(url, copy) as mirror:
         return await mirror.once()
 
 

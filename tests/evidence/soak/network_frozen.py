@@ -8,7 +8,7 @@ from contextlib import aclosing, closing, suppress
 from pathlib import Path
 from typing import Self
 
-from rsnotify_client import follow
+from rsnotify_client import follow_async
 from rsnotify_client.live import PONG_SECONDS, QUIET_SECONDS
 from tests.support.running import RunningHub
 
@@ -70,7 +70,7 @@ async def run(folder: Path) -> None:
         found: list[str] = []
 
         async def read() -> None:
-            async with aclosing(follow(url, after=begin)) as changes:
+            async with aclosing(follow_async(url, position=begin)) as changes:
                 async for change in changes:
                     async with change:
                         found.append(change.loc)

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from rsnotify_client import OutboxError, Publisher, changes_between, follow_sync
+from rsnotify_client import OutboxError, Publisher, changes_between, follow
 from tests.client.hubs import (
     ACCEPTED,
     Answer,
@@ -126,7 +126,7 @@ class Following(threading.Thread):
         eventually(self._cursor.exists)
 
     def run(self) -> None:
-        for change in follow_sync(self.name, cursor=self._cursor):
+        for change in follow(self.name, cursor=self._cursor):
             with change:
                 self.found.append(change.loc)
             if change.loc == LAST:

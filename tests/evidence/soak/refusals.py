@@ -16,14 +16,14 @@ from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify_client.discovery import discover
 from rsnotify_client.web import Web
 from rsnotify_mirror.audit import audit
-from rsnotify_mirror.mirror import Mirror
+from rsnotify_mirror.mirror import AsyncMirror
 from tests.support.sources import CAPABILITIES, Source
 
 NOBODY = 65534
 
 
 async def once(url: str, copy: Path) -> bool:
-    async with Mirror(url, copy) as mirror:
+    async with AsyncMirror(url, copy) as mirror:
         return await mirror.once()
 
 
@@ -64,7 +64,7 @@ async def forbidden(folder: Path) -> None:
             closed.chmod(0o555)
             source.change("open/a", b"second")
             source.change("closed/b", b"second")
-            async with Mirror(url, copy) as mirror:
+            async with AsyncMirror(url, copy) as mirror:
                 assert not await mirror.once()
                 print(mirror.state.problems())
             assert next(copy.glob("*/open/a")).read_bytes() == b"second"
@@ -72,7 +72,7 @@ async def forbidden(folder: Path) -> None:
             assert await once(url, copy)
             copy.chmod(0o555)
             with pytest.raises(InvalidSettings, match="cannot be used"):
-                Mirror(url, copy / "inside")
+                AsyncMirror(url, copy / "inside")
             copy.chmod(0o755)
     finally:
         os.seteuid(0)
