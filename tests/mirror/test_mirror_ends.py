@@ -12,6 +12,7 @@ from aiohttp import web
 from rsnotify.cli import mirror_output
 from rsnotify.cli.mirror import MirrorRun, StatusReporter
 from rsnotify.cli.mirror_output import Shown
+from rsnotify.cli.watched import Numbers
 from rsnotify_client.resource import Check, SourceResource
 from rsnotify_client.web import Unreachable
 from rsnotify_mirror import fetch
@@ -131,7 +132,8 @@ async def test_a_mirror_ends_if_nobody_reads_how_far_it_is(source, copy, monkeyp
     monkeypatch.setattr(mirror_output, "LINE_SECONDS", 0)
     with TextIOWrapper(os.fdopen(stdout, "wb", 0), write_through=True) as unread:
         monkeypatch.setattr(sys, "stdout", unread)
-        run = MirrorRun(OPTIONS, None, False, None, Shown(lag=True), StatusReporter(None))
+        reporter = StatusReporter(Numbers(None))
+        run = MirrorRun(OPTIONS, None, False, None, Shown(lag=True), reporter)
         async with asyncio.timeout(20):
             with pytest.raises(typer.Exit):
                 await run.one_of_several(source.url + CAPABILITIES, copy, None, source.url)
