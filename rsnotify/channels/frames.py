@@ -4,17 +4,11 @@ A shared frame has no mask and no compression context, so every reader can decod
 an event stream in gzip, an event is a part that ends at a whole byte and refers to nothing before.
 Such a stream has no end: its checksum would be another one for each reader.
 
-What overrides parts of the websockets library is here, and nowhere else:
-`tests/unit/test_seams.py` fails when one of these places moves.
-
-`ReaderProtocol.recv_frame`: the library checks UTF-8 only in its connections, which we do not use,
-and refuses a Close between the fragments of a message, which RFC 6455 (5.4) allows.
-`SharedDeflate`: the library also accepts a smaller window, which needs frames of its own.
-Nothing here reads or writes a socket.
+`SharedDeflate` overrides a part of the websockets library, which also accepts a smaller window, and
+that needs frames of its own; `tests/unit/test_seams.py` fails when it moves. Nothing here reads or
+writes a socket.
 """
 
-import codecs
-import logging
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
@@ -27,10 +21,7 @@ from websockets.extensions.permessage_deflate import (
     ServerPerMessageDeflateFactory,
 )
 from websockets.frames import CTRL_OPCODES, Frame, Opcode
-from websockets.protocol import OPEN
-from websockets.server import ServerProtocol
 from websockets.typing import ExtensionParameter
-from websockets.utils import apply_mask
 
 from rsnotify.journal.gzip_parts import LEVEL, stored
 from rsnotify.resourcesync.change import Position
@@ -41,6 +32,11 @@ from rsnotify.resourcesync.notification import Notification
 REASON_BYTES = 123  # what a close frame can carry
 WINDOW_BITS = 15
 FLUSH = b"\0\0\xff\xff"  # how flushed deflate ends; a WebSocket leaves it out (RFC 7692, 7.2.1)
+
+PING = Frame(Opcode.PING, b"").serialize(mask=False)
+COMMENT = b":\n\n"
+
+MakePayload = Callable[[Notification], bytes]
 
 
 class WireFormat(NamedTuple):
@@ -59,7 +55,45 @@ class WireFormat(NamedTuple):
         return notification.derived(self.cache_key or self.name, self.make)
 
 
-MakePayload = Callable[[Notification], bytes]
+class WireFormats(NamedTuple):
+    """Every way to write a notification in one form."""
+
+    text: WireFormat
+    deflated: WireFormat
+    event: WireFormat
+    gzip_event: WireFormat
+    data: WireFormat  # of several channels: the id has the reader's own cursors, the data is shared
+    gzip_data: WireFormat
+
+
+class Deflate(PerMessageDeflate):
+    """The one compression that is agreed on: no context is kept between two messages."""
+
+    def encode(self, frame: Frame) -> Frame:
+        """Compress as the library does, but by ISA-L. Control frames are never compressed."""
+        if frame.opcode in CTRL_OPCODES:
+            return frame
+        data = flushed(bytes(frame.data)).removesuffix(FLUSH)
+        return Frame(frame.opcode, data, frame.fin, rsv1=True)
+
+
+def deflate() -> Deflate:
+    return Deflate(True, True, WINDOW_BITS, WINDOW_BITS)
+
+
+class SharedDeflate(ServerPerMessageDeflateFactory):
+    """Accepts offers so that one compressed frame serves all readers: without context takeover,
+    which the server may choose unasked (RFC 7692, 7.1.1.1), and with the usual window."""
+
+    def __init__(self) -> None:
+        super().__init__(server_no_context_takeover=True, client_no_context_takeover=True)
+
+    def process_request_params(
+        self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
+    ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
+        if dict(params).get("server_max_window_bits", "15") != "15":
+            raise NegotiationError("shared frames have a window of 15 bits")
+        return super().process_request_params(params, accepted_extensions)
 
 
 def _xml(notification: Notification) -> bytes:
@@ -94,21 +128,6 @@ def _id(cursor: bytes) -> bytes:
 
 def _data(payload: bytes) -> bytes:
     return b"data: %s\n\n" % payload.replace(b"\n", b"\ndata: ")
-
-
-PING = Frame(Opcode.PING, b"").serialize(mask=False)
-COMMENT = b":\n\n"
-
-
-class WireFormats(NamedTuple):
-    """Every way to write a notification in one form."""
-
-    text: WireFormat
-    deflated: WireFormat
-    event: WireFormat
-    gzip_event: WireFormat
-    data: WireFormat  # of several channels: the id has the reader's own cursors, the data is shared
-    gzip_data: WireFormat
 
 
 def _wire_formats(form: Form, payload: MakePayload) -> WireFormats:
@@ -159,95 +178,6 @@ def close_reason(detail: str) -> str:
     return detail.encode()[:REASON_BYTES].decode(errors="ignore")
 
 
-class Deflate(PerMessageDeflate):
-    """The one compression that is agreed on: no context is kept between two messages."""
-
-    def encode(self, frame: Frame) -> Frame:
-        """Compress as the library does, but by ISA-L. Control frames are never compressed."""
-        if frame.opcode in CTRL_OPCODES:
-            return frame
-        data = flushed(bytes(frame.data)).removesuffix(FLUSH)
-        return Frame(frame.opcode, data, frame.fin, rsv1=True)
-
-
-def deflate() -> Deflate:
-    return Deflate(True, True, WINDOW_BITS, WINDOW_BITS)
-
-
 def transport_of(name: str) -> str:
     """The transport that writes a format of this name."""
     return "websocket" if "frame" in name else "event stream"
-
-
-MESSAGE_BYTES = 4096  # readers have nothing to say; this keeps them from filling memory
-CONTROL_BYTES = 125  # what a control frame can carry
-HEAD_BYTES = 6  # of a short frame from a client: two, and the mask
-MASK_BIT = 0x80  # which every frame of a client has
-_FINAL = 0x80
-_PING, _PONG = _FINAL | Opcode.PING, _FINAL | Opcode.PONG
-ANY_PONG = Frame(Opcode.PONG, b"")
-
-quiet = logging.getLogger("rsnotify.websocket")
-quiet.setLevel(logging.WARNING)  # below that, the library logs addresses, which may hold tokens
-
-_utf8 = codecs.getincrementaldecoder("utf-8")
-
-
-class ReaderProtocol(ServerProtocol):
-    """The protocol of an open connection, as RFC 6455 has it for the server."""
-
-    def __init__(self, *, is_deflated: bool) -> None:
-        super().__init__(state=OPEN, max_size=MESSAGE_BYTES, logger=quiet)
-        if is_deflated:
-            self.extensions = [deflate()]
-        self._text: codecs.IncrementalDecoder | None = None
-
-    def recv_frame(self, frame: Frame) -> None:
-        if frame.opcode is Opcode.CLOSE:
-            self.current_size = None  # a Close may stand between two fragments
-        super().recv_frame(frame)
-        if frame.opcode is Opcode.TEXT:
-            self._text = _utf8()
-        if self._text is not None and frame.opcode in (Opcode.TEXT, Opcode.CONT):
-            self._text.decode(bytes(frame.data), frame.fin)  # the parser answers an error with 1007
-            if frame.fin:
-                self._text = None
-
-    def close(self) -> None:
-        """Break the cycle of parser (a generator) and protocol, so that both are freed at once."""
-        self.parser.close()
-
-
-class SharedDeflate(ServerPerMessageDeflateFactory):
-    """Accepts offers so that one compressed frame serves all readers: without context takeover,
-    which the server may choose unasked (RFC 7692, 7.1.1.1), and with the usual window."""
-
-    def __init__(self) -> None:
-        super().__init__(server_no_context_takeover=True, client_no_context_takeover=True)
-
-    def process_request_params(
-        self, params: Sequence[ExtensionParameter], accepted_extensions: Sequence[Extension]
-    ) -> tuple[list[ExtensionParameter], PerMessageDeflate]:
-        if dict(params).get("server_max_window_bits", "15") != "15":
-            raise NegotiationError("shared frames have a window of 15 bits")
-        return super().process_request_params(params, accepted_extensions)
-
-
-def one_ping_or_pong(data: bytes) -> Frame | None:
-    """The data as a frame if it is one complete ping or pong, after which nothing has to be kept.
-
-    The payload of a pong is not decoded: nobody reads it.
-    """
-    if len(data) < HEAD_BYTES or data[0] not in (_PING, _PONG):
-        return None
-    length = data[1] - MASK_BIT
-    if not 0 <= length <= CONTROL_BYTES or len(data) != HEAD_BYTES + length:
-        return None
-    if data[0] == _PONG:
-        return ANY_PONG
-    return Frame(Opcode.PING, apply_mask(data[HEAD_BYTES:], data[2:HEAD_BYTES]))
-
-
-def pong(ping: Frame) -> bytes:
-    """The answer to a ping."""
-    return Frame(Opcode.PONG, ping.data).serialize(mask=False)

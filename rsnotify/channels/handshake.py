@@ -20,8 +20,9 @@ from websockets.headers import parse_subprotocol
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from rsnotify.channels.frames import SharedDeflate, quiet
+from rsnotify.channels.frames import SharedDeflate
 from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.received_frames import quiet
 from rsnotify.channels.socket_reader import SocketReader
 from rsnotify.channels.websocket_endpoint import READER
 from rsnotify.errors import INTERNAL_ERROR, CloseCode

@@ -8,16 +8,9 @@ import asyncio
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 
-from rsnotify.channels.frames import (
-    DEFLATED,
-    TEXT,
-    WIRE_FORMATS,
-    ReaderProtocol,
-    close_reason,
-    one_ping_or_pong,
-    pong,
-)
+from rsnotify.channels.frames import DEFLATED, TEXT, WIRE_FORMATS, close_reason
 from rsnotify.channels.reader_input import ReaderInput
+from rsnotify.channels.received_frames import ReaderProtocol, one_ping_or_pong, pong
 from rsnotify.channels.transport_reader import CLOSE_SECONDS, TransportReader
 from rsnotify.errors import CloseCode
 from rsnotify.http.input_turns import WEBSOCKET

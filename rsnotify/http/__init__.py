@@ -1,7 +1,7 @@
 """HTTP as a hub needs it: an ASGI server protocol with deadlines and bounds, a router, answers.
 
-Bytes reach `protocol`, which has `exchange` read the requests and run the ASGI application for
-each; `endpoints` finds its endpoint, reads its body and makes its answer.
+Bytes reach `protocol`, which has `request_reader` read the requests and an `exchange` run the ASGI
+application for each; `endpoints` finds its endpoint, reads its body and makes its answer.
 
 What peers may take is bounded: connections by `connection_limits`, what they send by `input_turns`,
 what they do not read by `unread_output`, and time by `deadlines`. `sockets` asks the kernel, and

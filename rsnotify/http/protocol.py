@@ -17,19 +17,10 @@ from uvicorn.server import ServerState
 
 from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.deadlines import Deadlines
-from rsnotify.http.exchange import (
-    BODY,
-    CLOSED,
-    HEAD,
-    IDLE,
-    Exchange,
-    RequestReader,
-    Taking,
-    plain_head,
-    render_head,
-)
+from rsnotify.http.exchange import Exchange, Taking, plain_head, render_head
 from rsnotify.http.extensions import HAND_OVER, PEER
 from rsnotify.http.input_turns import HTTP, BoundedInput, ByTurns, InputTurns, ReceivedCounts
+from rsnotify.http.request_reader import BODY, CLOSED, HEAD, IDLE, RequestReader
 from rsnotify.http.sockets import TCP_CLOSE_WAIT, TCP_CLOSED, address_of, tcp_state
 from rsnotify.http.unread_output import UnreadOutput
 

@@ -68,7 +68,7 @@ ROOMS_OF = {
         "rsnotify/documents/responses.py",
         "rsnotify/journal/gzip_parts.py",
     ),
-    "httptools": ("rsnotify/http/exchange.py",),
+    "httptools": ("rsnotify/http/request_reader.py",),
     "jwt": ("rsnotify/access/jwt_rules.py",),
     "typer": ("rsnotify/cli/",),
     "rich": ("rsnotify/cli/",),

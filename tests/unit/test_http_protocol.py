@@ -16,7 +16,6 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from rsnotify.http.deadlines import IDLE_SECONDS, Deadlines, idle_limit
-from rsnotify.http.exchange import FRAMING_BYTES, HEAD_BYTES, HEAD_FIELDS, LINE_BYTES, QUERY_FIELDS
 from rsnotify.http.extensions import HAND_OVER
 from rsnotify.http.protocol import (
     BODY_SECONDS,
@@ -32,6 +31,13 @@ from rsnotify.http.protocol import (
     STARTED_A_TURN,
     HttpInput,
     HttpProtocol,
+)
+from rsnotify.http.request_reader import (
+    FRAMING_BYTES,
+    HEAD_BYTES,
+    HEAD_FIELDS,
+    LINE_BYTES,
+    QUERY_FIELDS,
 )
 
 GET = b"GET /quick HTTP/1.1\r\nHost: h\r\n\r\n"

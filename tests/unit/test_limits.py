@@ -12,14 +12,12 @@ from rsnotify import errors, loops, recent, single_flight
 from rsnotify.access import access, jwt_rules, query, throttle
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
-from rsnotify.channels import frames as channel_protocol
-from rsnotify.channels import handshake, keepalive, reader_input
+from rsnotify.channels import handshake, keepalive, reader_input, received_frames
 from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
-from rsnotify.http import connection_limits, deadlines
-from rsnotify.http import exchange as http_requests
+from rsnotify.http import connection_limits, deadlines, request_reader
 from rsnotify.http import protocol as http_protocol
 from rsnotify.journal import appends, submission, usage, window
 from rsnotify.live import cache
@@ -190,7 +188,7 @@ LIMITS: dict[str, float] = {
     "bytes, or one notification, for a reader who is behind, before the next one's turn": (
         turns.SEND_BYTES
     ),
-    "bytes of a message from a reader": channel_protocol.MESSAGE_BYTES,
+    "bytes of a message from a reader": received_frames.MESSAGE_BYTES,
     "bytes from a reader in a second, or without a pause": reader_input.BYTES_PER_SECOND,
     "WebSocket frames from a reader in a second, pings and pongs included": (
         reader_input.FRAMES_PER_SECOND
@@ -228,11 +226,11 @@ LIMITS: dict[str, float] = {
     "lines of a callback's answer": bounded_answer.ANSWER_LINES,
     "body of a callback's answer to a verification": dialler.BODY_BYTES,
     "hours that a `Retry-After` is obeyed": retry_schedule.LONGEST_RETRY_AFTER / 3600,
-    "a request's head": http_requests.HEAD_BYTES,
-    "header fields of a request": http_requests.HEAD_FIELDS,
-    "a header field of a request": http_requests.LINE_BYTES,
-    "an address that is asked for, with its query": http_requests.LINE_BYTES,
-    "parameters of an address": http_requests.QUERY_FIELDS,
+    "a request's head": request_reader.HEAD_BYTES,
+    "header fields of a request": request_reader.HEAD_FIELDS,
+    "a header field of a request": request_reader.LINE_BYTES,
+    "an address that is asked for, with its query": request_reader.LINE_BYTES,
+    "parameters of an address": request_reader.QUERY_FIELDS,
     "characters of an address, or of another name that was sent, in the answer": (
         errors.SHOWN_CHARACTERS
     ),
@@ -240,7 +238,7 @@ LIMITS: dict[str, float] = {
         errors.DETAIL_CHARACTERS
     ),
     "bytes of the answer to an address at which there is nothing": 16 * 1024,
-    "chunk extensions and trailers between two parts of a body": http_requests.FRAMING_BYTES,
+    "chunk extensions and trailers between two parts of a body": request_reader.FRAMING_BYTES,
     "requests that wait for the answer to the one before": http_protocol.PIPELINED,
     "seconds until a request's head is complete": http_protocol.HEAD_SECONDS,
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,

@@ -24,7 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from rsnotify.channels.frames import DEFLATED, MESSAGE_BYTES, ReaderProtocol, SharedDeflate
+from rsnotify.channels.frames import DEFLATED, SharedDeflate
+from rsnotify.channels.received_frames import MESSAGE_BYTES, ReaderProtocol
 from rsnotify.documents.documents import Frame
 from rsnotify.documents.responses import DocumentInfo, document_response, stream_document
 from rsnotify.errors import TryAgain

@@ -18,7 +18,8 @@ import uvloop
 
 from rsnotify.channels.frames import TEXT
 from rsnotify.http.endpoints import JsonResponse
-from rsnotify.http.exchange import Exchange, RequestReader, render_head
+from rsnotify.http.exchange import Exchange, render_head
+from rsnotify.http.request_reader import RequestReader
 from rsnotify.journal.call import Appended
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.submission import Submission
