@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 import signal
+import socket
 import sqlite3
 import ssl
 import subprocess
@@ -26,6 +27,8 @@ from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client import (
     AsyncPublisher,
+    HubUnreachable,
+    InvalidArgument,
     Outbox,
     Publisher,
     QueueFull,
@@ -764,10 +767,9 @@ def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(monkeypatch):
         signal.alarm(10)
         may_end.append(True)
         with suppress(TryAgain):
-            publisher.publish("a", [])
+            publisher.publish("a", [], timeout=0.001)
 
     monkeypatch.setattr(ssl, "create_default_context", slow)
-    monkeypatch.setattr(publisher_module, "PATIENCE_SECONDS", 0)
     publisher = Publisher("https://127.0.0.1:9")
     publisher.updated("a", "1")
     eventually(lambda: begun)
@@ -775,6 +777,37 @@ def test_a_fork_amid_the_first_use_of_tls_never_hangs_the_child(monkeypatch):
     may_end.append(True)
     with pytest.raises(TimeoutError):
         publisher.close(0)
+
+
+@pytest.mark.timeout(20)  # without a limit of its own a request has 40 s
+@pytest.mark.parametrize("ask", ["publish", "publish_body", "position"])
+def test_a_call_waits_no_longer_for_a_hub_that_says_nothing_than_it_was_told(ask):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        publisher = Publisher(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
+        given = {"publish": ([],), "publish_body": (b"", "application/xml"), "position": ()}[ask]
+        with pytest.raises(HubUnreachable, match="no answer in time"):
+            getattr(publisher, ask)("dataset1", *given, timeout=0.2)
+
+
+@pytest.mark.timeout(20)
+async def test_so_it_does_in_an_event_loop():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        publisher = AsyncPublisher(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")
+        with pytest.raises(HubUnreachable):
+            await publisher.publish("dataset1", [], timeout=0.2)
+
+
+def test_a_call_that_is_told_to_wait_long_enough_is_answered():
+    with scripted_hub(accept) as (url, _):
+        assert (
+            Publisher(url).publish("dataset1", [Change("a", "updated")], timeout=60).accepted == 1
+        )
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan")])
+def test_no_time_at_all_is_refused(timeout):
+    with pytest.raises(InvalidArgument, match="timeout is"):
+        Publisher("http://127.0.0.1:9").publish("dataset1", [], timeout=timeout)
 
 
 # Async -----------------------------------------------------------------------------------------

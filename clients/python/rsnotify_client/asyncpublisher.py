@@ -20,7 +20,13 @@ from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
 from rsnotify_client.loading import Loaded, State
-from rsnotify_client.publisher import BATCH_SECONDS, CLOSE_SECONDS, QUEUE_SIZE, Publisher
+from rsnotify_client.publisher import (
+    BATCH_SECONDS,
+    CLOSE_SECONDS,
+    PATIENCE_SECONDS,
+    QUEUE_SIZE,
+    Publisher,
+)
 from rsnotify_client.queue import QueueFull, WhenFull
 from rsnotify_client.sender import Counters, RefusedChange
 from rsnotify_client.threads import given_up_if
@@ -120,9 +126,12 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         *,
         kind: Kind = "change",
         key: str | None = None,
+        timeout: float = PATIENCE_SECONDS,  # noqa: ASYNC109
     ) -> Accepted:
         publish = self._publisher.publish
-        return await _beside(self._requests, publish, set_name, changes, kind=kind, key=key)
+        return await _beside(
+            self._requests, publish, set_name, changes, kind=kind, key=key, timeout=timeout
+        )
 
     async def publish_body(
         self,
@@ -132,14 +141,22 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         *,
         kind: Kind = "change",
         key: str | None = None,
+        timeout: float = PATIENCE_SECONDS,  # noqa: ASYNC109
     ) -> Accepted:
         publish = self._publisher.publish_body
         return await _beside(
-            self._requests, publish, set_name, body, content_type, kind=kind, key=key
+            self._requests,
+            publish,
+            set_name,
+            body,
+            content_type,
+            kind=kind,
+            key=key,
+            timeout=timeout,
         )
 
-    async def position(self, set_name: str) -> str:
-        return await _beside(self._requests, self._publisher.position, set_name)
+    async def position(self, set_name: str, *, timeout: float = PATIENCE_SECONDS) -> str:  # noqa: ASYNC109
+        return await _beside(self._requests, self._publisher.position, set_name, timeout=timeout)
 
     async def load(
         self,

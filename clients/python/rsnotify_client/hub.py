@@ -122,12 +122,18 @@ class HubClient:
         self._process = os.getpid()
 
     def publish(
-        self, channel: ChannelName, body: bytes, key: str, content_type: str = JSON
+        self,
+        channel: ChannelName,
+        body: bytes,
+        key: str,
+        content_type: str = JSON,
+        seconds: float | None = None,
     ) -> Accepted:
         """Publish the changes of a body, once under this key however often it is asked."""
         headers = {"Content-Type": content_type, "Idempotency-Key": key}
         try:
-            return msgspec.convert(self._ask("POST", self._place(channel), headers, body), Accepted)
+            answer = self._ask("POST", self._place(channel), headers, body, seconds)
+            return msgspec.convert(answer, Accepted)
         except msgspec.ValidationError:
             raise NotAHub(self.url, "does not say what it accepted", 200) from None
 
@@ -166,12 +172,17 @@ class HubClient:
         path: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | Iterator[bytes] | None = None,
+        seconds: float | None = None,
     ) -> HubAnswer:
-        """Ask once; what the hub refuses is `Rejected`, as it says it."""
+        """Ask once; what the hub refuses is `Rejected`, as it says it.
+
+        It takes so many seconds at most, if they are fewer than this client has for every request.
+        """
         sent = self._headers | dict(headers or {})
-        until = monotonic() + self._seconds[0] + self._seconds[1]
+        most = sum(self._seconds)
+        until = monotonic() + (most if seconds is None else min(seconds, most))
         try:
-            answer = self._connections().ask(method, self.url + path, sent, body)
+            answer = self._connections().ask(method, self.url + path, sent, body, seconds)
             try:
                 answer.limit(until)
                 content = answer.read(self._answer_bytes)
@@ -195,13 +206,14 @@ class HubClient:
         path: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        seconds: float | None = None,
     ) -> Any:
         """As `ask`; a refusal says what to do about it.
 
         The hub cannot say it: it does not know the address that we were given.
         """
         try:
-            return self.ask(method, path, headers, body).content
+            return self.ask(method, path, headers, body, seconds).content
         except NotAHub:
             raise
         except Rejected as refused:
@@ -223,6 +235,18 @@ class HubClient:
     def _new_transport(self) -> Transport:
         connect, answer = self._seconds
         return Transport(self._network, connect_seconds=connect, read_seconds=answer)
+
+
+LEAST_SECONDS = 0.001
+
+
+def within(ask: Callable[[float], Answered], timeout: float) -> Answered:
+    """Ask again, as `patiently`; all tries together take so long at most, and each knows what is
+    left of it."""
+    if not timeout > 0:
+        raise InvalidArgument(f"timeout is {timeout}: give seconds, above 0")
+    until = monotonic() + timeout
+    return patiently(lambda: ask(max(until - monotonic(), LEAST_SECONDS)), timeout)
 
 
 def patiently(

@@ -22,7 +22,7 @@ from rsnotify.resourcesync.change import OF_A_CHANGE, Change, Position
 from rsnotify.resourcesync.retry import Backoff
 from rsnotify_client.change import make_change
 from rsnotify_client.errors import InvalidArgument
-from rsnotify_client.hub import HubAnswer, HubClient, patiently
+from rsnotify_client.hub import HubAnswer, HubClient, patiently, within
 from rsnotify_client.queue import encoded
 from rsnotify_client.threads import waited
 
@@ -90,10 +90,13 @@ def path_of_resources(set_name: str) -> str:
     return f"/api/sets/{quote(set_name, safe='')}/resources"
 
 
-def position(hub: HubClient, set_name: str) -> str:
+def position(hub: HubClient, set_name: str, timeout: float = PATIENCE_SECONDS) -> str:
     """The moment of a state that is read from now on."""
-    ask = partial(hub.ask, "GET", path_of_resources(set_name))
-    found: str = patiently(ask, PATIENCE_SECONDS).object("position")["position"]
+
+    def ask(seconds: float) -> HubAnswer:
+        return hub.ask("GET", path_of_resources(set_name), seconds=seconds)
+
+    found: str = within(ask, timeout).object("position")["position"]
     return found
 
 

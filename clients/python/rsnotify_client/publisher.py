@@ -21,7 +21,7 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify_client.address import EXAMPLE
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.errors import TimedOut
-from rsnotify_client.hub import JSON, Accepted, HubClient, patiently
+from rsnotify_client.hub import JSON, Accepted, HubClient, within
 from rsnotify_client.loading import Loaded, LoadRequest, State, load, position, spooled
 from rsnotify_client.queue import (
     MemoryQueue,
@@ -179,13 +179,20 @@ class Publisher(ChangeMethods[None]):
         *,
         kind: Kind = "change",
         key: str | None = None,
+        timeout: float = PATIENCE_SECONDS,
     ) -> Accepted:
         """Publish these changes now and together: all are accepted, or none.
 
-        They do not pass through the queue. While the hub is away this waits, up to a minute.
+        They do not pass through the queue. While the hub is away this waits for it, at most
+        `timeout` seconds; then it raises `TryAgain`.
         """
         return self.publish_body(
-            set_name, encoded(msgspec.json.encode, changes), JSON, kind=kind, key=key
+            set_name,
+            encoded(msgspec.json.encode, changes),
+            JSON,
+            kind=kind,
+            key=key,
+            timeout=timeout,
         )
 
     def publish_body(
@@ -196,18 +203,18 @@ class Publisher(ChangeMethods[None]):
         *,
         kind: Kind = "change",
         key: str | None = None,
+        timeout: float = PATIENCE_SECONDS,
     ) -> Accepted:
         """Publish a body in any form that the hub reads, as `publish` does."""
         channel, key = channel_of(set_name, kind), key or new_key()
         if not self._is_enabled:
             return Accepted(0, "", "")
-        publish = partial(self._hub.publish, channel, body, key, content_type)
-        return patiently(publish, PATIENCE_SECONDS)
+        return within(partial(self._hub.publish, channel, body, key, content_type), timeout)
 
-    def position(self, set_name: str) -> str:
+    def position(self, set_name: str, *, timeout: float = PATIENCE_SECONDS) -> str:
         """Where the set stands: ask before you begin to read a state that you `load`."""
         check_name(set_name)
-        return position(self._hub, set_name) if self._is_enabled else ""
+        return position(self._hub, set_name, timeout) if self._is_enabled else ""
 
     def load(
         self,

@@ -254,20 +254,23 @@ class Transport:
         url: str,
         headers: Mapping[str, str],
         body: bytes | Iterator[bytes] | None = None,
+        seconds: float | None = None,
     ) -> Answer:
         """Ask for one answer, which must be closed. A body that is an iterator is not sent again.
+
+        It has so many seconds until its answer begins, if they are fewer than those of all.
 
         Raises `ValueError` for what cannot be sent: no other server or time would change it.
         """
         target = target_of(url)
         sent = {name: _as_sent(value) for name, value in headers.items()}
         if self._per_server is None:
-            return self._asked(target, method, url, sent, body)
+            return self._asked(target, method, url, sent, body, seconds)
         with self._lock:
             places = self._places.setdefault(target.origin, _places(self._per_server))
         places.get()
         try:
-            answer = self._asked(target, method, url, sent, body)
+            answer = self._asked(target, method, url, sent, body, seconds)
         except BaseException:
             places.put(None)
             raise
@@ -281,6 +284,7 @@ class Transport:
         url: str,
         headers: Mapping[str, str | bytes],
         body: bytes | Iterator[bytes] | None,
+        seconds: float | None,
     ) -> Answer:
         if self._is_closed:
             raise BadAnswer("the client was closed")
@@ -298,7 +302,7 @@ class Transport:
                     retries=False,
                     redirect=False,
                     assert_same_host=False,
-                    timeout=self._timeout,
+                    timeout=self._timeout if seconds is None else self._at_most(seconds),
                     preload_content=False,
                     decode_content=False,
                 )
@@ -310,6 +314,10 @@ class Transport:
                 raise _as_os_error(error, pool.proxy) from None
             log.debug("%s %s answered %s", method, without_tokens(url), response.status)
             return self._opened(Answer(url, cast("HTTPResponse", response)))
+
+    def _at_most(self, seconds: float) -> Timeout:
+        known = self._timeout
+        return Timeout(total=seconds, connect=known.connect_timeout, read=known.read_timeout)
 
     def _pool(self, target: Target) -> HTTPConnectionPool:
         """The pool of an origin, kept here because urllib3 takes long to find it."""
