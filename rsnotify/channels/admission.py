@@ -66,13 +66,13 @@ class Admission:
 
     async def admit(self, connection: HTTPConnection, wanted: Sequence[ChannelCursor]) -> Admitted:
         """Refuse a peer that may not read all of these channels."""
-        names = [each.channel.set_name for each in wanted]
         sets = self._journals.sets
-        wanted_sets = {name: sets.get(name) for name in names}
-        token = await self._access.require_readers(connection, wanted_sets)
+        judged = {each.channel.set_name: sets.get(each.channel.set_name) for each in wanted}
+        token = await self._access.require_readers(connection, judged)
         for each in wanted:
             self._journals.feed(each.channel)
-        records = [self._journals.record(name) for name in names]
+        # As they were judged: one that has become private since is found when the reader joins.
+        records = [record for record in judged.values() if record is not None]
         is_private = any(record.private for record in records)
         self._check_origin(connection, is_private=is_private)
         address = self._access.client_address(connection)

@@ -186,6 +186,26 @@ async def test_who_has_a_right_to_a_private_set_follows_it_whatever_is_chosen_me
 
 
 @WAYS
+async def test_a_set_that_becomes_private_while_the_token_is_looked_up_is_not_followed(door, enter):
+    """The token, which another set needs, has no right to this one."""
+    find = door.tokens.find
+
+    async def find_late(secret: str) -> Token | None:
+        await door.hub.edit_set("a", {"private": True})
+        return await find(secret)
+
+    door.tokens.find = find_late
+
+    async def nothing() -> None:
+        pass
+
+    async with entered(door, enter, "ap", READS, nothing) as peer:
+        await door.publish("a", "told to nobody")
+        code, _ = await end_of(peer, enter)
+    assert code in (1013, None)
+
+
+@WAYS
 async def test_a_token_that_is_revoked_meanwhile_ends_its_reader(door, enter):
     async def meanwhile() -> None:
         await door.tokens.revoke("reads")

@@ -1,6 +1,7 @@
 """The edge of the hub over real sockets: hostile requests, tokens in addresses, who waits."""
 
 import asyncio
+import json
 import urllib.error
 import urllib.request
 from itertools import count
@@ -11,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from rsnotify.access.throttle import FREE_TRIES
+from rsnotify.access.tokens import id_of
 from rsnotify.publishing.bodies import BODY_BYTES
 from rsnotify_client.notification import read_notification
 from tests.support.raw import KEY, raw_channel
@@ -137,6 +139,25 @@ async def test_at_the_hub_s_address_a_publisher_s_token_publishes(hub):
     assert await published(hub, params={"access_token": await token(hub, "publish")}) == 200
     assert await published(hub, params={"access_token": await token(hub, "read")}) == 403
     assert await published(hub, params={"access_token": TOKEN}) == 401
+
+
+async def test_a_token_that_is_revoked_while_its_changes_come_publishes_to_no_set(hub):
+    secret = await token(hub, "publish")
+    body = json.dumps([RES1 | {"sets": ["dataset1"]}]).encode()
+    head = (
+        f"POST /api/changes HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer {secret}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        "Expect: 100-continue\r\n\r\n"
+    )
+    at = urlsplit(hub.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    async with asyncio.timeout(PATIENT_SECONDS):
+        writer.write(head.encode())
+        assert b" 100 " in await reader.readuntil(b"\r\n\r\n")  # the token was right so far
+        assert (await hub.ask("DELETE", f"/api/tokens/{id_of(secret)}"))[0] == 204
+        writer.write(body)
+        assert b" 401 " in await reader.readline()
+    writer.close()
 
 
 async def test_elsewhere_a_token_in_the_address_neither_publishes_nor_administers(hub):
