@@ -66,6 +66,7 @@ class Position(int):
 
     @property
     def stream_id(self) -> str:
+        """The position as Redis numbers what is in a stream."""
         at = max(0, self)  # a stream id is never negative
         return f"{at // 1000}-{at % 1000}"
 

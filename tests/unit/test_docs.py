@@ -22,6 +22,7 @@ from rsnotify.process.settings import PREFIX, Settings
 from rsnotify.sets import options as set_options
 from rsnotify_client.integrations import flask
 from tests.evidence.bench.__main__ import NAMES
+from tests.tools import python_api
 
 ROOT = Path(__file__).parents[2]
 DOCS = {
@@ -233,6 +234,17 @@ def test_every_file_that_the_documents_name_exists():
     for page in PAGES:
         for path in re.findall(r"`((?:rsnotify|tests|docs|clients)/[\w./-]+)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
+
+
+def test_the_page_on_the_python_api_is_made_from_the_docstrings():
+    """`python -m tests.tools.python_api > docs/reference/python.md` makes it."""
+    assert DOCS["reference/python.md"] == python_api.page()
+
+
+def test_every_public_name_of_the_python_client_stands_in_the_changelog():
+    said = (ROOT / "CHANGELOG.md").read_text().partition("**The Python client's names**")[2]
+    names = set(re.findall(r"`(\w+)`", said.partition("\n**")[0]))
+    assert names == python_api.offered().keys() | {"rsnotify_client", "rsnotify_mirror"}
 
 
 # The words -------------------------------------------------------------------------------------

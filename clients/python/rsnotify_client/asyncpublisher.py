@@ -117,6 +117,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
 
     @property
     def counters(self) -> Counters:
+        """What it has done in this process so far."""
         return self._publisher.counters
 
     async def publish(

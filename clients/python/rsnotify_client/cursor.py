@@ -37,9 +37,11 @@ class CursorStore(Protocol):
     If it has `keep_for(url)`, that is called first: it may refuse to be used for this address.
     """
 
-    def load(self) -> Position | None: ...
+    def load(self) -> Position | None:
+        """The position that was kept; None at first."""
 
-    def save(self, position: Position) -> None: ...
+    def save(self, position: Position) -> None:
+        """Keep this position in place of the one before."""
 
 
 class FileCursor:
@@ -74,6 +76,7 @@ class FileCursor:
             raise CursorError(f"cursor {self.path}: {error}") from None
 
     def save(self, position: Position) -> None:
+        """Keep this position; killed meanwhile, the file has the one or the other."""
         part = self.path.with_name(self.path.name + ".part")
         try:
             part.write_text(f"{position}\n{self._address}".strip() + "\n")
@@ -109,6 +112,7 @@ class SqliteCursor:
         self._to_mark = "" if known else address
 
     def load(self) -> Position | None:
+        """The position that was kept; None at first."""
         found = self._found("SELECT position FROM cursor WHERE name = ?")
         return None if found is None else parsed(found, f"cursor {self._path}")
 
@@ -117,6 +121,7 @@ class SqliteCursor:
         return str(rows[0][0]) if rows else None
 
     def save(self, position: Position) -> None:
+        """Keep this position."""
         if self._to_mark:
             self._put("INSERT OR REPLACE INTO cursor_source VALUES (?, ?)", self._to_mark)
             self._to_mark = ""
@@ -133,6 +138,7 @@ class SqliteCursor:
         return checked(self._path, ANEW, lambda said: CursorError(f"cursor {said}"))
 
     def close(self) -> None:
+        """Close the database; it is closed by itself once nobody has this any more."""
         self._database.close()
 
 

@@ -170,6 +170,7 @@ class Publisher(ChangeMethods[None]):
 
     @property
     def counters(self) -> Counters:
+        """What it has done in this process so far."""
         return self._sender.counters(self._store.taken)
 
     def publish(

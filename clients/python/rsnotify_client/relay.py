@@ -128,6 +128,7 @@ class Relay:
 
     @property
     def counters(self) -> Counters:
+        """What it has done in this process so far; `taken` counts nothing here."""
         return self._sender.counters()
 
 

@@ -19,7 +19,7 @@ from rsnotify import __version__
 if TYPE_CHECKING:
     from rsnotify_mirror.blocking import Mirror
     from rsnotify_mirror.mirror import AsyncMirror
-    from rsnotify_mirror.plan import Options
+    from rsnotify_mirror.plan import Options, Selection
     from rsnotify_mirror.report import Event
 
 _PLACES = {
@@ -27,9 +27,10 @@ _PLACES = {
     "Event": "rsnotify_mirror.report",
     "Mirror": "rsnotify_mirror.blocking",
     "Options": "rsnotify_mirror.plan",
+    "Selection": "rsnotify_mirror.plan",
 }
 
-__all__ = ["AsyncMirror", "Event", "Mirror", "Options", "__version__"]
+__all__ = ["AsyncMirror", "Event", "Mirror", "Options", "Selection", "__version__"]
 
 if not TYPE_CHECKING:  # which would take every name for one of ours
 
