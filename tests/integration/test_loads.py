@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from rsnotify.access import access
 from rsnotify.access.tokens import Right, Token, Tokens, id_of, new_secret
 from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, TryAgain
@@ -569,6 +570,20 @@ async def test_a_refusal_of_which_nothing_may_be_named_says_so(loading):
     token = await token_for(loading, ("publish",))
     _, problem = await loading.put(ndjson([]), authorization=token)
     assert "load before it: not shown to this token; say" in problem["detail"]
+
+
+async def test_a_token_that_is_revoked_while_its_load_comes_loads_nothing(loading, monkeypatch):
+    monkeypatch.setattr(access, "TOKEN_SECONDS", 0)  # each time it is found, Redis is asked
+    secret = await token_for(loading, ("publish", "read"))
+    await loading.load(ndjson(["res0"]))
+    upload = loading.upload(authorization=secret)
+    upload.send(ndjson(["res0", "res1"]))
+    await until(lambda: loading.loads.current(SET))
+    await Tokens(loading.client).revoke(id_of(secret.removeprefix("Bearer ")))
+    upload.send(ndjson(["res2"]), is_last=True)
+    assert (await upload.answer())[0] == 401
+    assert len(await loading.known()) == 1
+    assert await loading.leavings() == []
 
 
 async def token_for(loading: Loading, rights: tuple[Right, ...]) -> str:

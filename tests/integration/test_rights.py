@@ -5,15 +5,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 
 from rsnotify.access import access
 from rsnotify.access.access import SECRET_CHARACTERS, TOKEN_SECONDS, UNKNOWN_SECONDS, Access
 from rsnotify.access.tokens import Right, Token, Tokens
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, Rejected, TokenRefused
+from rsnotify.publishing import intake
+from rsnotify.publishing.intake import Intake
 from rsnotify.redis_client import Client
 from rsnotify.sets.options import SetRecord
+from tests.support.hubs import hub_on
 from tests.support.running import PATIENT_SECONDS, until
 
 ADMIN = "the-admin-token"
@@ -209,3 +212,29 @@ async def test_whoever_reads_public_sets_alone_needs_no_token(rights, tokens):
     sets = dict.fromkeys("abc", SetRecord(name="a", created="now"))
     assert await rights.require_readers(sent("secret"), sets) == ""
     assert tokens.asked == 0
+
+
+@pytest.mark.parametrize("seconds", [TOKEN_SECONDS - 0.1, TOKEN_SECONDS])
+async def test_a_body_that_comes_late_is_published_only_if_its_token_still_counts(
+    rights, tokens, clock, client, monkeypatch, seconds
+):
+    monkeypatch.setattr(intake, "monotonic", clock)
+    hub = hub_on(client)
+    await hub.add_set("a")
+    await tokens.make("secret")
+
+    async def receive() -> dict[str, object]:
+        """The body, so much later; meanwhile the token was revoked."""
+        clock.now += seconds
+        await tokens.revoke("secret")
+        body = b'{"loc": "http://example.com/a", "change": "updated"}'
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"authorization", b"Bearer secret"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path_params": {"set": "a"}, "headers": headers}
+    publishing = Intake(hub, rights).changes(Request(scope | {"query_string": b""}, receive))
+    if seconds < TOKEN_SECONDS:
+        assert (await publishing).status_code == 201
+    else:
+        with pytest.raises(TokenRefused):
+            await publishing

@@ -264,6 +264,8 @@ class Resources:
                     return JsonResponse(_compared(load, named, options.max_delete, refused))
                 check_taken_back(taken_back, name)
                 check_deletions(found, options.max_delete)
+                # It may have been revoked: the body may have come for an hour.
+                (await self._access.require_bearer(request)).require("publish", name)
                 if publishes:
                     await self._loads.decide(load)
                 else:
