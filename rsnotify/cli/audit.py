@@ -20,7 +20,7 @@ from rsnotify.cli.options import (
     Requests,
     most_deleted,
 )
-from rsnotify.cli.output import print_found, progress
+from rsnotify.cli.output import WorkPace, print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import token_of_environment
 from rsnotify.cli.watched import Numbers
@@ -100,10 +100,13 @@ async def _look(
     url: str, directory: Path, token: str | None, network: Network, sample: int | None
 ) -> Audit:
     with progress(f"reading what {url} lists") as say:
+        pace = None
 
         def looked(done: int, of_all: int) -> None:
+            nonlocal pace
+            pace = pace or WorkPace(say, "resources looked at:")  # what is listed is read by now
             if done % 100 == 0:
-                say(f"looked at {done:,} of {of_all:,} resources")
+                pace(done, of_all)
 
         return await audit(
             url, directory, token=token, sample=sample, network=network, progress=looked

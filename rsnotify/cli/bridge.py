@@ -8,11 +8,11 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 import typer
@@ -32,7 +32,7 @@ from rsnotify.cli.options import (
     Verbose,
     most_deleted,
 )
-from rsnotify.cli.output import Say, counted, print_found, progress
+from rsnotify.cli.output import Say, WorkPace, counted, print_found, progress
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub
 from rsnotify.cli.watched import LOOK_SECONDS, MaxBehind, Numbers, StepVerdict, judge, worst
@@ -309,15 +309,65 @@ class Running:
         self._numbers.write(partial(metrics_of, states))
 
 
+class Far(NamedTuple):
+    """How far bridges are, together."""
+
+    listed: int
+    known: int
+    published: int
+    waiting: int
+    failing: int
+
+    @classmethod
+    def of(cls, bridges: Bridges) -> Self:
+        states = [each.state for each in bridges.bridges]
+        return cls(
+            sum(each.listed for each in bridges.bridges),
+            sum(each.known for each in states),
+            sum(each.facts.published for each in states),
+            sum(each.waiting for each in states),
+            sum(each.facts.failures > 0 for each in states),
+        )
+
+
+class BridgePace:
+    """Says how far bridges are: what is read, what is published of what waits, else what is known.
+
+    What begins after a rest has a rate of its own.
+    """
+
+    def __init__(self, say: Say, begun: Far, clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._clock, self._last = say, clock, begun
+        self._rest(begun)
+
+    def _rest(self, far: Far) -> None:
+        self._begun = far
+        self._reading = WorkPace(self._say, "read:", clock=self._clock)
+        self._publishing: WorkPace | None = None
+
+    def __call__(self, far: Far) -> None:
+        is_reading, self._last = far.listed != self._last.listed, far
+        if far.waiting:
+            published = far.published - self._begun.published
+            pace = self._publishing or WorkPace(self._say, "published:", clock=self._clock)
+            self._publishing = pace
+            pace(published, published + far.waiting)
+        elif is_reading:
+            self._reading(far.listed - self._begun.listed, self._begun.known or None)
+        else:
+            self._rest(far)
+            known = f"{far.known:,} resources known"
+            self._say(f"{known}, {far.published:,} published, {far.failing} failing")
+
+
 async def _keep_showing(bridges: Bridges, say: Say) -> None:
     """Nothing is counted where nobody looks."""
-    states = [each.state for each in bridges.bridges] if sys.stderr.isatty() else []
-    while states:
-        published = sum(each.facts.published for each in states)
-        failing = sum(each.facts.failures > 0 for each in states)
-        known = sum(each.known for each in states)
-        say(f"{known:,} resources known, {published:,} published, {failing} failing")
+    if not sys.stderr.isatty():
+        return
+    pace = BridgePace(say, Far.of(bridges))
+    while True:
         await asyncio.sleep(SHOWN_SECONDS)
+        pace(Far.of(bridges))
 
 
 async def _show(options: BridgeOptions, network: Network, *, json: bool) -> None:

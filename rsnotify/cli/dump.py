@@ -18,7 +18,7 @@ from rsnotify.cli.options import (
     Commands,
     Json,
 )
-from rsnotify.cli.output import counted, progress
+from rsnotify.cli.output import WorkPace, counted, progress
 from rsnotify.cli.target import HERE, Hub, asked, checked_name, path_of_set
 from rsnotify.errors import InvalidSettings, Rejected
 from rsnotify.resourcesync.change import Position
@@ -138,8 +138,7 @@ def dump(
     bucket = Bucket(out) if out.startswith(SCHEMES) else None
     with DumpFolder(Path(out) if bucket is None else copy / BESIDE) as folder:
         with progress(f"packing {copy}") as show:
-            report = lambda done, total: show(f"packed: {done:,} of {total:,}")  # noqa: E731
-            dumped = make(copy, folder, options, report)
+            dumped = make(copy, folder, options, WorkPace(show, "resources packed:"))
         if bucket is not None:
             with progress(f"sending to {out}"):
                 bucket.publish(folder.directory)

@@ -22,7 +22,7 @@ import typer
 from msgspec.structs import replace
 from typer import Argument, Option
 
-from rsnotify.cli.mirror_output import Shown, reporter, say, say_end, show
+from rsnotify.cli.mirror_output import Reporter, Shown, say, say_end, show
 from rsnotify.cli.mirror_sets import SetMirrors, copies_in
 from rsnotify.cli.options import (
     AS_USUAL,
@@ -308,6 +308,7 @@ class MirrorRun(NamedTuple):
         return await its._mirror(url, directory, token)
 
     async def _mirror(self, url: str, directory: Path, token: str | None) -> int:
+        report = Reporter(self.shown)
         hook: Hook | None = None if self.options.has_files else print_content
         if self.command is not None:
             hook = command_hook(self.command, directory)
@@ -316,11 +317,11 @@ class MirrorRun(NamedTuple):
                 *(url, directory, self.options),
                 token=token,
                 hook=hook,
-                report=reporter(self.shown),
+                report=report,
                 on_status=self.reporter.report,
             ) as mirror:
                 work = asyncio.create_task(mirror.once() if self.once else mirror.run())
-                tasks = [work, asyncio.create_task(show(mirror, self.shown))]
+                tasks = [work, asyncio.create_task(show(mirror, self.shown, report))]
                 if self.dumping is not None:
                     tasks.append(asyncio.create_task(self.dumping.keep(directory)))
                 if self.verify_seconds is not None:

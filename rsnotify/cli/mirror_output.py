@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import typer
 
-from rsnotify.cli.output import counted, put_aside, size
+from rsnotify.cli.output import counted, in_time, put_aside, size
 from rsnotify_client.address import host_of
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.report import Event, Sums, percentile, problem_of
@@ -38,28 +38,55 @@ class Shown(NamedTuple):
     name: str = ""  # of the set, where there are several
 
 
-def reporter(shown: Shown) -> Callable[[Event], None]:
-    is_live = False
-    in_trouble: set[str] = set()  # hosts
+class Reporter:
+    """Says what a mirror does; and remembers of it what the bar says."""
 
-    def report(event: Event) -> None:
-        nonlocal is_live
+    def __init__(self, shown: Shown, clock: Callable[[], float] = monotonic) -> None:
+        self.is_live = False
+        self._shown, self._clock = shown, clock
+        self._changed_at: float | None = None
+        self._in_trouble: set[str] = set()  # hosts
+
+    @property
+    def changed_ago(self) -> float | None:
+        """How long ago something changed in the copy last."""
+        return None if self._changed_at is None else self._clock() - self._changed_at
+
+    def __call__(self, event: Event) -> None:
         if event.event == "baseline" and event.listed and not event.resources:
-            typer.echo(named(_none_selected(event), shown), err=True)
-        is_live = is_live or event.event == "live"
-        if shown.quiet:
+            typer.echo(named(_none_selected(event), self._shown), err=True)
+        self.is_live = self.is_live or event.event == "live"
+        if event.event in ("stored", "deleted"):
+            self._changed_at = self._clock()
+        if self._shown.quiet:
             return
-        if shown.json:
-            say(encoded(event, shown))
-        elif event.event == "failed" and shown.once and host_of(event.loc or "") in in_trouble:
-            return  # it may succeed yet; what does not is named at the end
-        elif line := _line(event, is_live=is_live and not shown.lag):
-            if event.event in ("failed", "trouble"):
-                in_trouble.add(host_of(event.loc or ""))
-            is_trouble = event.event in ("failed", "skipped", "kept", "trouble")
-            say(named(line, shown), err=is_trouble)
+        if self._shown.json:
+            say(encoded(event, self._shown))
+        elif not self._may_succeed_yet(event):
+            self._say_line(event)
 
-    return report
+    def _may_succeed_yet(self, event: Event) -> bool:
+        """What does not is named at the end."""
+        is_once_failed = event.event == "failed" and self._shown.once
+        return is_once_failed and host_of(event.loc or "") in self._in_trouble
+
+    def _say_line(self, event: Event) -> None:
+        line = _line(event, is_live=self.is_live and not self._shown.lag)
+        if line is None:
+            return
+        if event.event in ("failed", "trouble"):
+            self._in_trouble.add(host_of(event.loc or ""))
+        is_trouble = event.event in ("failed", "skipped", "kept", "trouble")
+        say(named(line, self._shown), err=is_trouble)
+
+
+def standing(changed_ago: float | None, trouble: str | None) -> str:
+    """How a mirror stands that follows its Source and has nothing to do."""
+    if trouble is not None:
+        return f"not live: {trouble}"
+    if changed_ago is None:
+        return "live; no change yet"
+    return f"live; last change {in_time(changed_ago)} ago"
 
 
 def named(line: str, shown: Shown) -> str:
@@ -105,9 +132,9 @@ def _none_selected(event: Event) -> str:
     )
 
 
-async def show(mirror: AsyncMirror, shown: Shown) -> None:
+async def show(mirror: AsyncMirror, shown: Shown, report: Reporter) -> None:
     if not shown.json and not shown.name and sys.stderr.isatty():
-        return await _show_bar(mirror)
+        return await _show_bar(mirror, report)
     while True:
         await asyncio.sleep(LINE_SECONDS)
         if shown.lag:
@@ -116,7 +143,7 @@ async def show(mirror: AsyncMirror, shown: Shown) -> None:
             typer.echo(named(_sum_line(mirror), shown), err=True)
 
 
-async def _show_bar(mirror: AsyncMirror) -> None:
+async def _show_bar(mirror: AsyncMirror, report: Reporter) -> None:
     from rich import progress as bars
     from rich.console import Console
 
@@ -128,8 +155,12 @@ async def _show_bar(mirror: AsyncMirror) -> None:
         while True:
             await asyncio.sleep(BAR_SECONDS)
             total, to_do, _ = mirror.state.counts()
-            rate = (mirror.sums.fetched_bytes - before) / max(monotonic() - began, 0.1)
-            words = f"{size(mirror.sums.fetched_bytes)} at {size(rate)}/s"
+            if report.is_live and not to_do:  # the next work has a rate of its own
+                began, before = monotonic(), mirror.sums.fetched_bytes
+                words = standing(report.changed_ago, mirror.trouble)
+            else:
+                rate = (mirror.sums.fetched_bytes - before) / max(monotonic() - began, 0.1)
+                words = f"{size(mirror.sums.fetched_bytes)} at {size(rate)}/s"
             progress.update(task, description=words, completed=total - to_do, total=total)
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -143,6 +144,65 @@ def progress(
         later.cancel()
         later.join()
         status.stop()
+
+
+class WorkPace:
+    """Says how far something is, how fast it goes, and how long it will take."""
+
+    def __init__(
+        self,
+        say: Say,
+        what: str,
+        shown: "Callable[[float], str] | None" = None,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._say, self._what, self._clock = say, what, clock
+        self._shown = shown or _number
+        self._begun = clock()
+
+    def __call__(self, done: float, total: float | None = None) -> None:
+        seconds = self._clock() - self._begun
+        self._say(f"{self._what} {how_far(done, total, seconds, self._shown)}")
+
+
+def how_far(
+    done: float, total: float | None, seconds: float, shown: "Callable[[float], str] | None" = None
+) -> str:
+    """
+    >>> how_far(1_200, 5_000, 4.0), how_far(2_000_000, None, 4.0, size)
+    ('1,200 of 5,000 at 300/s, 13 s left', '2.0 MB at 500.0 kB/s')
+    """
+    shown = shown or _number
+    far = shown(done) if total is None else f"{shown(done)} of {shown(total)}"
+    if done <= 0 or seconds <= 0:
+        return far
+    rate = done / seconds
+    left = 0.0 if total is None else (total - done) / rate
+    return f"{far} at {shown(rate)}/s" + (f", {in_time(left)} left" if left > 0 else "")
+
+
+def _number(count: float) -> str:
+    return f"{count:.1f}" if 0 < count < 10 and count % 1 else f"{count:,.0f}"
+
+
+_UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def in_time(seconds: float) -> str:
+    """A time in its two largest units.
+
+    >>> in_time(0.3), in_time(125), in_time(90_000)
+    ('1 s', '2 min 5 s', '1 day 1 h')
+    """
+    whole = max(1, round(seconds))
+    first = next(place for place, (_, each) in enumerate(_UNITS) if whole >= each)
+    parts = []
+    for name, each in _UNITS[first : first + 2]:
+        count, whole = divmod(whole, each)
+        if count:
+            parts.append(f"{count} {name}{'s' if name == 'day' and count > 1 else ''}")
+    return " ".join(parts)
 
 
 def size(count: float) -> str:

@@ -30,7 +30,7 @@ from rsnotify.cli.options import (
     check_choice,
     most_deleted,
 )
-from rsnotify.cli.output import counted, progress
+from rsnotify.cli.output import WorkPace, counted, progress
 from rsnotify.cli.places import NOWHERE, WrittenFile, WrittenFiles, check_is_no_table
 from rsnotify.cli.resources import FORMATS, PIECE_BYTES, XML
 from rsnotify.cli.root import wrong_use
@@ -209,7 +209,7 @@ def publish_all(
     run = key or secrets.token_hex(12)
     accepted: Accepted | None = None
     with Publisher(url, token) as publisher, progress(f"publishing to {set_name}") as say:
-        done = 0
+        done, pace = 0, WorkPace(say, f"publishing to {set_name}: changes")
         for number, body in enumerate(source.bodies):
             try:
                 answer = publisher.publish_body(
@@ -225,8 +225,7 @@ def publish_all(
                 answer = Accepted(accepted.accepted + answer.accepted, accepted.from_, answer.until)
             accepted = answer
             done += body.changes
-            total = "" if source.total is None else f" of {source.total:,}"
-            say(f"publishing to {set_name}: {done:,}{total} changes")
+            pace(done, source.total)
     if accepted is None:
         raise Rejected("there was no change to publish")
     if json:

@@ -27,7 +27,7 @@ from rsnotify.cli.options import (
     MaxDelete,
     check_choice,
 )
-from rsnotify.cli.output import Say, print_fields, progress, size
+from rsnotify.cli.output import Say, WorkPace, print_fields, progress, size
 from rsnotify.cli.places import WrittenFile, WrittenFiles, check_is_no_table
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
@@ -159,13 +159,13 @@ class LoadedFiles(NamedTuple):
     def pieces(self, say: Say) -> Iterator[bytes]:
         sent = 0
         total = sum(path.stat().st_size for path in self.files) if self.is_repeatable else None
-        of_all = "" if total is None else f" of {size(total)}"
+        pace = WorkPace(say, "sent", size)
         for path in self.files:
             with _opened(path) as file:
                 while piece := file.read1(PIECE_BYTES):
                     yield piece
                     sent += len(piece)
-                    say(f"sent {size(sent)}{of_all}")
+                    pace(sent, total)
             if not self.headers.keys() & GZIP_HEADER:
                 yield b"\n"  # the last line of a file may have no end
         say("the hub compares it with what it knows")

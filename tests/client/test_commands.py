@@ -19,7 +19,7 @@ from aiohttp import web
 from typer.main import get_command
 
 from rsnotify.cli import app
-from rsnotify.cli.mirror_output import Shown, reporter
+from rsnotify.cli.mirror_output import Reporter, Shown
 from rsnotify.cli.root import COMMANDS
 from rsnotify.resourcesync.notification import CHANNEL_PATH
 from rsnotify_client.discovery import discover
@@ -153,7 +153,7 @@ async def test_what_a_mirror_does_is_told_in_json_with_the_time_from_change_to_f
 def test_a_baseline_is_told_by_what_the_resource_list_has_and_how_much_of_it_is_selected(
     capsys, told, line
 ):
-    reporter(Shown())(Event("baseline", to_do=2, **told))
+    Reporter(Shown())(Event("baseline", to_do=2, **told))
     assert capsys.readouterr().out == f"{line}\n"
 
 
@@ -169,13 +169,13 @@ async def test_json_of_another_server_is_not_taken_for_the_words_of_a_hub():
 
 
 def test_one_resource_is_told_as_one(capsys):
-    reporter(Shown())(Event("baseline", to_do=1, resources=1))
+    Reporter(Shown())(Event("baseline", to_do=1, resources=1))
     assert capsys.readouterr().out == "the Resource List has 1 resource; 1 to fetch or remove\n"
 
 
 @pytest.mark.parametrize("shown", [Shown(), Shown(json=True), Shown(quiet=True)])
 def test_a_selection_that_chooses_nothing_is_warned_of(capsys, shown):
-    reporter(shown)(Event("baseline", to_do=0, resources=0, listed=3, selection="--select page"))
+    Reporter(shown)(Event("baseline", to_do=0, resources=0, listed=3, selection="--select page"))
     assert capsys.readouterr().err == (
         "--select page selects none of 3 resources: "
         "a glob is matched against the whole URI, such as '*/pdf/*'\n"
@@ -193,7 +193,7 @@ async def test_json_of_another_server_is_not_taken_for_why_a_hub_is_not_ready():
 
 
 def test_a_single_run_names_the_first_failure_of_each_host_at_once(capsys):
-    report = reporter(Shown(once=True))
+    report = Reporter(Shown(once=True))
     for loc in ("http://a/1", "http://a/2", "http://b/1", "http://b/2"):
         problem = f"{loc} cannot be reached: connection refused"
         if loc == "http://a/1":
@@ -307,6 +307,29 @@ async def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path):
         goes_on.set()
         await asyncio.to_thread(read_until, ours, "3 resources, 0 to do")
         assert await mirror.wait() == 0
+        os.close(ours)
+
+
+async def test_a_mirror_that_follows_says_on_a_terminal_when_something_changed_last(hub, tmp_path):
+    async with Source() as source:
+        words = await words_to_mirror_one(source, hub, tmp_path / "copy")
+        ours, theirs = pty.openpty()
+        mirror = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", *words),
+            stdout=PIPE,
+            stderr=theirs,
+            env=clean_environment() | {"TERM": "xterm", "COLUMNS": "120"},
+        )
+        os.close(theirs)
+        await asyncio.to_thread(read_until, ours, "live; last change ")
+        source.add("b.txt", b"first b")
+        await hub.publish(source.loc("b.txt"), length=7)
+        await asyncio.to_thread(read_until, ours, "2/2")
+        shown = await asyncio.to_thread(read_until, ours, "live; last change 2 s ago")
+        assert "0 B at 0 B/s" not in shown
+        mirror.terminate()
+        await asyncio.to_thread(read_until, ours, "2 resources, 0 to do")
+        assert await mirror.wait() == 130
         os.close(ours)
 
 

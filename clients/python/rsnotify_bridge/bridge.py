@@ -61,6 +61,8 @@ class Bridge:
         memory: BridgeStore,
     ) -> None:
         self.name = f"{options.name} to {options.set_name}"
+        self.listed = 0
+        """How many entries of the Source's lists have been read, one read again included."""
         self.state = memory.bridge(options.name, target.url, options.set_name)
         self._options = options
         self._memory, self._target = memory, target
@@ -264,6 +266,7 @@ class Bridge:
         async with aclosing(adapter.state()) as pieces:
             async for piece in pieces:
                 take(self._ours(piece))
+                self.listed += len(piece.entries)
 
     async def _overlay(self, adapter: SourceAdapter, take: Take, cursor: str | None) -> str | None:
         """What happened since the state was made belongs to it."""

@@ -200,6 +200,11 @@ class AsyncMirror:
         return self._planner.trouble is None and self.state.next_due() is None
 
     @property
+    def trouble(self) -> str | None:
+        """Why the copy is not followed just now; None if it is."""
+        return self._planner.trouble
+
+    @property
     def verified_at(self) -> float | None:
         """When all of the copy was compared with all of the Source last."""
         return self._watch.verified_at
