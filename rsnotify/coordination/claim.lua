@@ -28,7 +28,7 @@ function acts.keep_up(milliseconds)
 end
 
 -- also if the work it is for has begun, or nobody knows whether it has: then `+` follows the token
-function acts.let_go()
+function acts.release()
   local held = holder()
   if held == token or held == token .. '+' then redis.call('DEL', key) end
   return 1

@@ -51,8 +51,8 @@ class Claim:
         if not answer:
             raise TryAgain("the claim was lost: it took too long, or another hub process has it")
 
-    async def let_go(self) -> None:
-        await _CLAIM.run(self._client, [self.key], "let_go", self._holder)
+    async def release(self) -> None:
+        await _CLAIM.run(self._client, [self.key], "release", self._holder)
 
 
 class Claims:

@@ -116,7 +116,7 @@ class Snapshots:
             yield claim
         finally:
             if claim is not None:
-                await claim.let_go()
+                await claim.release()
 
     async def begin(self, set_name: str, claim: Claim) -> Beginning:
         """Begin at a position after the newest change, where no later change will be.

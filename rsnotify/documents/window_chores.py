@@ -53,7 +53,7 @@ class WindowChores:
                 packed_until = (await self._windows.record(name)).packed_until
                 await self.announce_and_pack(name, packed_until)
             finally:
-                await claim.let_go()
+                await claim.release()
         has_grown = record.head > max(record.grew_until, record.window_from)
         if has_grown and not await self._announce_growth(name, record):
             return GROWTH_AGAIN_SECONDS

@@ -1024,7 +1024,7 @@ async def test_one_process_packs_a_window_and_another_when_that_one_is_gone(clie
         await other.keep_windows()
         before = await other.windows.record(SET)
         assert before.packed_until < before.window_from
-        await claim.let_go()
+        await claim.release()
         await other.keep_windows()
         after = await other.windows.record(SET)
         assert after.packed_until == after.window_from

@@ -78,7 +78,7 @@ class LoadKeeper:
         finally:
             await end([keeping])
             with suppress(TryAgain):  # it ends by itself
-                await claim.let_go()
+                await claim.release()
 
     async def _keep_up(self, claim: Claim) -> None:
         while True:
