@@ -4,12 +4,14 @@ import asyncio
 import json
 import os
 import re
+import sqlite3
 import ssl
 import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,11 +19,22 @@ from aiohttp import web as web_server
 
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.change import Change
+from rsnotify_client import (
+    AsyncPublisher,
+    InvalidArgument,
+    NetworkOptions,
+    Relay,
+    follow,
+    follow_async,
+    notifications,
+    notifications_async,
+)
 from rsnotify_client.address import SHOWN_CHARS, without_tokens
 from rsnotify_client.answer import problem_in
 from rsnotify_client.between import entries_of
 from rsnotify_client.live import open_channel
-from rsnotify_client.network import Credentials, Network, check_names, parse_header
+from rsnotify_client.network import Credentials, Network, check_names, network_of, parse_header
 from rsnotify_client.publisher import Publisher
 from rsnotify_client.transport import Pace
 from rsnotify_client.web import Refused, Unreachable, Web, refused
@@ -571,3 +584,96 @@ async def test_a_wrong_header_ends_a_command_with_what_is_right(tmp_path):
     status, _, said = await rsnotify(*words)
     assert status == 2
     assert "write 'Name: value'" in said
+
+
+# As an argument ----------------------------------------------------------------------------------
+
+
+def through(proxy: ForwardProxy, **more: Any) -> NetworkOptions:
+    return NetworkOptions(proxy=f"http://user:p%3Aw@127.0.0.1:{proxy.port}", **more)
+
+
+@pytest.fixture
+def other_proxy() -> Iterator[ForwardProxy]:
+    """One that the environment does not name."""
+    with forward_proxy({NAME: "127.0.0.1"}, "p:w") as proxy:
+        yield proxy
+
+
+def test_changes_are_published_through_a_proxy_that_is_given(other_proxy):
+    network = through(other_proxy, headers={"X-Tenant": "museum"})
+    with (
+        scripted_hub(accept) as (url, posted),
+        Publisher(only_the_proxy_knows(url), network=network) as publisher,
+    ):
+        publisher.updated("a", "1")
+        publisher.flush(10)
+        publisher.publish("a", [Change("2", "updated")])
+    assert [request.locs for request in posted] == [["1"], ["2"]]
+    assert other_proxy.seen[0].startswith(f"POST http://{NAME}:")
+
+
+async def test_a_source_is_followed_and_mirrored_by_a_network_that_is_given(
+    other_proxy, tmp_path, monkeypatch
+):
+    """And not by the one of the environment."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    network = through(other_proxy, ca=OF_NAME, headers={"X-Tenant": "museum"})
+    tenants = set[str | None]()
+
+    async def listed(request: web_server.Request) -> web_server.Response:
+        tenants.add(request.headers.get("X-Tenant"))
+        return web_server.Response(body=source.documents["/changelist.xml"])
+
+    async with Source(tls_of_server(OF_NAME)) as source, asyncio.timeout(60):
+        source.url = f"https://{NAME}:{urlsplit(source.url).port}"
+        source.documents[CAPABILITIES] = source.capability_list("resourcelist", "changelist")
+        source.add("a.txt", b"a")
+        source.list_resources()
+        begin = str(source.at)
+        source.change("a.txt", b"b")
+        source.handlers["/changelist.xml"] = listed
+        changes = follow_async(source.url + CAPABILITIES, position=begin, network=network)
+        async for change in changes:
+            assert change.loc == source.loc("a.txt")
+            break
+        url = source.url + CAPABILITIES
+        async with AsyncMirror(url, tmp_path / "copy", network=network) as mirror:
+            assert await mirror.once()
+    assert tenants == {"museum"}
+
+
+def test_what_the_environment_says_holds_where_nothing_else_is_given(proxy):
+    known = Network.of(os.environ)
+    assert network_of(NetworkOptions(), known) == network_of(None) == known
+    assert network_of(NetworkOptions(proxy="")).proxies.lead_to("http", NAME) is None
+    assert network_of(NetworkOptions(timeout_seconds=5)).proxies == known.proxies
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"proxy": "ftp://a"}, "^proxy is no address of a proxy"),
+        ({"ca": "/nowhere"}, "^ca=/nowhere: No such file"),
+        ({"certificate": __file__}, "^certificate=.* is no certificate, or its key .* in key$"),
+        ({"key": "a.pem"}, "^key is given without certificate$"),
+        ({"headers": {"X": "a\nb"}}, "^headers: X…: "),
+        ({"headers": {"Host": "a"}}, "^headers: Host: this one is ours to say$"),
+    ],
+)
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda network: Publisher("http://a.example", network=network),
+        lambda network: AsyncPublisher("http://a.example", network=network),
+        lambda network: follow("http://a.example", network=network),
+        lambda network: follow("http://a.example", sets=["a"], network=network),
+        lambda network: follow_async("http://a.example", network=network),
+        lambda network: notifications("http://a.example", network=network),
+        lambda network: notifications_async("http://a.example", network=network),
+        lambda network: Relay(lambda: sqlite3.connect(":memory:"), "http://a", network=network),
+    ],
+)
+def test_a_network_that_cannot_be_used_is_refused_at_once(use, given, words):
+    with pytest.raises(InvalidArgument, match=words):
+        use(NetworkOptions(**given))

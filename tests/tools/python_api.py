@@ -28,6 +28,7 @@ SECTIONS = {
     "An outbox in your own database": "Outbox Relay",
     "Follow": "follow follow_async notifications notifications_async FollowedChange Received "
     "FileCursor SqliteCursor CursorStore channel_url",
+    "The network": "NetworkOptions",
     "What is published and followed": "Change ChangeKind Link Position",
     "Mirror": "Mirror AsyncMirror Options Selection Event",
 }

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from rsnotify_client.hub import Accepted
     from rsnotify_client.loading import Loaded
+    from rsnotify_client.network import NetworkOptions
     from rsnotify_client.notification import NoChannel, Received, channel_url
     from rsnotify_client.outbox import NoOutbox, Outbox
     from rsnotify_client.publisher import Publisher, PublisherClosed
@@ -60,6 +61,7 @@ _NAMES = {
     ),
     "rsnotify_client.hub": "Accepted",
     "rsnotify_client.loading": "Loaded",
+    "rsnotify_client.network": "NetworkOptions",
     "rsnotify_client.notification": "NoChannel Received channel_url",
     "rsnotify_client.outbox": "NoOutbox Outbox",
     "rsnotify_client.publisher": "Publisher PublisherClosed",
@@ -88,6 +90,7 @@ __all__ = [
     "Link",
     "Loaded",
     "Malformed",
+    "NetworkOptions",
     "NoChannel",
     "NoOutbox",
     "NotAHub",

@@ -20,6 +20,7 @@ from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.change import ChangeMethods
 from rsnotify_client.hub import Accepted
 from rsnotify_client.loading import Loaded, State
+from rsnotify_client.network import NetworkOptions
 from rsnotify_client.publisher import (
     BATCH_SECONDS,
     CLOSE_SECONDS,
@@ -52,6 +53,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
         when_full: WhenFull = "wait",
         batch_seconds: float = BATCH_SECONDS,
         on_refused: Callable[[RefusedChange], object] | None = None,
+        network: NetworkOptions | None = None,
         enabled: bool = True,
     ) -> None:
         self._publisher = Publisher(
@@ -62,6 +64,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
             when_full=when_full,
             batch_seconds=batch_seconds,
             on_refused=on_refused,
+            network=network,
             enabled=enabled,
         )
         self._puts = BlockingThreads(THREADS)  # they never wait for one that a request uses

@@ -27,6 +27,7 @@ from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover, socket_of_topic
 from rsnotify_client.dumps import lists_of
 from rsnotify_client.moments import is_ahead
+from rsnotify_client.network import Network
 from rsnotify_client.notification import (
     Channel,
     Lost,
@@ -311,6 +312,7 @@ class Follower(BaseFollower[Received]):
         *,
         cursor: Position | None = None,
         token: str | None = None,
+        network: Network | None = None,
         web: Web | None = None,
         offered: Capabilities | None = None,
         lists: ChangeLists | None = None,
@@ -319,7 +321,7 @@ class Follower(BaseFollower[Received]):
         when_set_back: Callable[[str], object] | None = None,
         skip: Callable[[str], object] | None = None,
     ) -> None:
-        owns_web, web = web is None, web or Web(token, url)
+        owns_web, web = web is None, web or Web(token, url, network=network)
         if FRAMEWORK in url:  # there is nothing to catch up from
             offered, lists = Capabilities(url, socket=url), None
         self._source = Followed(web, url, cursor, offered, lists, heard)
@@ -414,9 +416,14 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
     """
 
     def __init__(
-        self, url: str, cursors: Mapping[str, Position | None], *, token: str | None = None
+        self,
+        url: str,
+        cursors: Mapping[str, Position | None],
+        *,
+        token: str | None = None,
+        network: Network | None = None,
     ) -> None:
-        web, self._url = Web(token, url), url.rstrip("/")
+        web, self._url = Web(token, url, network=network), url.rstrip("/")
         self._sets = {
             name: Followed(web, f"{self._url}/{name}/capabilitylist.xml", cursor)
             for name, cursor in cursors.items()

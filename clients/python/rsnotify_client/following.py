@@ -22,6 +22,7 @@ from rsnotify_client.changelists import POLL_SECONDS
 from rsnotify_client.cursor import Cursor, CursorStore, Ledger, SqliteCursor, store_of
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.follower import Follower, SetsFollower
+from rsnotify_client.network import NetworkOptions, network_of
 from rsnotify_client.notification import Received, channel_url, position_of
 from rsnotify_client.queue import check_name
 
@@ -242,6 +243,7 @@ def follow(
     position: Begin = None,
     token: str | None = None,
     poll_seconds: float = POLL_SECONDS,
+    network: NetworkOptions | None = None,
 ) -> Iterator[FollowedChange]:
     """The changes of a Source, each as it happens; `with change:` says that it is dealt with.
 
@@ -252,7 +254,7 @@ def follow(
     SQLite file, or a cursor for each. Without one, and on a first start without `position`, it
     begins now. Where a Source has no channel, its Change Lists are read each `poll_seconds`.
     """
-    return _blocking(*_followed(url, sets, cursor, position, token, poll_seconds))
+    return _blocking(*_followed(url, sets, cursor, position, token, poll_seconds, network))
 
 
 def follow_async(
@@ -263,9 +265,10 @@ def follow_async(
     position: Begin = None,
     token: str | None = None,
     poll_seconds: float = POLL_SECONDS,
+    network: NetworkOptions | None = None,
 ) -> AsyncGenerator[FollowedChange, None]:
     """As `follow`, in an event loop: `async for`, and `async with change:`."""
-    return handed_on(*_followed(url, sets, cursor, position, token, poll_seconds))
+    return handed_on(*_followed(url, sets, cursor, position, token, poll_seconds, network))
 
 
 def notifications(
@@ -274,13 +277,20 @@ def notifications(
     position: Begin = None,
     token: str | None = None,
     poll_seconds: float = POLL_SECONDS,
+    network: NetworkOptions | None = None,
 ) -> Iterator[Received]:
     """As `follow`, notification by notification.
 
     The `until` of the last is the `position` to go on from. One without changes says where it is.
     """
     begin = read_position(position)
-    follower = Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds)
+    follower = Follower(
+        url,
+        cursor=begin,
+        token=token,
+        poll_seconds=poll_seconds,
+        network=network_of(network),
+    )
     return _blocking(follower, _whole)
 
 
@@ -290,10 +300,17 @@ def notifications_async(
     position: Begin = None,
     token: str | None = None,
     poll_seconds: float = POLL_SECONDS,
+    network: NetworkOptions | None = None,
 ) -> AsyncGenerator[Received, None]:
     """As `notifications`, in an event loop."""
     begin = read_position(position)
-    follower = Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds)
+    follower = Follower(
+        url,
+        cursor=begin,
+        token=token,
+        poll_seconds=poll_seconds,
+        network=network_of(network),
+    )
     return handed_on(follower, _whole)
 
 
@@ -308,15 +325,22 @@ def _followed(
     position: Begin,
     token: str | None,
     poll_seconds: float,
+    network: NetworkOptions | None,
 ) -> tuple[AsyncIterable[Any], Callable[[Any], list[FollowedChange]]]:
     """What is read, and the changes of each piece of it."""
     if sets is not None:
-        return _several(url, sets, cursor, position, token)
+        return _several(url, sets, cursor, position, token, network)
     if isinstance(cursor, Mapping):
         raise InvalidArgument("a cursor for each set is given without sets: name them, too")
     store = store_of(cursor)
     begin = first_position(store, position, url)
-    follower = Follower(url, cursor=begin, token=token, poll_seconds=poll_seconds)
+    follower = Follower(
+        url,
+        cursor=begin,
+        token=token,
+        poll_seconds=poll_seconds,
+        network=network_of(network),
+    )
     return follower, Keeper(store).changes
 
 
@@ -326,6 +350,7 @@ def _several(
     cursor: Cursors | None,
     position: Begin,
     token: str | None,
+    network: NetworkOptions | None,
 ) -> tuple[SetsFollower, Callable[[tuple[str, Received]], list[FollowedChange]]]:
     if isinstance(sets, str) or not sets:
         raise InvalidArgument(f"sets is {sets!r}: give a list of names")
@@ -337,7 +362,7 @@ def _several(
         name: first_position(store, position, channel_url(url, name))
         for name, store in stores.items()
     }
-    follower = SetsFollower(url, begins, token=token)
+    follower = SetsFollower(url, begins, token=token, network=network_of(network))
     return follower, lambda piece: keepers[piece[0]].changes(piece[1])
 
 

@@ -32,7 +32,7 @@ from rsnotify_client.answer import (
     untrusted,
 )
 from rsnotify_client.errors import InvalidArgument
-from rsnotify_client.network import Credentials, Network, without_login
+from rsnotify_client.network import Credentials, NetworkOptions, network_of, without_login
 from rsnotify_client.threads import waited
 from rsnotify_client.transport import Transport
 
@@ -100,6 +100,7 @@ class HubClient:
         url: str,
         token: str | None = None,
         *,
+        network: NetworkOptions | None = None,
         connect_seconds: float = CONNECT_SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
         answer_bytes: int = ANSWER_BYTES,
@@ -109,7 +110,7 @@ class HubClient:
             raise InvalidArgument(f"the hub's url is {without_tokens(url)!r}: {wrong}")
         if token and (wrong := wrong_token(token)) is not None:
             raise InvalidArgument(f"the token cannot be sent: {wrong}")
-        self._network = Network.of(os.environ)
+        self._network = network_of(network)
         self._network.proxies.lead_to(*origin(self.url))  # or it says what is missing
         shown = Credentials(self._network, token, self.url).headers(self.url)
         self._has_credentials = bool(shown)

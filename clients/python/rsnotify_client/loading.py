@@ -23,6 +23,7 @@ from rsnotify.resourcesync.retry import Backoff
 from rsnotify_client.change import make_change
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.hub import HubAnswer, HubClient, patiently, within
+from rsnotify_client.network import NetworkOptions
 from rsnotify_client.queue import encoded
 from rsnotify_client.threads import waited
 
@@ -108,6 +109,7 @@ def load(
     request: LoadRequest,
     *,
     key: str | None = None,
+    network: NetworkOptions | None = None,
     patience_seconds: float = PATIENCE_SECONDS,
     say: Say = lambda _: None,
 ) -> dict[str, Any]:
@@ -118,7 +120,9 @@ def load(
     """
     headers = {**body.headers, "Idempotency-Key": key or secrets.token_hex(8)}
     path = f"{path_of_resources(set_name)}?{request.query()}"
-    sending = HubClient(url, token, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS)
+    sending = HubClient(
+        url, token, network=network, connect_seconds=SEND_SECONDS, answer_seconds=LOAD_SECONDS
+    )
 
     def send() -> dict[str, Any]:
         with closing(cast("Any", body.pieces())) as pieces:
@@ -126,7 +130,7 @@ def load(
 
     with closing(sending):
         answer = patiently(send, patience_seconds, BACKOFF) if body.is_repeatable else send()
-    with closing(HubClient(url, token)) as hub:
+    with closing(HubClient(url, token, network=network)) as hub:
         ask = partial(hub.ask, "GET", path_of_resources(set_name))
         while answer["stage"] not in ("done", "compared"):
             say(f"the hub is at it: {answer['stage']}")

@@ -18,6 +18,7 @@ reached through a proxy, and no error shows a proxy's password.
 """
 
 import logging
+import os
 import socket
 import ssl
 from base64 import b64encode
@@ -27,10 +28,11 @@ from functools import cached_property
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from rsnotify import __version__
 from rsnotify.errors import InvalidSettings
@@ -41,6 +43,7 @@ from rsnotify.resourcesync.addresses import (
     refusal,
 )
 from rsnotify_client.address import origin, wrong_token
+from rsnotify_client.errors import InvalidArgument
 
 PORTS = {"http": 80, "https": 443}
 SCHEMES = {"http": 80, "https": 443, "socks4": 1080, "socks5": 1080, "socks5h": 1080}
@@ -258,6 +261,65 @@ class Network(msgspec.Struct, frozen=True):
             with _reported_as(CERTIFICATE, self.certificate):
                 context.load_cert_chain(self.certificate, self.key)
         return context
+
+
+class NetworkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the network is used, where the environment is not to say it.
+
+    `proxy` is the address of a proxy for http and https, or "" for none; `ca` a file, or a folder,
+    with authorities that are trusted besides; `certificate` and `key` are what is shown to a server
+    that asks who we are. The `headers` go to the origin that was named, and to no other.
+    What is left out is as the environment says.
+    """
+
+    proxy: str | None = None
+    ca: str | Path | None = None
+    certificate: str | Path | None = None
+    key: str | Path | None = None
+    headers: Mapping[str, str] | None = None
+    timeout_seconds: float | None = None
+
+
+NAMES_AS_GIVEN = {BUNDLE: "ca", CERTIFICATE: "certificate", KEY: "key", "--header ": "headers: "}
+"""What an argument is called where a variable, or an option of a command, is called otherwise."""
+
+
+def network_of(options: NetworkOptions | None, known: Network | None = None) -> Network:
+    """The options, and what is known, or what the environment says, where they say nothing.
+
+    `InvalidArgument` for an option that cannot be used.
+    """
+    known = Network.of(os.environ) if known is None else known
+    if options is None:
+        return known
+    try:
+        found = _with(known, options)
+        if options.ca is not None or options.certificate is not None:
+            found.tls()
+    except InvalidSettings as error:
+        said = str(error)
+        for name, ours in NAMES_AS_GIVEN.items():
+            said = said.replace(name, ours)
+        raise InvalidArgument(said) from None
+    return found
+
+
+def _with(known: Network, options: NetworkOptions) -> Network:
+    if options.key is not None and options.certificate is None:
+        raise InvalidSettings(f"{KEY} is given without {CERTIFICATE}")
+    given: dict[str, Any] = {}
+    if options.proxy is not None:
+        proxy = parse_proxy("proxy", options.proxy) if options.proxy else None
+        given["proxies"] = Proxies({} if proxy is None else dict.fromkeys(PORTS, proxy))
+    if options.ca is not None:
+        given["bundle"] = str(options.ca)
+    if options.certificate is not None:
+        given["certificate"] = str(options.certificate)
+        given["key"] = None if options.key is None else str(options.key)
+    if options.timeout_seconds is not None:
+        given["timeout_seconds"] = options.timeout_seconds
+    said = (parse_header(f"{name}: {value}") for name, value in (options.headers or {}).items())
+    return replace(known, headers=(*known.headers, *said), **given)
 
 
 def check_names(environment: Mapping[str, str]) -> None:

@@ -23,6 +23,7 @@ from rsnotify_client.change import ChangeMethods
 from rsnotify_client.errors import TimedOut
 from rsnotify_client.hub import JSON, Accepted, HubClient, within
 from rsnotify_client.loading import Loaded, LoadRequest, State, load, position, spooled
+from rsnotify_client.network import NetworkOptions
 from rsnotify_client.queue import (
     MemoryQueue,
     OutboxError,
@@ -71,13 +72,15 @@ class Publisher(ChangeMethods[None]):
         when_full: WhenFull = "wait",
         batch_seconds: float = BATCH_SECONDS,
         on_refused: Callable[[RefusedChange], object] | None = None,
+        network: NetworkOptions | None = None,
         enabled: bool = True,
     ) -> None:
         self._is_enabled = enabled
         if not enabled:
-            url, token, outbox = EXAMPLE, None, None  # nothing is asked or kept
-        self._hub = HubClient(url, token)
+            url, token, outbox, network = EXAMPLE, None, None, None  # nothing is asked or kept
+        self._hub = HubClient(url, token, network=network)
         self._address = url, token
+        self._network = network
         self._store = _store(outbox, queue_size, when_full)
         self._sender = Sender(
             self._store, self._hub, batch_seconds=batch_seconds, on_refused=on_refused
@@ -246,7 +249,7 @@ class Publisher(ChangeMethods[None]):
         wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)
         with spooled(states, progress) as body:
             self.flush(PATIENCE_SECONDS)
-            outcome = load(*self._address, set_name, body, wanted, key=key)
+            outcome = load(*self._address, set_name, body, wanted, key=key, network=self._network)
         return msgspec.convert(outcome, Loaded)
 
 

@@ -14,6 +14,7 @@ from rsnotify.errors import InvalidSettings
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import WrongToken
 from rsnotify_client.hub import HubClient
+from rsnotify_client.network import NetworkOptions
 from rsnotify_client.outbox import DATABASES, Database, OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.sender import Counters, RefusedChange, Sender
@@ -63,11 +64,12 @@ class Relay:
         *,
         look_seconds: float = LOOK_SECONDS,
         on_refused: Callable[[RefusedChange], object] | None = None,
+        network: NetworkOptions | None = None,
     ) -> None:
         self.table = table_of(database)
-        self._hub = HubClient(url, token)
+        self._hub = HubClient(url, token, network=network)
         self._soon = HubClient(
-            url, token, connect_seconds=CHECK_SECONDS, answer_seconds=CHECK_SECONDS
+            url, token, network=network, connect_seconds=CHECK_SECONDS, answer_seconds=CHECK_SECONDS
         )
         self._sender = Sender(
             self.table,

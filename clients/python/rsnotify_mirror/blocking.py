@@ -12,6 +12,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from rsnotify_client.network import NetworkOptions
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event, OnStatus, Report
@@ -40,6 +41,7 @@ class Mirror:
         hook: BlockingHook | None = None,
         report: Report | None = None,
         on_status: OnStatus | None = None,
+        network: NetworkOptions | None = None,
     ) -> None:
         called = None if hook is None else _in_a_thread(hook)
         self._loop = asyncio.new_event_loop()
@@ -54,6 +56,7 @@ class Mirror:
                 hook=called,
                 report=report,
                 on_status=on_status,
+                network=network,
             )
 
         try:

@@ -18,7 +18,10 @@ from time import time
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from rsnotify.errors import InvalidSettings
+from rsnotify_client.network import NetworkOptions, network_of
 from rsnotify_client.resource import SourceResource
 from rsnotify_client.web import Web
 from rsnotify_mirror.disk import Disk
@@ -47,11 +50,15 @@ class AsyncMirror:
         hook: Hook | None = None,
         report: Report | None = None,
         on_status: OnStatus | None = None,
+        network: NetworkOptions | None = None,
     ) -> None:
         directory = Path(directory)
         self.sums = Sums()
         self.url = url
         self._options = options or Options()
+        if network is not None:
+            chosen = network_of(network, self._options.network)
+            self._options = replace(self._options, network=chosen)
         _check_apart(directory, self._options.keep_deleted)
         self.state = State(directory)
         self._report_to = report
