@@ -36,6 +36,7 @@ from rsnotify.cli.resources import FORMATS, PIECE_BYTES, XML
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import Fault, InvalidSettings, Rejected, TryAgain
+from rsnotify.gunzip import MAGIC, BrokenGzip, Gunzip
 from rsnotify.resourcesync.change import CHANGE_TYPES, Change
 from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
@@ -79,7 +80,7 @@ def publish(
     locs: Annotated[
         list[str] | None, Argument(metavar="[LOC]...", help="URIs of changed resources.")
     ] = None,
-    change: Annotated[str, Option(help="created, updated or deleted.")] = "updated",
+    change: Annotated[str | None, Option(help="created, updated or deleted. [updated]")] = None,
     lastmod: Annotated[str | None, Option(help="When they were last modified.")] = None,
     file: Annotated[
         Path | None, Option("--file", "-f", help="A file of changes; - is stdin.")
@@ -125,9 +126,13 @@ def publish(
         if max_delete is not None:
             raise typer.BadParameter("--max-delete goes with --between and --dir")
         fields = {"capability": capability, "index": index}
+        own = {"change": change, "lastmod": lastmod}
+        if file is not None and any(each is not None for each in (fields | own).values()):
+            said = "each change says its own change, lastmod, capability and index"
+            raise typer.BadParameter(f"in a --file {said}")
         _check_framework(framework, fields, has_file=file is not None)
-        check_choice("--change", change, CHANGE_TYPES)
-        fields |= {"change": change, "lastmod": lastmod}
+        check_choice("--change", change or "updated", CHANGE_TYPES)
+        fields |= {"change": change or "updated", "lastmod": lastmod}
         if file is None:
             source = of_locs(locs or [], **fields)
         else:
@@ -169,8 +174,6 @@ def _check_framework(framework: bool, fields: dict[str, str | None], *, has_file
         raise typer.BadParameter("--framework needs the --capability of the changed documents")
     if not framework and any(fields.values()):
         raise typer.BadParameter("--capability and --index go with --framework")
-    if has_file and any(fields.values()):
-        raise typer.BadParameter("in a --file each change says its own capability and index")
 
 
 AT_ONCE = 1_000
@@ -269,6 +272,8 @@ def of_file(path: Path, format_: str | None) -> PublishInput:
         content = sys.stdin.buffer.read()
     else:
         content = _read(path)
+    if content.startswith(MAGIC):
+        content = _unpacked(content, name)
     if format_ is None:
         check_is_no_table(path, content, EXAMPLE)
     content_type = FORMATS[format_ or _guessed(path, content)]
@@ -278,6 +283,16 @@ def of_file(path: Path, format_: str | None) -> PublishInput:
     except Rejected as error:
         raise places.refusal(error) from None
     return PublishInput(iter(bodies), sum(body.changes for body in bodies))
+
+
+def _unpacked(content: bytes, name: str) -> bytes:
+    gunzip = Gunzip()
+    try:
+        unpacked = b"".join(gunzip.feed(content))
+        gunzip.close()
+    except BrokenGzip as error:
+        raise Rejected(f"{name}: {error.detail}") from None
+    return unpacked
 
 
 def _placed(bodies: Iterator[PublishBody], places: WrittenFiles) -> Iterator[PublishBody]:
@@ -301,8 +316,9 @@ def _read(path: Path) -> bytes:
 
 def _guessed(path: Path, content: bytes) -> str:
     """The format, by the file's name, else by how its content begins."""
-    if path.suffix[1:] in FORMATS:
-        return path.suffix[1:]
+    suffix = path.name.removesuffix(".gz").rpartition(".")[2]
+    if suffix in FORMATS:
+        return suffix
     start = content.lstrip()
     if start.startswith(b"<"):
         return "xml"
@@ -321,6 +337,10 @@ def _bodies_of_json(content: bytes) -> Iterator[PublishBody]:
     try:
         parts = msgspec.json.decode(content, type=list[msgspec.Raw] | dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if content.lstrip().startswith(b"{") and "trailing" in str(error):
+            raise Rejected(
+                f"{error}: if there is a change in each line: say --format ndjson"
+            ) from None
         known = ", ".join(FORMATS)
         raise Rejected(f"this is not JSON: {error}; --format may be {known}") from None
     return _json_bodies(parts if isinstance(parts, list) else [parts])

@@ -1,6 +1,7 @@
 """What is typed wrong at the command line: no traceback, the right status, and the mend named."""
 
 import asyncio
+import gzip
 import re
 import shlex
 
@@ -47,6 +48,15 @@ MISTAKES = [
     ("publish dataset1 DIR/text", USE, "is a file: publish the changes in it with --file"),
     ("publish dataset1 DIR", USE, "is a folder: publish what changed in it with --dir"),
     ("publish dataset1 --file DIR/list.xml", NO, "which `rsnotify resources load` loads"),
+    ("publish dataset1 --file DIR/list.xml --change created", USE, "in a --file each change says"),
+    ("publish dataset1 --file DIR/list.xml --lastmod 2026-11-20", USE, "in a --file each change"),
+    ("publish dataset1 --file DIR/lines.json", NO, "a change in each line: say --format ndjson"),
+    ("publish dataset1 --file DIR/cut.json.gz", NO, "cut.json.gz: it is no whole gzip: it breaks"),
+    (
+        "publish dataset1 --framework --file DIR/list.xml --capability a",
+        USE,
+        "says its own change,",
+    ),
     ("publish dataset1 LOC --key=", USE, "--key is empty"),
     ("publish dataset1 --between a", USE, "requires 2 arguments; see rsnotify publish --help"),
     ("publish DataSet1/ LOC", USE, "did you mean dataset1?"),
@@ -206,6 +216,8 @@ async def test_every_mistake_is_answered_with_its_mend(hub, tmp_path):
     (tmp_path / "unknown.json").write_text('{"loc": "http://e.com/a", "zzzzzzz": "updated"}')
     (tmp_path / "empty.json").write_text("\n")
     (tmp_path / "text").write_text("hello")
+    (tmp_path / "lines.json").write_text('{"loc": "http://e.com/a"}\n{"loc": "http://e.com/b"}\n')
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"{}" * 100)[:-9])
     (tmp_path / "list.xml").write_text(LIST)
     words = {
         "HUB": hub.url,

@@ -70,6 +70,18 @@ async def test_what_is_wrong_in_a_file_of_changes_is_named_by_line_and_column(
     assert said in ended.err.splitlines()[0]
 
 
+@pytest.mark.parametrize("name", ["a.ndjson.gz", "a.gz", "a"])
+async def test_a_packed_file_of_changes_is_published_and_its_lines_are_counted(hub, tmp_path, name):
+    settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    (tmp_path / name).write_bytes(gzip.compress(f"{GOOD}\n{GOOD}\n".encode()))
+    ended = await typed(f"publish dataset1 --file {tmp_path}/{name}", **settings)
+    assert ended.out.startswith("accepted 2 changes"), ended
+    wrong = f'{GOOD}\n{{"loc": "e.com/b", "change": "updated"}}'
+    (tmp_path / name).write_bytes(gzip.compress(wrong.encode()))
+    ended = await typed(f"publish dataset1 --file {tmp_path}/{name}", **settings)
+    assert ended.err == f"error: {tmp_path}/{name}, line 2, column 2: {NOT_ABSOLUTE}\n"
+
+
 async def test_lines_that_come_on_stdin_are_counted_from_the_first(hub):
     lines = (f"{GOOD}\n" * 1_200 + "\n" + '{"loc": "e.com/b", "change": "updated"}\n').encode()
     settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}

@@ -13,7 +13,6 @@ from tests.integration.test_json_commands import verbs
 
 DIFFERENT = {
     "--data": "where a command talks to a hub, it finds its token there",
-    "--from": "the beginning of a stream, and of a ZIP",
     "--max-bytes": "of a set, and of a package",
     "--port": "that of the hub is judged with all its settings, so that all mistakes are named",
     "--rate": "a demo makes changes, the others send requests",
