@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 
 def print_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], *, json: bool) -> None:
@@ -122,6 +123,19 @@ Say = Callable[[str], None]
 """Replaces what is said to be under way."""
 
 
+class SaidSince:
+    """What is under way; if it has stood there for a while, with how long: nothing else moves."""
+
+    def __init__(self, text: str, clock: Callable[[], float] = monotonic) -> None:
+        self._text, self._clock, self._begun = text, clock, clock()
+
+    def __rich__(self) -> "Text":
+        from rich.text import Text
+
+        seconds = self._clock() - self._begun
+        return Text(self._text + (f" ({in_time(seconds)})" if seconds >= AFTER_SECONDS else ""))
+
+
 @contextmanager
 def progress(
     what: str, console: "Console | None" = None, *, after_seconds: float = AFTER_SECONDS
@@ -131,15 +145,14 @@ def progress(
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.markup import escape
 
     console = console or Console(stderr=True)
-    status = console.status(escape(what))
+    status = console.status(SaidSince(what))
     later = Timer(after_seconds, status.start)
     later.daemon = True
     later.start()
     try:
-        yield lambda text: status.update(escape(text))
+        yield lambda text: status.update(SaidSince(text))
     finally:
         later.cancel()
         later.join()

@@ -4,7 +4,7 @@ import pytest
 
 from rsnotify.cli.bridge import BridgePace, Far
 from rsnotify.cli.mirror_output import standing
-from rsnotify.cli.output import WorkPace, how_far, in_time
+from rsnotify.cli.output import SaidSince, WorkPace, how_far, in_time
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,18 @@ def test_what_is_done_is_said_with_its_rate_and_the_time_left(done, total, secon
 )  # fmt: skip
 def test_a_time_is_said_in_its_two_largest_units(seconds, said):
     assert in_time(seconds) == said
+
+
+def test_what_stands_for_a_while_is_said_with_how_long():
+    """Such as a hub that compares a load: it says nothing until it is done."""
+    now = 100.0
+    said = SaidSince("the hub [compares]", clock=lambda: now)
+    now = 101.9
+    assert str(said.__rich__()) == "the hub [compares]"
+    now = 102.0
+    assert str(said.__rich__()) == "the hub [compares] (2 s)"
+    now = 225.0
+    assert str(said.__rich__()) == "the hub [compares] (2 min 5 s)"
 
 
 def test_a_pace_counts_from_its_first_step_to_its_last():
