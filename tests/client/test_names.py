@@ -237,6 +237,9 @@ FAILING: dict[str, Callable[[Path], object]] = {
     "no text": lambda _: switched_off().updated("a", "http://example.com/\ud800"),
     "no JSON": lambda _: switched_off().send("a", Change("b", "updated", length=object())),  # type: ignore[arg-type]
     "no JSON at once": lambda _: switched_off().publish("a", [object()]),  # type: ignore[list-item]
+    "no key": lambda _: Publisher(NOWHERE).publish("a", [], key="\ud800"),
+    "no key of a load": lambda _: Publisher(NOWHERE).load("a", [], key="\ud800"),
+    "no URL": lambda _: Publisher("http://a\ud800.example").publish("a", [], timeout=0.1),
     "closed": lambda _: closed().updated("a", "http://example.com/1"),
     "nobody there": lambda _: flushed_nowhere(),
     "no state": lambda _: Publisher(NOWHERE).load("a", [{"length": 5}]),

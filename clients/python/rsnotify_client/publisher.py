@@ -30,9 +30,9 @@ from rsnotify_client.queue import (
     WhenFull,
     channel_of,
     check_name,
+    checked_key,
     encode,
     encoded,
-    new_key,
 )
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
 from rsnotify_client.threads import is_given_up
@@ -210,7 +210,7 @@ class Publisher(ChangeMethods[None]):
         timeout: float = PATIENCE_SECONDS,
     ) -> Accepted:
         """Publish a body in any form that the hub reads, as `publish` does."""
-        channel, key = channel_of(set_name, kind), key or new_key()
+        channel, key = channel_of(set_name, kind), checked_key(key)
         if not self._is_enabled:
             return Accepted(0, "", "")
         return within(partial(self._hub.publish, channel, body, key, content_type), timeout)
@@ -244,6 +244,7 @@ class Publisher(ChangeMethods[None]):
         published, so that the load does not come before older changes.
         """
         check_name(set_name)
+        key = checked_key(key)
         if not self._is_enabled:
             return Loaded(set_name, 0, 0, 0, 0, 0, 0, published=False, as_of=as_of)
         wanted = LoadRequest(publish, max_delete, as_of=as_of, overwrite=overwrite)

@@ -105,6 +105,13 @@ def encoded(encode: Callable[[Any], bytes], what: Any) -> bytes:
         raise InvalidArgument(f"{shown(repr(what))} cannot be sent: {error}") from None
 
 
+def checked_key(key: str | None) -> str:
+    """The key that a caller chose, or a new one; refused if no header can carry it."""
+    if key is not None and (not key.isprintable() or not key.isascii()):
+        raise InvalidArgument(f"the key is {key!r}: give printable ASCII")
+    return key or new_key()
+
+
 def new_key() -> str:
     return os.urandom(16).hex()
 
