@@ -212,6 +212,9 @@ def _kind(path: Path, begin: bytes) -> str:
 
 
 def _beginning(path: Path) -> bytes:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        twice = "is no regular file, and it would be read twice"
+        raise InvalidSettings(f"{path} {twice}: give - for stdin")
     with wrong_use(OSError, at=f"cannot read {path}"), path.open("rb") as file:
         return file.read(BEGINNING_BYTES)
 

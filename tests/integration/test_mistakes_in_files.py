@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_mistakes import NO, typed
+from tests.integration.test_mistakes import NO, USE, typed
 from tests.support import forks
 from tests.support.running import TOKEN, clean_environment
 
@@ -179,3 +179,12 @@ async def test_the_command_of_the_docs_makes_of_a_table_what_can_be_published(hu
     words = f"publish dataset1 --file {tmp_path}/table.ndjson"
     ended = await typed(words, RSNOTIFY_URL=hub.url, RSNOTIFY_TOKEN=TOKEN)
     assert ended.out.startswith("accepted 2 changes"), ended
+
+
+async def test_a_pipe_that_is_named_as_a_file_of_a_load_is_refused_before_it_is_read(hub):
+    """It can be read but once: what was looked at to know its form would be missing."""
+    settings = {"RSNOTIFY_URL": hub.url, "RSNOTIFY_TOKEN": TOKEN}
+    words = ["resources", "load", "dataset1", "/dev/stdin"]
+    ended = await forks.run(words, clean_environment() | settings, f"{STATE}\n".encode() * 100)
+    said = "error: /dev/stdin is no regular file, and it would be read twice: give - for stdin\n"
+    assert (ended.status, ended.err) == (USE, said)
