@@ -251,7 +251,7 @@ class Appends:
         except Exception as error:  # the caller gets it
             if not isinstance(error, TryAgain):
                 log.warning("the answer to an append cannot be read", exc_info=error)
-                error = TryAgain(UNCERTAIN)
+                error = Unanswered(UNCERTAIN)
             for call in calls:
                 call.fail(error)
 
@@ -278,7 +278,7 @@ class Appends:
                     if not any(map(_is_uncertain, replies[:-1])):
                         return replies
                 await asyncio.sleep(AGAIN_SECONDS)
-        raise TryAgain(UNCERTAIN)
+        raise Unanswered(UNCERTAIN)
 
 
 def _is_uncertain(reply: object) -> bool:

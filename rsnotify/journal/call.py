@@ -17,7 +17,7 @@ from zlib import crc32
 import msgspec
 
 from rsnotify.coordination import keys
-from rsnotify.errors import NoSuchSet, Rejected, SetFull, TooFewReplicas, TryAgain
+from rsnotify.errors import NoSuchSet, Rejected, SetFull, TooFewReplicas, TryAgain, Unanswered
 from rsnotify.journal.rows import mark_of
 from rsnotify.journal.submission import Fragment, Submission
 from rsnotify.journal.usage import KEY_SECONDS
@@ -69,7 +69,7 @@ class Append(msgspec.Struct, eq=False):
     def give_up(self) -> None:
         """Answer a Source that has waited for long, if it can find out later what became of it."""
         if self.submission.key or not self.is_taken:
-            self.fail(TryAgain(SILENCE if self.submission.key else NOTHING))
+            self.fail(Unanswered(SILENCE) if self.submission.key else TryAgain(NOTHING))
 
     def fail(self, error: Exception) -> None:
         if not self.answer.done():

@@ -7,12 +7,13 @@ It does so under one lock, so that nobody changes the sets between reading and c
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, product, starmap
 from math import ceil
 from time import monotonic
 
 from rsnotify.coordination.bell import Bell
-from rsnotify.errors import TooFewReplicas
+from rsnotify.errors import NoSuchSet, TooFewReplicas
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.live.feed import Feeds
 from rsnotify.live.losses import Losses
@@ -200,7 +201,8 @@ class Checking:
             elif before is not None and before.age > record.age:
                 log.error("Redis has lost the last change of the set %r, or the set itself", name)
                 if before.private and not record.private:
-                    await self._stored_sets.edit(name, {"private": True})
+                    with suppress(NoSuchSet):  # it is removed just now
+                        await self._stored_sets.edit(name, {"private": True})
         for name in known.keys() - stored.keys():
             log.error("Redis has lost the set %r", name)
         await self._stored_sets.begin_lost_journals(stored.values())

@@ -176,21 +176,21 @@ class Following:
             feed, newest = rung[channel]
             if self._feeds.get(channel) is not feed or feed.tail.head != wanted[channel][0]:
                 continue  # the set was created again, or Redis has lost changes
-            await self._follow(feed, newest, found)
+            try:
+                await self._follow(feed, newest, found)
+            except TryAgain:
+                self._checking.look_at([channel])  # its part of Redis is away
+            except Exception as error:
+                log_unreadable(channel, error)
             await asyncio.sleep(0)  # let others run: there may be thousands of readers
 
     async def _follow(
         self, feed: Feed, newest: KnownChange, found: Continuation | Exception | None
     ) -> None:
-        """Push what was found behind the tail, if all that is known to be there is there.
-
-        An error in one channel does not stop the others.
-        """
-        if isinstance(found, TryAgain):
-            self._checking.look_at([feed.channel])  # its part of Redis is away
-        elif isinstance(found, Exception):
-            log_unreadable(feed.channel, found)
-        elif found is not None and self._losses.pass_gap(feed, found.gap):
+        """Push what was found after the tail, if all that is known to be there is there."""
+        if isinstance(found, Exception):
+            raise found
+        if found is not None and self._losses.pass_gap(feed, found.gap):
             self._feeds.ring(feed.channel, newest)
         elif found is not None:
             head, rows = feed.tail.head, found.rows

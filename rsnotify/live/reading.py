@@ -35,14 +35,20 @@ class History:
     async def read(
         self, channel: ChannelName, after: Position, *, until: Position, count: int
     ) -> list[Row]:
-        """Up to `count` changes in `(after, until]`, oldest first; `Trimmed` if some are gone."""
+        """Up to `count` changes in `(after, until]`, oldest first, and some after `until` if these
+        are packed with them. They end before a gap; `Trimmed` if there are none before it."""
         rows: list[Row] = []
         while len(rows) < count:
             wanted = count - len(rows)
             try:
                 return rows + await self._journal.read(channel, after, until=until, count=wanted)
             except Trimmed as trimmed:
-                found, after = await self._read_packed(channel, after, wanted, trimmed)
+                try:
+                    found, after = await self._read_packed(channel, after, wanted, trimmed)
+                except (Trimmed, TryAgain):
+                    if rows:
+                        break
+                    raise
                 rows += found
         return rows
 

@@ -218,6 +218,39 @@ async def test_a_reader_from_before_a_loss_gets_what_is_left_and_is_then_told(hu
     assert (await hub.reading.after(feed, begins)).count == 1
 
 
+async def test_what_is_left_before_a_loss_comes_first_though_it_is_packed(client):
+    async with Pulling(client) as pulling:
+        kept = await pulling.update("kept")
+        async with Losing(client, f"rsnotify:{{{SET}}}*"):
+            await pulling.update("lost")
+        begins = (await pulling.update("after")).from_
+        await pulling.keep_windows()
+        await pulling.let_go_of_all()
+        feed, reading = pulling.hub.feed(CHANGES), pulling.hub.reading
+        found = await reading.after(feed, kept.from_)
+        assert found is not None
+        assert (found.until, found.count) == (kept.until, 1)
+        with pytest.raises(HistoryDeleted) as told:
+            await reading.after(feed, kept.until)
+        assert told.value.begins == begins
+
+
+async def test_a_loss_in_damaged_data_does_not_keep_others_from_being_read(hub, client, losing):
+    await hub.add_set("b")
+    other = ChannelName("b", "change")
+    readers = Readers(hub), Readers(hub, other)
+    _, peer = [each.join() for each in readers]
+    async with losing:
+        lost = await hub.publish(CHANNEL, submission("lost"))
+    await client.set(keys.windows(CHANNEL), "damaged")
+    stranger = await started(client)
+    await stranger.publish(other, submission("new"))
+    hub.following.hear(f"{CHANNEL} another:abcdef {int(lost.until) + 9}")
+    await rings(hub, other)
+    await readers[1].settle()
+    assert told(peer) == ["new"]
+
+
 async def test_change_lists_do_not_join_where_changes_are_lost(client, gap):
     kept, begins = gap
     span = await Windows(client).span("a")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rsnotify.coordination import keys
-from rsnotify.errors import RedisRefuses, TryAgain
+from rsnotify.errors import RedisRefuses, TryAgain, Unanswered
 from rsnotify.journal import appends as module
 from rsnotify.journal.call import Appended
 from rsnotify.journal.journal import Journal
@@ -82,7 +82,7 @@ async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(
     keyless = asyncio.create_task(journal.append(CHANNEL, submission("2")))
     await until(lambda: is_true(stored(own_redis), 2))
     with_key = journal.append(CHANNEL, submission("3", key="k"))
-    with pytest.raises(TryAgain, match="repeat with the same key"):
+    with pytest.raises(Unanswered, match="repeat with the same key"):
         await with_key
     assert not keyless.done()
     way.cut()
@@ -116,7 +116,7 @@ async def test_without_a_key_the_asking_ends_and_says_what_is_not_known(
     monkeypatch.setattr(module, "CERTAIN_SECONDS", 0.3)
     asking = await killed_while_asked(journal, way, own_redis)
     with pytest.raises(
-        TryAgain, match=r"may have stored .* repeating the request may store them twice"
+        Unanswered, match=r"may have stored .* repeating the request may store them twice"
     ):
         await asking
     await own_redis.start()
