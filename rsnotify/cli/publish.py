@@ -5,7 +5,6 @@ alone judges it.
 """
 
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Iterator, Sequence
@@ -42,9 +41,11 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_reader import parse_all_of_document
 from rsnotify.resourcesync.xml_writer import render_document
 from rsnotify_client.between import Unreadable, changes_between
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.hub import JSON, Accepted
 from rsnotify_client.loading import NDJSON
 from rsnotify_client.publisher import Publisher
+from rsnotify_client.queue import checked_key
 
 commands = Commands()
 
@@ -209,7 +210,8 @@ def publish_all(
     json: bool,
 ) -> None:
     """Publish every body in turn; print what the hub accepted."""
-    run = key or secrets.token_hex(12)
+    with wrong_use(InvalidArgument):
+        run = checked_key(key)
     accepted: Accepted | None = None
     with Publisher(url, token) as publisher, progress(f"publishing to {set_name}") as say:
         done, pace = 0, WorkPace(say, f"publishing to {set_name}: changes")

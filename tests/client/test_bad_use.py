@@ -1,6 +1,7 @@
 """Wrong use of the commands of Sources and Destinations: one sentence, the mend, status 2."""
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -33,22 +34,17 @@ def run(*words: str | bytes, **environ: str) -> str:
     [
         ("publish", b"a\xff", "http://example.com/a"),
         ("publish", "a", b"http://example.com/\xff"),
-        ("publish", "a", "--key", b"\xff", "http://example.com/a"),
     ],
 )
 def test_an_argument_that_is_not_utf_8_is_shown(real_hub, words):
     assert "is not UTF-8" in run(*words, "--url", real_hub.url, RSNOTIFY_TOKEN="a")
 
 
-@pytest.mark.parametrize(
-    ("key", "problem"),
-    [("a\nb", "cannot be sent: a header has a line break"), ("€", "is 1 to 255 visible ASCII")],
-)
-def test_a_key_that_no_header_can_carry_is_refused_at_once(real_hub, set_name, key, problem):
+@pytest.mark.parametrize("key", ["a\nb", "€", os.fsdecode(b"\xff")], ids=ascii)
+def test_a_key_that_no_header_can_carry_is_refused_at_once(real_hub, set_name, key):
     words = ("-m", "rsnotify", "publish", set_name, "--key", key, "http://example.com/a")
     _, errors = python(*words, "--url", real_hub.url, RSNOTIFY_TOKEN=TOKEN).communicate(timeout=200)
-    (line,) = errors.splitlines()
-    assert problem in line
+    assert errors == f"error: the key is {key!r}: give printable ASCII\n"
 
 
 def test_a_closed_stdin_is_told():

@@ -11,6 +11,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
+COMMAND = ".venv/bin/python -m tests.evidence.simulation"
 ROOT = Path(__file__).parents[3]
 ROOTS = (ROOT / "rsnotify", ROOT / "clients" / "python")
 

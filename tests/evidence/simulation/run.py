@@ -26,7 +26,7 @@ from redis.exceptions import RedisError
 from rsnotify.errors import Rejected, TryAgain
 from tests.evidence.simulation import clients, days, destinations, edges, virtual  # noqa: F401
 from tests.evidence.simulation.engine import PORT, Engine, Unusable, require_usable
-from tests.evidence.simulation.known import FAULTS
+from tests.evidence.simulation.known import COMMAND, FAULTS
 from tests.evidence.simulation.scenarios import LONG, SCENARIOS
 from tests.evidence.simulation.world import World
 
@@ -34,7 +34,6 @@ LONGEST_SECONDS = 600.0  # of a world's time
 LONGEST_DAYS = 30  # of a long history
 PROGRESS_SECONDS = 30.0
 STORY_LINES = 100
-COMMAND = ".venv/bin/python -m tests.evidence.simulation"
 NOT_AGAIN = "the same seed has told two stories, with these fingerprints"
 
 

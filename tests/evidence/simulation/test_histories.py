@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from rsnotify.process.embedded_redis.binaries import packaged
-from tests.evidence.simulation.known import FAULTS
-from tests.evidence.simulation.run import COMMAND
+from tests.evidence.simulation.known import COMMAND, FAULTS
 from tests.support.needs import COMPILER, find, need
 
 # Each was found by a new seed, and mended.
