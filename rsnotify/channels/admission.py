@@ -116,7 +116,7 @@ class Admission:
         before the set was made means that moment, unless another set had this name before."""
         feed = self._journals.feed(name)
         if after is None:
-            return feed.give_head()
+            return feed.note_head_given()
         if self._journals.known.is_former(name.set_name, after):
             raise HistoryDeleted(MADE_AGAIN.format(feed.created), Position.parse(feed.created))
         after = max(after, Position.parse(feed.created))

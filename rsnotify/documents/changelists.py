@@ -256,7 +256,7 @@ class ChangeListEndpoints:
 
     async def _give(self, set_name: str, record: JournalRecord, before: Position) -> Position:
         channel = ChannelName(set_name, "change")
-        newest = await self._journals.give(channel, record.newest, record.last, before)
+        newest = await self._journals.deliverable(channel, record.newest, record.last, before)
         return newest.position
 
     async def _window(self, requested: RequestedSet, from_: Position) -> JournalRecord | Window:

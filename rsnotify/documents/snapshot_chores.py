@@ -112,7 +112,7 @@ class SnapshotChores:
         if snapshot is not None:
             feed = self._journals.feeds.get(ChannelName(name, "change"))
             if feed is not None:  # whoever takes the list is given all up to there
-                feed.witness.give(snapshot.at)
+                feed.witness.note_given(snapshot.at)
             self._journals.usage.count_soon(name)
             await self._announcements.snapshot_taken(name, snapshot)
             if archived := await self._snapshots.archived(name):  # it has what was replaced

@@ -9,13 +9,13 @@
 -- If the journal has lost something, it gets a gap first. A key is remembered for the submission that came
 -- with it: "fingerprint from until" (of a long fingerprint the beginning). Submissions without a key are
 -- remembered together, for a repetition of the same call: "number; from until; from until …".
--- A writer makes its next call when it does not wait for this one any more. So a call with a lower
--- number than the one that is remembered stores nothing: a Redis that was stopped may read it late.
+-- A writer makes its next call when it does not wait for this one any more. So a call without a key and
+-- with a lower number than the one that is remembered stores nothing: a Redis that was stopped may read it late.
 --
--- Answer: {for each submission, where the gap ends that was left, or 0, by how much the set has grown since
--- it was counted, or -1 if it never was or is full}. For each it is {from, until, 0}, or
--- {from, until, 1, mark of its last row} where it was stored before, or {} where its key was used for
--- something else. Where changes had datetimes of their own, {from, until, 0, positions}; otherwise each
+-- Answer: {answers, gap, grown}: one answer for each submission; where the gap ends that was left, or 0;
+-- by how many bytes the set has grown since it was counted, or -1 if it never was or is full.
+-- An answer is {from, until, 0}, or {from, until, 1, mark of its last row} where it was stored before, or {}
+-- where its key was used for something else. Where changes had datetimes of their own, {from, until, 0, positions}; otherwise each
 -- position is one more than the one before. A change that a load has found is left out, with position 0, if
 -- it is newer in the journal. A submission for which the set has no room is not stored, and its answer is
 -- {0}.

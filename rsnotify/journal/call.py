@@ -91,9 +91,9 @@ class Append(msgspec.Struct, eq=False):
         elif until == from_:
             mark = ""  # nothing was stored: another call has stored the change at the end
         if until > from_ and mark:
-            self.witness.know(end, mark)
+            self.witness.note_change(end, mark)
         else:
-            self.witness.give(end)
+            self.witness.note_given(end)
         if not self.answer.done():
             is_repeated = bool(is_repeated)
             rows = _rows(self.submission.fragments, until, *more, is_repeated=is_repeated)
@@ -145,8 +145,8 @@ class AppendCall:
             append.resolve(answer, self.mark, version, is_alone=is_alone)
         if gap:
             self.gap = Position(gap)
-            self._witness.said(self.gap)
-        self._witness.proved(self._evidence.changes)
+            self._witness.note_gap(self.gap)
+        self._witness.note_found(self._evidence.changes)
 
     def stroke(self, reply: object) -> str | None:
         """What the bell says of it; None if nothing is there of which others need to know."""

@@ -1,7 +1,7 @@
 -- What append.lua and look.lua have in common; both begin with this text. It reads where one channel of
 -- one set stands, and has the functions that find a loss and that store a change.
 --
--- KEYS  1 stream   2 record (hash: see rsnotify.journal.window.Record, and `latest`)
+-- KEYS  1 stream   2 record (hash: see rsnotify.journal.window.JournalRecord, and `latest`)
 --       3 windows (sorted set: until of a closed window -> "from until count bytes closed")
 --       4 prefix of the 256 hashes that hold the set's current state
 --       5 prefix of the keys of what is remembered of appends

@@ -145,9 +145,9 @@ class Journal:
         gap = await _LOOK.run(self.client, call_keys(channel), *arguments)
         if gap is None:
             raise NoSuchSet(channel.set_name)
-        witness.proved(evidence.changes)
+        witness.note_found(evidence.changes)
         if gap > evidence.given:
-            witness.said(Position(gap))
+            witness.note_gap(Position(gap))
         return Position(gap)
 
     async def confirmed(self, channels: Sequence[ChannelName]) -> list[Standing | Exception | None]:

@@ -14,7 +14,6 @@ from rsnotify.resourcesync.notification import LOC, LOC_END, Forms, render_forms
 ENTRIES_BYTES = 10 * 1024 * 1024  # written as entries, where `&` takes five bytes
 FRAGMENT_BYTES = 32 * 1024  # a notification reads up to 1,000 at once: this bounds its memory
 DIGEST_LENGTH = 12  # characters of a digest, which stands for a key in Redis
-PRINT_LENGTH = 6  # characters of a fingerprint in a row of the journal
 
 
 class Fragment(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What a process knows to have been in a journal: by this a loss is told from what never was.
+"""What a process knows to have been in a journal, so that a loss can be told from what never was.
 
 After a failover, or a start from an older file, Redis may lack changes that were acknowledged or
 delivered. Nobody puts them back. But whoever knew of one says so: the journal gets a gap at its
@@ -60,31 +60,31 @@ class Witness:
         """Whether so much is known that it is worth a look of its own."""
         return len(self.changes) > UNPROVED
 
-    def give(self, position: Position) -> None:
+    def note_given(self, position: Position) -> None:
         """Somebody is given this position."""
         self.given = max(self.given, position)
 
-    def know(self, position: Position, mark: str) -> None:
+    def note_change(self, position: Position, mark: str) -> None:
         """This change is there. What was known before is not forgotten for it: only who has looked
         knows that it is still there."""
         known = KnownChange(position, mark)
         if known not in self.changes:
             self.changes += (known,)
-        self.give(position)
+        self.note_given(position)
 
-    def proved(self, changes: Collection[KnownChange]) -> None:
+    def note_found(self, changes: Collection[KnownChange]) -> None:
         """These have been looked for, and were there."""
         newest = max(self.changes, default=None)
         self.changes = tuple(
             [each for each in self.changes if each is newest or each not in changes]
         )
 
-    def said(self, gap: Position) -> None:
+    def note_gap(self, gap: Position) -> None:
         """There is a gap that ends here: whoever has passed what was lost before it is told. From
         now on the gap is what has to be there."""
         after = [each for each in self.changes if each.position > gap]
         self.changes = (*after, KnownChange(gap, ""))
-        self.give(gap)
+        self.note_given(gap)
 
 
 def proved_by(
@@ -111,7 +111,7 @@ class Gaps:
         self.newest: dict[ChannelName, Position] = {}
 
     def met(self, channel: ChannelName, gap: Position) -> None:
-        """Say it, once."""
+        """Log and count this gap, the first time that it is met."""
         if gap <= self.newest.get(channel, 0):
             return
         self.count += 1

@@ -26,7 +26,7 @@ from rsnotify.resourcesync.notification import (
 log = logging.getLogger(__name__)
 
 NOTHING_KNOWN = Evidence(Position(0), ())
-RECENT_NOTIFICATIONS = 32  # read from behind the tail, or joined
+RECENT_NOTIFICATIONS = 32  # read from before the tail, or joined
 
 
 class Watcher(Protocol):
@@ -39,7 +39,7 @@ class Watcher(Protocol):
     def push(self, notification: Notification) -> None: ...
 
     def fall_behind(self, head: Position) -> None:
-        """Called when changes were lost: who is at the head, which was here, has to read on."""
+        """Called when changes were lost: readers at the old head, which is given, must read on."""
 
     def turn_private(self) -> None:
         """Called when the set becomes private: drop readers without a token."""
@@ -79,7 +79,7 @@ class Feed:
 
     @property
     def recent(self) -> RecentNotifications:
-        """What was read from behind the tail, and what was joined for readers that are behind."""
+        """What was read from before the tail, and what was joined for readers that are behind."""
         if self._recent is None:
             self._recent = RecentNotifications(RECENT_NOTIFICATIONS)
         return self._recent
@@ -126,17 +126,17 @@ class Feed:
         """Give it to all; the mark is of its newest change."""
         self.tail.append(notification)
         self.mark = mark
-        self.give_head()
+        self.note_head_given()
         self.newest_known = max(self.newest_known, notification.until)
         self._notify_watchers(lambda watcher: watcher.push(notification))
 
-    def give_head(self) -> Position:
+    def note_head_given(self) -> Position:
         """The head, which somebody is given."""
         head = self.tail.head
         if self.mark:
-            self.witness.know(head, self.mark)
+            self.witness.note_change(head, self.mark)
         else:
-            self.witness.give(head)
+            self.witness.note_given(head)
         return head
 
     def skip_to(self, head: Position, mark: str = "") -> None:
@@ -152,7 +152,7 @@ class Feed:
         before = self.tail.head
         self.release()
         self.newest_known, self.tail, self.mark = end, Tail(end), ""
-        self.witness.said(end)
+        self.witness.note_gap(end)
         self._notify_watchers(lambda watcher: watcher.fall_behind(before))
 
     def turn_private(self) -> None:

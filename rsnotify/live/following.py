@@ -204,7 +204,7 @@ class Following:
                     self._feeds.ring(feed.channel, newest)
                     return
             self.push_rows(feed, rows, found.marks)
-            feed.witness.proved(there or ())
+            feed.witness.note_found(there or ())
             if is_more:
                 self._feeds.ring_again(feed.channel, newest)
             if feed.witness.is_crowded:

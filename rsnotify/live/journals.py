@@ -203,18 +203,19 @@ class Journals:
     async def _newest(self, channel: ChannelName) -> KnownChange:
         before = self.given(channel)
         standing = await self.reading.standing(channel)
-        return await self.give(channel, standing.newest, standing.last, before)
+        return await self.deliverable(channel, standing.newest, standing.last, before)
 
     def given(self, channel: ChannelName) -> Position:
         """The newest position that anybody was given here; to be asked for before a journal is read
         of which something is to be given."""
         return self.feed(channel).witness.given
 
-    async def give(
+    async def deliverable(
         self, channel: ChannelName, newest: KnownChange, last: Position, before: Position
     ) -> KnownChange:
-        """Up to where somebody may be given what was read of a journal that had this newest change,
-        and ended at `last`. If that is before what had been given until then, changes are lost."""
+        """The newest change that may be delivered of what was just read: a journal that had this
+        newest change, and ended at `last`. If that is before what anybody was given `before` it was
+        read, changes are lost: `TryAgain`."""
         feed = self.feed(channel)
         if last < before:
             await self.losses.look(feed)
@@ -224,11 +225,11 @@ class Journals:
             if newest.position > feed.newest_known:
                 newest = KnownChange(feed.newest_known, "")
         if newest.mark:
-            feed.witness.know(*newest)
+            feed.witness.note_change(*newest)
         elif newest.position == feed.tail.head:
-            feed.give_head()
+            feed.note_head_given()
         else:
-            feed.witness.give(newest.position)
+            feed.witness.note_given(newest.position)
         if feed.witness.is_crowded:
             await self.losses.look(feed)
         return newest

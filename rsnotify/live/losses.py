@@ -65,10 +65,10 @@ class Losses:
         self._lineage = now
 
     def check(self, feed: Feed, known: Evidence, standing: Standing) -> None:
-        """Its journal stands here, and so much was known before that was read. Most journals end
-        with the only change that is known; the others are looked at."""
+        """Compare where its journal stands with what was known before that was read. Most journals
+        end with the only change that is known; the others are looked at."""
         self.pass_gap(feed, standing.gap)
-        feed.witness.proved([standing.newest])
+        feed.witness.note_found([standing.newest])
         begin = max(standing.first, standing.gap)
         left = [each for each in known.changes if each.position > begin]
         if standing.last < known.given or left not in ([], [standing.newest]):

@@ -83,7 +83,7 @@ class Readers:
     def join(self, cursor: Position | None = None, room: int = 1_000_000) -> Peer:
         """One who has all until there, or the head."""
         peer = Peer(PLAIN, room=room)
-        self._readers.join(peer, self.feed.give_head() if cursor is None else cursor)
+        self._readers.join(peer, self.feed.note_head_given() if cursor is None else cursor)
         return peer
 
     async def settle(self) -> None:

@@ -130,7 +130,7 @@ def test_a_channel_at_rest_takes_little_memory_also_when_it_was_busy_before():
         for each, ear in zip(feeds, ears, strict=True):
             each.unwatch(ear)
             each.release()
-            each.witness.proved(each.witness.changes)
+            each.witness.note_found(each.witness.changes)
         del ears, ear
         gc.collect()  # also what Python keeps of freed objects for the next ones
         rested = traced_bytes() - before

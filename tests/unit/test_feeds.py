@@ -50,7 +50,7 @@ async def test_each_stroke_after_a_look_wakes_whoever_follows_again():
 async def test_a_feed_that_nobody_reads_moves_on_and_what_is_known_of_it_stays():
     feeds, feed, _ = feeds_of_one_set()
     known = after(feed, 1)
-    feed.witness.know(*known)
+    feed.witness.note_change(*known)
     feeds.ring(CHANNEL, after(feed, 5))
     newest = after(feed, 5)
     assert feeds.take_rung() == {}

@@ -14,7 +14,7 @@ def at(position: int, mark: str = "") -> KnownChange:
 def witness(*known: KnownChange, given: int = 0) -> Witness:
     found = Witness(Position(given))
     for each in known:
-        found.know(*each)
+        found.note_change(*each)
     return found
 
 
@@ -26,14 +26,14 @@ def test_who_is_new_knows_where_the_journal_ended_and_no_change_of_it():
 @pytest.mark.parametrize(("position", "given"), [(4, 5), (5, 5), (6, 6)])
 def test_what_was_given_never_goes_back(position, given):
     found = Witness(Position(5))
-    found.give(Position(position))
+    found.note_given(Position(position))
     assert (found.given, found.changes) == (given, ())
 
 
 def test_the_evidence_is_what_was_given_and_each_change_with_its_mark():
     found = witness(at(3), at(7))
     assert str(found.evidence) == "7 3:mark03 7:mark07"
-    found.give(Position(9))
+    found.note_given(Position(9))
     assert str(found.evidence) == "9 3:mark03 7:mark07"
 
 
@@ -46,7 +46,7 @@ def test_another_change_at_the_same_position_is_another_one():
     """After a loss it may be stored where the lost one was: neither proves the other."""
     found = witness(at(3, "first."), at(3, "second"))
     assert found.changes == (at(3, "first."), at(3, "second"))
-    found.proved([at(3, "second")])
+    found.note_found([at(3, "second")])
     assert at(3, "first.") in found.changes
 
 
@@ -67,7 +67,7 @@ PROVED = {
 def test_what_is_proved_need_not_be_looked_for_but_the_newest(known, proved, left):
     """The newest stays: it is there now, and may be lost by the next failover."""
     found = witness(*map(at, known))
-    found.proved([at(each) for each in proved])
+    found.note_found([at(each) for each in proved])
     assert found.changes == tuple(at(each) for each in left)
     assert found.given == max(known, default=0), "a proof gives nobody anything"
 
@@ -76,8 +76,8 @@ def test_a_witness_does_not_grow_where_each_change_is_proved_after_the_next_is_k
     found = Witness(Position(0))
     for number in range(1, 100):
         asked_for = found.changes
-        found.know(*at(number))
-        found.proved(asked_for)
+        found.note_change(*at(number))
+        found.note_found(asked_for)
         assert found.changes == (at(number),)
 
 
@@ -87,7 +87,7 @@ def test_a_witness_does_not_grow_where_each_change_is_proved_after_the_next_is_k
 def test_what_lies_before_a_gap_is_said(gap, left):
     """The gap is known instead: whoever comes from before it has to be told by it."""
     found = witness(at(3), at(7))
-    found.said(Position(gap))
+    found.note_gap(Position(gap))
     after = [at(each) for each in (3, 7) if each > gap]
     assert found.changes == (*after, KnownChange(Position(gap), ""))
     assert [each.position for each in found.changes] == left
@@ -96,11 +96,11 @@ def test_what_lies_before_a_gap_is_said(gap, left):
 
 def test_a_gap_is_known_until_something_after_it_is_proved():
     found = witness(at(3))
-    found.said(Position(5))
-    found.know(*at(7))
-    found.proved([at(7)])
+    found.note_gap(Position(5))
+    found.note_change(*at(7))
+    found.note_found([at(7)])
     assert str(found.evidence) == "7 5: 7:mark07"
-    found.proved([at(7), KnownChange(Position(5), "")])
+    found.note_found([at(7), KnownChange(Position(5), "")])
     assert str(found.evidence) == "7 7:mark07"
 
 

@@ -115,7 +115,7 @@ class LoadKeeper:
             replaced = (await self._loads.standing(load.set_name)).replaced
             await self._loads.finish(load, msgspec.json.encode(done))
             # If Redis loses what no change says, it is a loss as well.
-            self._journals.feed(ChannelName(load.set_name, "change")).witness.give(replaced)
+            self._journals.feed(ChannelName(load.set_name, "change")).witness.note_given(replaced)
             return done
 
     async def _publish(self, load: Load) -> None:

@@ -173,8 +173,8 @@ async def _of_readers(submission: Submission) -> dict[str, float]:
         return TEXT.render(notification)
 
     def known_and_proved() -> None:
-        feed.witness.know(*known)
-        feed.witness.proved([known])
+        feed.witness.note_change(*known)
+        feed.witness.note_found([known])
 
     def answered() -> bytes:
         response = JsonResponse(answer, 201)
