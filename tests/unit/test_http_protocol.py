@@ -509,7 +509,7 @@ async def test_of_one_who_has_gone_no_request_begins():
 
 
 @pytest.mark.parametrize("over", [0, 1])
-async def test_64_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over):
+async def test_16_requests_begin_in_a_turn_but_none_of_one_who_has_gone(over):
     shared = HttpInput()
     peers = [Peer(http_input=shared) for _ in range(FIRST_A_TURN + over)]
     gone = Peer(http_input=shared)

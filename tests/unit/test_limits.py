@@ -244,6 +244,10 @@ LIMITS: dict[str, float] = {
     "seconds without a byte of its body": http_protocol.BODY_SECONDS,
     "seconds between two requests of a connection": deadlines.IDLE_SECONDS,
     "connections accepted in a turn of the event loop": listening.ACCEPTED_A_TURN,
+    "requests begun in a turn of the event loop": http_protocol.FIRST_A_TURN,
+    "handshakes in a turn, and requests that had waited for the answer to the one before": (
+        http_protocol.STARTED_A_TURN
+    ),
     "waiting connections whose peers closed their direction before they were accepted": (
         listening.LATE
     ),
