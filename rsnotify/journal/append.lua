@@ -33,10 +33,12 @@ local function next_position(own)
   return own
 end
 
+-- What is remembered there; else nil, and why it cannot be read.
 local function get(key)
   local found = redis.pcall('GET', key)
-  if type(found) == 'table' then return nil, redis.error_reply('WRONGTYPE ' .. key .. ' is not a string') end
-  return found
+  if type(found) ~= 'table' then return found end
+  if not string.find(found.err, 'WRONGTYPE', 1, true) then return nil, found end
+  return nil, redis.error_reply('WRONGTYPE ' .. key .. ' is not a string')
 end
 
 local known_keys = {} -- idempotency key -> what is remembered of it, or false

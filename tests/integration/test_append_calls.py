@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
 from rsnotify.coordination import keys
-from rsnotify.errors import NoSuchSet, Rejected, SetFull
+from rsnotify.errors import NoSuchSet, RedisRefuses, Rejected, SetFull
 from rsnotify.journal.appends import CERTAIN_SECONDS, UNKNOWN, WRITERS
 from rsnotify.journal.call import (
     CALL_SECONDS,
@@ -17,13 +17,14 @@ from rsnotify.journal.call import (
     Append,
     AppendCall,
     Appended,
+    call_keys,
     mark_of_call,
 )
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.rows import mark_of
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.witness import Witness
-from rsnotify.redis_client import Client
+from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions
@@ -166,6 +167,21 @@ async def test_a_key_of_a_call_that_is_damaged_is_named_and_nothing_stored(clien
     assert isinstance(error, ResponseError)
     assert "WRONGTYPE" in str(error)
     assert await stored(client) == 1
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_what_may_not_be_read_is_no_damage(own_redis, key):
+    """The user has a right to the keys that the script is given, and not to what begins so."""
+    async with connect(own_redis.url) as admin:
+        await Sets(admin).add("a", SetOptions())
+        readable = [f"~{name}" for name in (*call_keys(CHANNEL), "rsnotify:{a}:state:*")]
+        rights = ("on", "nopass", "+@all", *readable)
+        await admin.execute_command("ACL", "SETUSER", "narrow", *rights)
+        async with connect(f"{own_redis.url}?username=narrow&password=x") as client:
+            (error,) = await called(client, [submission("1", key=key)])
+        assert isinstance(error, RedisRefuses)
+        assert "NOPERM" in error.detail
+        assert await stored(admin) == 0
 
 
 async def test_all_that_a_call_stores_bears_its_mark_and_that_of_no_other(client):
