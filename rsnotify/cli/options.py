@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from typer import Option
 
 from rsnotify.cli.root import wrong_use
-from rsnotify.process.sd_notify import STOPPING, notify
 from rsnotify.resourcesync.delete_guard import MAX_DELETE
+from rsnotify.sd_notify import STOPPING, notify
 from rsnotify_client.network import Network, parse_header
 
 Command = Callable[..., Coroutine[Any, Any, None] | None]

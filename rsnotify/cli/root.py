@@ -21,26 +21,47 @@ from rsnotify.errors import InvalidSettings, Rejected, TryAgain
 UsageError: Any = typer.BadParameter.__base__  # Typer names its subclass only
 
 COMMANDS = {
-    "serve": ("serve", "Run the hub until SIGTERM or Ctrl-C."),
-    "status": ("administer", "Show the hub at a glance: its sets, readers and Redis."),
-    "health": ("health", "Exit with 0 if the hub can be sent requests, else with 1."),
-    "publish": ("publish", "Publish changes to a set."),
-    "relay": ("relay", "Publish the outbox table of an application's database."),
-    "demo": ("demo", "Run a Source to try things with."),
-    "resources": ("resources", "Load the whole state of a set, ask about it."),
-    "subscribe": ("subscribe", "Follow a set's channel and print each change as a line."),
-    "bridge": ("bridge", "Publish the changes of a Source that somebody else runs."),
-    "mirror": ("mirror", "Copy a Source and keep the copy in step."),
-    "dump": ("dump", "Make ZIPs of a copy: Resource Dumps and Change Dumps."),
-    "audit": ("audit", "Compare a copy with its Source: by length, digest and time."),
-    "validate": ("validate", "Validate ResourceSync documents, or a whole Source."),
-    "sets": ("administer", "List, add, edit and remove sets; take snapshots."),
-    "subscriptions": ("administer", "Manage WebSub subscriptions."),
-    "tokens": ("administer", "Make, list and revoke tokens."),
-    "backup": ("serve", "Write all journals to a file, while the hub runs."),
-    "restore": ("serve", "Make the data directory of a new hub from such a file."),
+    "serve": ("rsnotify.cli.serve", "Run the hub until SIGTERM or Ctrl-C."),
+    "status": ("rsnotify.cli.administer", "Show the hub at a glance: its sets, readers and Redis."),
+    "health": ("rsnotify.cli.health", "Exit with 0 if the hub can be sent requests, else with 1."),
+    "publish": ("rsnotify_client.commands.publish", "Publish changes to a set."),
+    "relay": (
+        "rsnotify_client.commands.relay",
+        "Publish the outbox table of an application's database.",
+    ),
+    "demo": ("rsnotify.cli.demo", "Run a Source to try things with."),
+    "resources": (
+        "rsnotify_client.commands.resources",
+        "Load the whole state of a set, ask about it.",
+    ),
+    "subscribe": (
+        "rsnotify_client.commands.subscribe",
+        "Follow a set's channel and print each change as a line.",
+    ),
+    "bridge": (
+        "rsnotify_bridge.commands",
+        "Publish the changes of a Source that somebody else runs.",
+    ),
+    "mirror": ("rsnotify_mirror.commands.mirror", "Copy a Source and keep the copy in step."),
+    "dump": (
+        "rsnotify_mirror.commands.dump",
+        "Make ZIPs of a copy: Resource Dumps and Change Dumps.",
+    ),
+    "audit": (
+        "rsnotify_mirror.commands.audit",
+        "Compare a copy with its Source: by length, digest and time.",
+    ),
+    "validate": (
+        "rsnotify_mirror.commands.validate",
+        "Validate ResourceSync documents, or a whole Source.",
+    ),
+    "sets": ("rsnotify.cli.administer", "List, add, edit and remove sets; take snapshots."),
+    "subscriptions": ("rsnotify.cli.administer", "Manage WebSub subscriptions."),
+    "tokens": ("rsnotify.cli.administer", "Make, list and revoke tokens."),
+    "backup": ("rsnotify.cli.serve", "Write all journals to a file, while the hub runs."),
+    "restore": ("rsnotify.cli.serve", "Make the data directory of a new hub from such a file."),
 }
-"""For each command the module of this room that has it, and its line in `rsnotify --help`."""
+"""For each command the module that has it, and its line in `rsnotify --help`."""
 
 
 ROLES = {
@@ -57,7 +78,7 @@ class _Commands(Mapping[str, Any]):
     """The commands, each loaded when it is called: none waits for what only others need."""
 
     def __getitem__(self, name: str) -> Any:
-        module = import_module(f"rsnotify.cli.{COMMANDS[name][0]}")
+        module = import_module(COMMANDS[name][0])
         root = typer.Typer(rich_markup_mode=None)  # markup would take 0.4 s of every `--help`
         root.add_typer(module.commands)
         return _with_plain_arguments(typer.main.get_group(root).commands[name])

@@ -26,12 +26,12 @@ from rsnotify.process.engine import AGAIN_SECONDS, PATIENCE_SECONDS, replicas_of
 from rsnotify.process.freed_memory import share_one_arena
 from rsnotify.process.listening import bound_socket
 from rsnotify.process.own_address import url_of, warning
-from rsnotify.process.sd_notify import READY, notify
 from rsnotify.process.settings import Settings
 from rsnotify.process.webserver import WebServer, web_config
 from rsnotify.process.workers import run_workers
 from rsnotify.publishing.loads.load_store import release_claims
 from rsnotify.redis_client import Address
+from rsnotify.sd_notify import READY, notify
 from rsnotify.websub.subscription_store import release_all_claims
 
 log = logging.getLogger(__name__)

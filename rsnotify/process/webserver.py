@@ -22,8 +22,8 @@ from rsnotify.channels.reader_input import ReaderInput
 from rsnotify.http.connection_limits import ConnectionLimits
 from rsnotify.http.protocol import HttpInput, HttpProtocol
 from rsnotify.process.listening import ACCEPT_SECONDS, BACKLOG, Acceptor, accept_the_last
-from rsnotify.process.sd_notify import STOPPING, notify
 from rsnotify.process.settings import Settings
+from rsnotify.sd_notify import STOPPING, notify
 
 GRACE_SECONDS = 10  # for running requests, after the readers are disconnected
 

@@ -16,9 +16,9 @@ from signal import SIGHUP, SIGINT, SIGTERM
 from socket import socket
 from threading import Thread
 
+from rsnotify import sd_notify
 from rsnotify.errors import InvalidSettings
 from rsnotify.loops import Loop
-from rsnotify.process import sd_notify
 from rsnotify.process.listening import BACKLOG, accept_the_last
 from rsnotify.process.settings import WORKER, Settings, for_worker
 

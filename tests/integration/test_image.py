@@ -18,12 +18,12 @@ import yaml
 
 from rsnotify.process.embedded_redis.binaries import find_binary
 from rsnotify_client import Outbox
-from tests.client.hubs import eventually
 from tests.evidence.soak import databases
 from tests.support import postgresql
 from tests.support.contained import contained
 from tests.support.faults import OwnRedis
 from tests.support.files import source_of_files
+from tests.support.hub_processes import eventually
 from tests.support.image import ROOT, Image, context, lets_in, rules_of
 from tests.support.redis_server import free_port
 from tests.support.running import TOKEN

@@ -25,7 +25,7 @@ def test_the_wheel_of_the_sdist_serves_from_an_empty_folder(tmp_path):
     assert serve_answers(*unpacked(wheel, tmp_path), empty).startswith(str(tmp_path))
     check_metadata(sdist, wheel)
     assert {name for name in names_in(wheel) if ".dist-info/" not in name} == code_files()
-    brought = {"tests/conftest.py", "docs/operations.md", "Makefile", "LICENSE", "CHANGELOG.md"}
+    brought = {"conftest.py", "docs/operations.md", "Makefile", "LICENSE", "CHANGELOG.md"}
     assert brought < names_in(sdist)
 
 

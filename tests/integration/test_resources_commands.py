@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rsnotify.resourcesync.xml_writer import Document, Entry, Md, render_document
 from rsnotify_client.loading import OUTCOME
-from tests.client.hubs import granting
 from tests.integration.test_cli import rsnotify
+from tests.support.hub_processes import granting
 from tests.support.loading import ndjson
 from tests.support.running import TOKEN, RunningHub
 

@@ -19,11 +19,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from rsnotify_client import Outbox
-from tests.client.hubs import accept, eventually, scripted_hub
 from tests.evidence.soak import databases
 from tests.support import postgresql
 from tests.support.contained import contained, filtered
 from tests.support.files import source_of_files
+from tests.support.hub_processes import accept, eventually, scripted_hub
 from tests.support.redis_server import free_port
 from tests.support.running import TOKEN
 

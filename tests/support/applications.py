@@ -35,7 +35,7 @@ from rsnotify_client.change import Fields
 from rsnotify_client.integrations.sqlalchemy import publish_model
 from rsnotify_client.outbox import DROP, OutboxTable
 from rsnotify_client.relay import table_of
-from tests.client.hubs import HubProcess, eventually
+from tests.support.hub_processes import HubProcess, eventually
 from tests.support.running import TOKEN
 
 ADDRESS = "http://a/"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.client.hubs import eventually
+from tests.support.hub_processes import eventually
 from tests.support.needs import need
 from tests.support.redis_server import free_port
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from tests.client.hubs import eventually
+from tests.support.hub_processes import eventually
 from tests.support.needs import need
 from tests.support.redis_server import free_port
 from tests.support.redis_tls import SERVER as CERTIFICATE

@@ -20,7 +20,7 @@ from tests.support.amount import AS_EVIDENCE
 from tests.support.needs import COMPILER, find
 from tests.tools.run import Counts, run_tests
 
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MARKED = re.compile(r"\bmark\.evidence\b")
 SECONDS = 120.0  # of simulated worlds, and half as many of fuzzing
 MINUTES = 50.0  # of simulated worlds, in full
@@ -35,8 +35,14 @@ class Part(NamedTuple):
     needs: Sequence[str] = ()
 
 
+def test_files() -> list[Path]:
+    """The hub's, and those that lie beside the clients."""
+    folders = (ROOT / "tests", *ROOT.glob("clients/*/tests"))
+    return sorted(path for folder in folders for path in folder.rglob("test_*.py"))
+
+
 def soaks() -> list[str]:
-    programs = (TESTS / "evidence/soak").glob("*.py")
+    programs = (ROOT / "tests/evidence/soak").glob("*.py")
     return sorted(path.stem for path in programs if "\ndef main()" in path.read_text())
 
 
@@ -60,9 +66,7 @@ def parts(*, full: bool) -> Iterator[Part]:
 def named() -> str:
     """What `make test` does not run, for its last lines."""
     files = sorted(
-        str(path.relative_to(TESTS))
-        for path in TESTS.rglob("test_*.py")
-        if MARKED.search(path.read_text())
+        str(path.relative_to(ROOT)) for path in test_files() if MARKED.search(path.read_text())
     )
     others = [part.name for part in parts(full=True)]
     return (
@@ -77,7 +81,7 @@ def run(part: Part) -> Counts:
     if part.needs and find(*part.needs) is None:
         return Counts(0, 0, 1, (f"no {part.needs[0]} ({part.name})",))
     began = time.monotonic()
-    done = subprocess.run(part.words, cwd=TESTS.parent, check=False)
+    done = subprocess.run(part.words, cwd=ROOT, check=False)
     failed = int(done.returncode != 0)
     outcome = "failed" if failed else "proven"
     print(f"{part.name}: {outcome} in {time.monotonic() - began:.0f} s", flush=True)

@@ -77,7 +77,7 @@ def test_every_close_code_stands_in_the_docs_and_nothing_else_does():
 def test_a_close_code_is_written_in_one_place():
     """Who closes a channel says why by the name in `CloseCode`."""
     literal = re.compile(r"\b(1001|1008|1009|1011|1013|44\d\d)\b")
-    for folder in (ROOT / "rsnotify", ROOT / "clients/python"):
+    for folder in (ROOT / "rsnotify", *(ROOT / "clients/python").glob("rsnotify_*")):
         for path in folder.rglob("*.py"):
             codes = literal.findall(path.read_text())
             assert not codes or path == ROOT / "rsnotify/errors.py", path

@@ -25,7 +25,7 @@ CLIENTS = tuple(folder.name for folder in CLIENT_ROOMS)
 
 FLOORS = (
     ("errors",),
-    ("gunzip", "recent", "single_flight"),
+    ("gunzip", "recent", "sd_notify", "single_flight"),
     ("http", "loops", "redis_client", "resourcesync"),
     ("coordination", "outbound"),
     ("journal", "sets"),
@@ -40,6 +40,11 @@ FLOORS = (
     ("__main__",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+COMMAND_ROOMS = (
+    "rsnotify/cli/",
+    *(f"clients/python/{package}/commands" for package in CLIENTS),
+)
+"""The hub's commands with the frame of all, and those that a client's package brings."""
 ROOMS_OF = {
     "redis": ("rsnotify/redis_client/",),
     "lxml": (
@@ -70,8 +75,8 @@ ROOMS_OF = {
     ),
     "httptools": ("rsnotify/http/request_reader.py",),
     "jwt": ("rsnotify/access/jwt_rules.py",),
-    "typer": ("rsnotify/cli/",),
-    "rich": ("rsnotify/cli/",),
+    "typer": COMMAND_ROOMS,
+    "rich": COMMAND_ROOMS,
 }
 
 
@@ -79,6 +84,7 @@ def sources(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*.py"))
 
 
+TESTS = (ROOT / "tests", *ROOT.glob("clients/*/tests"))
 CODE = [path for folder in (HUB, CLIENT, MIRROR, BRIDGE) for path in sources(folder)]
 
 
@@ -101,6 +107,11 @@ def _imports(path: Path) -> Iterator[str]:
             yield node.module or ""
             if node.module == "rsnotify":
                 yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_command(path: Path) -> bool:
+    """Whether it is part of the command line, be it the hub's or one that a client brings."""
+    return str(path.relative_to(ROOT)).startswith(COMMAND_ROOMS)
 
 
 def room_of(path: Path) -> str:
@@ -255,7 +266,8 @@ def test_what_is_imported_is_demanded():
 
 def test_the_client_and_the_formats_need_no_extra():
     clients = [path for folder in CLIENT_ROOMS for path in sources(folder)]
-    shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *clients]
+    libraries = [path for path in clients if not is_command(path)]
+    shared = [HUB / "errors.py", *sources(HUB / "resourcesync"), *libraries]
     known = {*sys.stdlib_module_names, "rsnotify", *CLIENTS, ""}
     imported = {name.split(".")[0] for path in shared for name in imports(path)}
     assert imported - known - JOINED == dependencies().keys()
@@ -281,8 +293,13 @@ def test_every_version_has_both_its_bounds():
             assert int(found[3]) - int(found[2]) in (1, 2), demanded
 
 
+SHARED = {"resourcesync", "errors", "gunzip", "__version__"}
+"""What a client knows of the hub; its commands also know the frame of all commands."""
+
+
 def test_the_client_knows_the_hubs_documents_and_errors_only():
     for path in (path for folder in CLIENT_ROOMS for path in sources(folder)):
+        known = SHARED | {"access", "cli", "sd_notify"} if is_command(path) else SHARED
         for name in imports(path):
             own = path.relative_to(CLIENT.parent).parts[0]
             others = {*CLIENTS} - {
@@ -291,28 +308,27 @@ def test_the_client_knows_the_hubs_documents_and_errors_only():
             }  # the client knows neither, nor they each other
             assert name.partition(".")[0] not in others, path
             if name.startswith("rsnotify."):
-                known = ("resourcesync", "errors", "gunzip", "__version__")
                 assert name.split(".")[1] in known, f"{path}: {name}"
 
 
 OF_OTHERS = {"_exit", "_extra", "_fields", "_replace", "_transport"}  # Python's own, so named
 INSIDES = {
-    "client/test_postgresql.py": {"_lock"},
-    "client/test_publisher.py": {
+    "clients/python/tests/client/test_postgresql.py": {"_lock"},
+    "clients/python/tests/client/test_publisher.py": {
         "_after_in_child",
         "_lock",
         "_sender",
         "_starting",
         "_store",
     },
-    "integration/test_closed_connections.py": {"_writer"},
-    "unit/test_several.py": {"_max_bytes", "_serving"},
-    "evidence/simulation/clients.py": {"_database", "_lock", "_planner"},
-    "evidence/simulation/loop.py": {"_cancelled", "_context"},
-    "evidence/simulation/virtual.py": {"_urandom"},
-    "evidence/simulation/world.py": {"_getaddrinfo"},
-    "evidence/soak/databases.py": {"_connect", "_connection", "_sock"},
-    "tools/workers.py": {"_tmp_path_factory"},
+    "tests/integration/test_closed_connections.py": {"_writer"},
+    "tests/unit/test_several.py": {"_max_bytes", "_serving"},
+    "tests/evidence/simulation/clients.py": {"_database", "_lock", "_planner"},
+    "tests/evidence/simulation/loop.py": {"_cancelled", "_context"},
+    "tests/evidence/simulation/virtual.py": {"_urandom"},
+    "tests/evidence/simulation/world.py": {"_getaddrinfo"},
+    "tests/evidence/soak/databases.py": {"_connect", "_connection", "_sock"},
+    "tests/tools/workers.py": {"_tmp_path_factory"},
 }
 """A fork that comes at the worst moment, a connection that is cut, a host that crashes: no public
 step does that. Nor does pytest say otherwise where its folder is before a test asks."""
@@ -320,8 +336,9 @@ step does that. Nor does pytest say otherwise where its folder is before a test 
 
 def test_tests_use_what_is_public():
     used = {
-        str(path.relative_to(ROOT / "tests")): private_names(path) - OF_OTHERS
-        for path in sources(ROOT / "tests")
+        str(path.relative_to(ROOT)): private_names(path) - OF_OTHERS
+        for folder in TESTS
+        for path in sources(folder)
         if re.search(r"(?<!\bself)(?<!\bcls)(?<!\braw)\._[a-z]", path.read_text())
     }
     assert {path: names for path, names in used.items() if names} == INSIDES

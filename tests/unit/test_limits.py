@@ -13,7 +13,6 @@ from rsnotify.access import access, jwt_rules, query, throttle
 from rsnotify.channels import channel as turns
 from rsnotify.channels import event_stream as sse_reader
 from rsnotify.channels import handshake, keepalive, reader_input, received_frames
-from rsnotify.cli import mirror_sets, publish_folder
 from rsnotify.documents import announcements, pages, stretches
 from rsnotify.documents import snapshots as snapshot
 from rsnotify.errors import InvalidSettings, Rejected
@@ -60,7 +59,9 @@ from rsnotify_client import (
     web,
 )
 from rsnotify_client import bounded as bounded_answers
+from rsnotify_client.commands import publish_folder
 from rsnotify_mirror import mirror, paths, state, storing, workers
+from rsnotify_mirror.commands import mirror_sets
 from rsnotify_mirror.dumping import dump_documents, parts
 from rsnotify_mirror.inspection import contents
 from rsnotify_mirror.inspection.samples import SILENT, Bounds

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rsnotify.cli.bridge import BridgePace, Far
-from rsnotify.cli.mirror_output import standing
 from rsnotify.cli.output import SaidSince, WorkPace, how_far, in_time
+from rsnotify_bridge.commands import BridgePace, Far
+from rsnotify_mirror.commands.mirror_output import standing
 
 
 @pytest.mark.parametrize(

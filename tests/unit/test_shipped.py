@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 CHECKS, IMAGES = ".github/workflows/checks.yml", ".github/workflows/images.yml"
 OPERATIONS, IMAGE = "tests/integration/test_operations.py", "tests/integration/test_image.py"
 UNITS = "tests/integration/test_units.py"
-PROXIES, EXAMPLES = "tests/fault/test_proxies.py", "tests/client/test_with_hub.py"
+PROXIES, EXAMPLES = "tests/fault/test_proxies.py", "clients/python/tests/client/test_with_hub.py"
 
 RUN_BY = {
     ".ci/bare": [CHECKS],
@@ -19,7 +19,7 @@ RUN_BY = {
     ".ci/packages": [CHECKS],
     ".dockerignore": ["tests/support/image.py"],
     "Dockerfile": ["tests/support/image.py"],
-    "clients/javascript/example/index.html": ["tests/javascript/test_in_chromium.py"],
+    "clients/javascript/example/index.html": ["clients/javascript/tests/test_in_chromium.py"],
     "clients/javascript/example/page.js": ["clients/javascript/example/index.html"],
     "clients/python/examples/django": [EXAMPLES],
     "clients/python/examples/flask": [EXAMPLES],

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 import typer
 
-from rsnotify.cli import administer, output, validate
-from rsnotify.cli.audit import SHOWN, print_audit
-from rsnotify.cli.mirror import map_of
-from rsnotify.cli.publish import of_file, of_locs
+from rsnotify.cli import administer, output
 from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify_client.commands.publish import of_file, of_locs
 from rsnotify_mirror.audit import Audit, Finding
+from rsnotify_mirror.commands import validate
+from rsnotify_mirror.commands.audit import SHOWN, print_audit
+from rsnotify_mirror.commands.mirror import map_of
 
 LINE = b'{"loc": "u:a"}'
 URLSET = (

@@ -5,7 +5,7 @@ and lines, and must be well formed; at most so many interim answers come before 
 is complete in the time that a single read may take, and a body has a slowest rate.
 
 This puts a file object of ours below `http.client`, in the place named `response_class`. So it
-relies on how `http.client` and urllib3 read; `tests/client/test_bounded.py` fails if one of them
+relies on how `http.client` and urllib3 read; `test_bounded.py` of the tests fails if one of them
 changes. Only the time spent waiting for the peer counts, so our own slowness does no harm.
 """
 

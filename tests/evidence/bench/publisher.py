@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rsnotify_client import Publisher
-from tests.client.hubs import HubProcess
+from tests.support.hub_processes import HubProcess
 from tests.support.running import TOKEN
 
 CALLS = 5_000

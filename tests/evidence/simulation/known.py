@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 COMMAND = ".venv/bin/python -m tests.evidence.simulation"
 ROOT = Path(__file__).parents[3]
-ROOTS = (ROOT / "rsnotify", ROOT / "clients" / "python")
+ROOTS = (ROOT / "rsnotify", *(ROOT / "clients/python").glob("rsnotify_*"))
 
 
 class Fault(NamedTuple):

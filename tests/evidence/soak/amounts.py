@@ -4,15 +4,14 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 from tests.support.amount import AS_EVIDENCE
+from tests.tools.evidence import ROOT, test_files
 
-TESTS = Path(__file__).parents[2]
 TRY_LESS = re.compile(r"\bamount\(|\bmark\.evidence\b")
 
 
 def main() -> None:
-    files = [path for path in TESTS.rglob("test_*.py") if TRY_LESS.search(path.read_text())]
-    words = [sys.executable, "-m", "pytest", "-n", "2", *map(str, sorted(files))]
-    subprocess.run(words, check=True, cwd=TESTS.parent, env=os.environ | {AS_EVIDENCE: "1"})
+    files = [str(path) for path in test_files() if TRY_LESS.search(path.read_text())]
+    words = [sys.executable, "-m", "pytest", "-n", "2", *files]
+    subprocess.run(words, check=True, cwd=ROOT, env=os.environ | {AS_EVIDENCE: "1"})

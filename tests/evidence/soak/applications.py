@@ -18,9 +18,9 @@ from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
 
 from rsnotify_client import Outbox
 from rsnotify_client.integrations.sqlalchemy import publish_model
-from tests.client.hubs import HubProcess
 from tests.evidence.soak.databases import urls
 from tests.support.applications import Base, Story, connection_to, create_tables, engine_of
+from tests.support.hub_processes import HubProcess
 
 
 class Author(Base):

@@ -2,7 +2,7 @@
 
 `SOAK_POSTGRESQL=postgresql://user@host/name SOAK_MYSQL=mysql://user@host/name make soak`. The table
 `rsnotify_outbox` of that database is used, and emptied. Without these names it is PostgreSQL and
-MariaDB as they are installed here, as in `tests/client/test_postgresql.py` and `test_mariadb.py`.
+MariaDB as they are installed here, as in the client's `test_postgresql.py` and `test_mariadb.py`.
 """
 
 import os
@@ -17,8 +17,8 @@ from typing import Any
 from rsnotify_client import Outbox, Relay
 from rsnotify_client.outbox import LOOSEN, OutboxTable, with_marks
 from rsnotify_client.relay import database_of, table_of
-from tests.client.hubs import accept, eventually, scripted_hub
 from tests.support import mariadb, postgresql
+from tests.support.hub_processes import accept, eventually, scripted_hub
 from tests.support.needs import find
 
 WRITERS = 4

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rsnotify_client import OutboxError, Publisher, changes_between, follow
-from tests.client.hubs import (
+from tests.support.hub_processes import (
     ACCEPTED,
     Answer,
     HubProcess,

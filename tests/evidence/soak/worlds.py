@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-TESTS = "tests/client/test_world.py"
+TESTS = "clients/python/tests/client/test_world.py"
 
 
 def main() -> None:

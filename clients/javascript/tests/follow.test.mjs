@@ -1,0 +1,680 @@
+// Following Sources of every kind, over HTTP, in this process.
+
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, describe, test } from "node:test";
+import { inspect } from "node:util";
+import { gzipSync } from "node:zlib";
+
+import { DOCUMENT_BYTES, nextAfter, PAGES } from "../lib/changelists.js";
+import { OPTION_SECONDS } from "../lib/follower.js";
+import { follow, HistoryGone, notifications, Rejected } from "../rsnotify.js";
+import * as servers from "./servers.mjs";
+
+const {
+  answered,
+  at,
+  brokenStream,
+  capabilities,
+  changed,
+  document,
+  index,
+  link,
+  notification,
+  stream,
+} = servers;
+Math.random = () => 0.02; // no test needs long pauses between attempts
+
+const CHANNEL = "/channels/set/change_notification_channel";
+const quick = { transport: "sse", pollSeconds: 0.02 };
+
+let source;
+
+beforeEach(async () => {
+  source = await servers.serve({});
+});
+
+afterEach(() => source.close());
+
+/** So many changes: the last part of each address. */
+async function read(path, count, options = {}) {
+  const found = [];
+  for await (const { loc } of follow(source.url + path, { ...quick, ...options })) {
+    found.push(loc.split("/").at(-1));
+    if (found.length === count) break;
+  }
+  return found;
+}
+
+/** A Source with a channel, and a Change List if `list` is given. */
+function offer(channel, list) {
+  const offers = [[CHANNEL, "change-notification"]];
+  if (list) offers.push(["/list.xml", "changelist"]);
+  source.answers["/c.xml"] = capabilities(...offers);
+  source.answers["/list.xml"] = list;
+  source.answers[CHANNEL] = channel;
+}
+
+/** The ws address of a channel of which nothing else is found. */
+function alone(channel) {
+  source.answers[CHANNEL] = (about, response) =>
+    (about.headers.accept === "text/event-stream" ? channel : answered(200))(about, response);
+  return source.url.replace("http", "ws") + CHANNEL;
+}
+
+/** Every interval that runs, for as long as the test does. */
+function keptBy(context) {
+  const [kept, { setInterval, clearInterval }] = [new Set(), globalThis];
+  globalThis.setInterval = (...words) => {
+    const timer = setInterval(...words);
+    kept.add(timer);
+    return timer;
+  };
+  globalThis.clearInterval = (timer) => {
+    clearInterval(timer);
+    kept.delete(timer);
+  };
+  context.after(() => {
+    kept.forEach(clearInterval);
+    Object.assign(globalThis, { setInterval, clearInterval });
+  });
+  return kept;
+}
+
+const list = (md, ...changes) => document({ capability: "changelist", ...md }, ...changes);
+const inTurn =
+  (...answers) =>
+  (about, response) =>
+    (answers.length > 1 ? answers.shift() : answers[0])(about, response);
+
+describe("a Source", () => {
+  test("is found by a header, a page, the well-known address and robots.txt", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/head"] = answered(200, "x", { Link: '</c.xml>; rel="resourcesync"' });
+    source.answers["/page"] = answered(200, '<link rel="resourcesync" href="/c.xml">', {
+      "Content-Type": "text/html",
+    });
+    for (const path of ["/head", "/page", "/c.xml"]) assert.deepEqual(await read(path, 1), ["1"]);
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml", {
+      "Content-Type": "text/plain",
+    });
+    assert.deepEqual(await read("/nowhere", 1), ["1"]);
+    const entry = "<url><loc>/c.xml</loc></url>";
+    source.answers["/.well-known/resourcesync"] = document({ capability: "description" }, entry);
+    delete source.answers["/robots.txt"];
+    assert.deepEqual(await read("/", 1), ["1"]);
+  });
+
+  test("is found past a front that has no page", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/"] = answered(401, '{"detail": "the JWT has expired"}');
+    await assert.rejects(read("/", 1, { token: "t" }), /the JWT has expired/);
+    source.answers["/"] = answered(403);
+    await assert.rejects(read("/", 1), (error) => error.status === 403);
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    assert.deepEqual(await read("/", 1), ["1"]);
+  });
+
+  test("is found past a page that is gone", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    const json = { "Content-Type": "application/json" };
+    source.answers["/gone"] = answered(404, '{"detail": "Not Found"}', json);
+    for (const path of ["/nowhere", "/gone"]) assert.deepEqual(await read(path, 1), ["1"]);
+  });
+
+  test("is not another one where a document or a set of a hub is not there", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    for (const path of ["/b.xml", "/b.xml.gz"])
+      await assert.rejects(read(path, 1), /b\.xml.*there is nothing at this address/);
+    const problem = { "Content-Type": "application/problem+json" };
+    for (const path of ["/a", "/b", "/b.xml"])
+      source.answers[path] = answered(404, '{"detail": "no such set"}', problem);
+    for (const path of ["/b", "/b.xml"])
+      await assert.rejects(read(path, 1), new RegExp(`${path}: no such set$`));
+  });
+
+  test("is not another one where something else comes instead of a document", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    source.answers["/robots.txt"] = answered(200, "Sitemap: /c.xml");
+    source.answers["/login"] = answered(200, "<html>log in</html>", { "Content-Type": "text/html" });
+    source.answers["/moved.xml"] = answered(302, "", { Location: "/login" });
+    for (const path of ["/A.XML", "/a.xml.gz/"]) source.answers[path] = source.answers["/login"];
+    for (const path of ["/A.XML", "/a.xml.gz/", "/moved.xml"])
+      await assert.rejects(read(path, 1), new RegExp(`${path} is no ResourceSync document`));
+    await assert.rejects(read("/B.XML", 1), /there is nothing at this address/);
+    source.answers["/moved.xml"] = answered(200, "<a/>", { Link: '</c.xml>; rel="resourcesync"' });
+    assert.deepEqual(await read("/moved.xml", 1), ["1"]);
+  });
+
+  test("is found where a hub has its list, whatever it tells of its sets", async () => {
+    offer(stream(at(0), notification(0, 1, changed(1))));
+    const problem = { "Content-Type": "application/problem+json" };
+    source.answers["/a"] = answered(404, '{"detail": "there is nothing"}', problem);
+    source.answers["/a/"] = source.answers["/a"];
+    source.answers["/a/capabilitylist.xml"] = source.answers["/c.xml"];
+    source.answers["/old"] = answered(301, "", { Location: "/a?x=y" });
+    for (const path of ["/a", "/a/", "/old"]) assert.deepEqual(await read(path, 1), ["1"]);
+    source.answers["/a/capabilitylist.xml"] = answered(401);
+    await assert.rejects(read("/a", 1), /a token is needed/);
+  });
+
+  test("that is none says so", async () => {
+    await assert.rejects(read("/nothing", 1), /look whether it is right/);
+    source.answers["/one"] = answered(200, "x", { Link: '</two>; rel="resourcesync"' });
+    source.answers["/two"] = answered(200, "x", { Link: '</one>; rel="resourcesync"' });
+    await assert.rejects(read("/one", 1), /in a circle/);
+    source.answers["/list"] = document({ capability: "resourcelist" });
+    await assert.rejects(read("/list", 1), /neither a channel nor a Change List/);
+    source.answers["/private"] = answered(401);
+    await assert.rejects(
+      read("/private", 1),
+      (error) => error instanceof Rejected && error.status === 401,
+    );
+    source.answers["/private"] = answered(401, '{"detail": "the JWT has expired"}');
+    await assert.rejects(read("/private", 1, { token: "t" }), /the JWT has expired/);
+    await assert.rejects(read("/private", 1), /a token is needed/);
+  });
+
+  test("that leads to no address that can be fetched says so", async () => {
+    for (const loc of ["javascript:1", "http://[", "ftp://a/", "ws://["]) {
+      source.answers["/c.xml"] = capabilities([loc, "change-notification"]);
+      await assert.rejects(read("/c.xml", 1), Rejected);
+      source.answers["/c.xml"] = capabilities([loc, "changelist"]);
+      await assert.rejects(read("/c.xml", 1), Rejected);
+    }
+  });
+
+  for (const [url, options] of [
+    ["example.org"],
+    ["ftp://a/"],
+    ["http://user:secret@a/"],
+    ["http://a/", { position: "now" }],
+    ["http://a/", { from: "2026-11-20T21:34:00Z" }],
+    ["http://a/", { token: "rsn_\n1" }],
+    ["http://a/", { token: "rsn_\u2603" }],
+    ["http://a/", { transport: "websocket", WebSocket: null }],
+    ["http://a/", { transport: "pigeon" }],
+    ["http://a/", { pollSeconds: 0 }],
+    ["http://a/", { pollSeconds: "often" }],
+    ["http://a/", { pollSeconds: OPTION_SECONDS + 1 }],
+    ["http://a/", { quietSeconds: Infinity }],
+    ["ws://a/channels/change_notification_channel?set=a&set=b"],
+  ]) {
+    test(`cannot be asked for with ${url} and ${inspect(options)}`, async () => {
+      const signal = AbortSignal.timeout(2000); // what is not refused at once is tried for ever
+      const isClear = (error) => error instanceof Rejected && !/secret|rsn_/.test(error.message);
+      await assert.rejects(follow(url, { signal, ...options }).next(), isClear);
+    });
+  }
+});
+
+describe("a channel", () => {
+  test("is resumed from the cursor when the connection breaks", async () => {
+    const begun = brokenStream(at(0), notification(0, 2, changed(1), changed(2)));
+    offer(inTurn(begun, stream(at(2), notification(2, 3, changed(3)))));
+    assert.deepEqual(await read("/c.xml", 3), ["1", "2", "3"]);
+    const asked = source.asked.filter(({ path }) => path === CHANNEL);
+    assert.deepEqual(
+      asked.map(({ from }) => from),
+      [null, at(2)],
+    );
+  });
+
+  test("is resumed from where it said that it begins, if it breaks before anything came", async () => {
+    offer(inTurn(brokenStream(at(4)), stream(at(4), notification(4, 5, changed(5)))));
+    assert.deepEqual(await read("/c.xml", 1, { position: null }), ["5"]);
+    assert.equal(source.asked.at(-1).from, at(4));
+  });
+
+  test("is asked again when it cannot serve now, as late as it says", async () => {
+    const busy = answered(503, "", { "Retry-After": "0" });
+    offer(inTurn(busy, answered(429), stream(at(0), notification(0, 1, changed(1)))));
+    const states = [];
+    await read("/c.xml", 1, { onState: ({ state }) => states.push(state) });
+    assert.deepEqual(states, ["waiting", "waiting", "live"]);
+  });
+
+  test("that is refused ends it with its own words", async () => {
+    offer(answered(403, '{"detail": "the token is for another set"}'));
+    await assert.rejects(read("/c.xml", 1), /the token is for another set/);
+    offer(answered(200, "hello"));
+    await assert.rejects(read("/c.xml", 1), /is no channel/);
+  });
+
+  test("of a notification that cannot be read is asked for it again", async () => {
+    const broken = stream(at(0), notification(0, 1, changed(1)), "<urlset");
+    offer(inTurn(broken, stream(at(1), notification(1, 2, changed(2)))));
+    assert.deepEqual(await read("/c.xml", 2), ["1", "2"]);
+    assert.equal(source.asked.at(-1).from, at(1));
+  });
+
+  test("ends when its signal is aborted, at once, while it waits for anything", async () => {
+    for (const waiting of [stream(at(0)), () => {}, answered(503)]) {
+      offer(waiting);
+      const ending = new AbortController();
+      const reading = read("/c.xml", 1, { signal: ending.signal });
+      while (!source.asked.some(({ path }) => path === CHANNEL)) await new Promise(setImmediate);
+      ending.abort();
+      assert.deepEqual(await reading, []);
+      source.asked.length = 0;
+    }
+  });
+
+  test("that does not say where it begins is joined by its Change List", async () => {
+    const silent = stream(undefined, notification(3, 4, changed(4)));
+    offer(silent, list({ from: at(0) }, changed(2), changed(3)));
+    assert.deepEqual(await read("/c.xml", 3, { position: at(1) }), ["2", "3", "4"]);
+    assert.deepEqual(await read("/c.xml", 1), ["4"]);
+  });
+
+  test("that does not say where it begins, with a list that cannot be read, is a gap", async () => {
+    offer(stream(undefined, notification(3, 4, changed(4))), answered(404));
+    const gaps = [];
+    const onGap = ({ from, until }) => gaps.push([from, until]);
+    assert.deepEqual(await read("/c.xml", 1, { position: at(1), onGap }), ["4"]);
+    assert.deepEqual(gaps, [[at(1), undefined]]);
+    await assert.rejects(read("/c.xml", 1, { position: at(1) }), HistoryGone);
+    assert.deepEqual(await read("/c.xml", 1), ["4"]);
+  });
+
+  test("by event stream opens no WebSocket, though the option gives one", async () => {
+    const url = alone(stream(at(0), notification(0, 1, changed(1))));
+    const made = [];
+    const WebSocket = class {
+      constructor(url) {
+        made.push(url);
+        setTimeout(() => this.onclose({ code: 1006 }));
+      }
+      close() {}
+    };
+    assert.equal((await follow(url, { ...quick, WebSocket }).next()).value.loc, "http://a/1");
+    assert.deepEqual(made, []);
+  });
+
+  test("left while its WebSocket is being opened is not told of as live", async () => {
+    const url = alone(stream(at(0)));
+    const [ending, states] = [new AbortController(), []];
+    const WebSocket = class {
+      constructor() {
+        setTimeout(() => ending.abort());
+      }
+      close() {}
+    };
+    const onState = ({ state }) => states.push(state);
+    const reading = follow(url, { WebSocket, signal: ending.signal, onState });
+    assert.equal((await reading.next()).done, true);
+    assert.deepEqual(states, []);
+  });
+
+  for (const [what, answer] of [
+    ["that is not there", answered(404)],
+    ["that cannot be read for a while", answered(503)],
+    ["that begins after its cursor, and lists nothing new", answered(200, list({ from: at(5) }))],
+  ]) {
+    test(`by a WebSocket that is silent keeps it, beside a Change List ${what}`, async () => {
+      const socket = `${source.url.replace("http", "ws")}${CHANNEL}`;
+      source.answers["/c.xml"] = capabilities(
+        [socket, "change-notification"],
+        ["/list.xml", "changelist"],
+      );
+      const [made, ending] = [[], new AbortController()];
+      const found = [];
+      let asked = 0;
+      source.answers["/list.xml"] = (about, response) => {
+        if (found.length && ++asked === 6) ending.abort();
+        if (found.length) answer(about, response);
+        else response.end(list({ from: at(0) }));
+      };
+      const WebSocket = class {
+        constructor(url) {
+          made.push(url);
+          setTimeout(() => this.onopen());
+          setTimeout(() => this.onmessage({ data: notification(0, 1, changed(1)) }), 5);
+        }
+        close() {}
+      };
+      const options = { WebSocket, quietSeconds: 0.02, signal: ending.signal };
+      for await (const { loc } of follow(`${source.url}/c.xml`, options)) found.push(loc);
+      assert.deepEqual(found, ["http://a/1"]);
+      assert.equal(made.length, 1);
+    });
+  }
+
+  for (const [what, dies] of [
+    ["never says that it is closed", false],
+    ["dies as soon as it is open", true],
+  ]) {
+    test(`by a WebSocket that ${what} leaves no timer and no listener behind`, async (context) => {
+      const url = alone(stream(at(0)));
+      const [ending, kept] = [new AbortController(), keptBy(context)];
+      const WebSocket = class {
+        constructor() {
+          setTimeout(() => {
+            this.onopen();
+            if (dies) this.onclose({ code: 1006 });
+            else this.onmessage({ data: notification(0, 1, changed(1)) });
+          });
+        }
+        close() {}
+      };
+      ending.signal.addEventListener = (_, listener) => kept.add(listener);
+      ending.signal.removeEventListener = (_, listener) => kept.delete(listener);
+      const onState = ({ state }) => dies && state === "waiting" && ending.abort();
+      for await (const _ of follow(url, { WebSocket, signal: ending.signal, onState })) break;
+      assert.deepEqual([...kept], []);
+    });
+  }
+
+  test("gives whole notifications to whoever asks for them", async () => {
+    const payload = notification(0, 1, changed(1));
+    offer(stream(at(0), payload));
+    const { value } = await notifications(`${source.url}/c.xml`, quick).next();
+    assert.deepEqual([value.payload, value.from, value.until], [payload, at(0), at(1)]);
+  });
+});
+
+describe("a gap", () => {
+  test("between notifications is asked for again, then read from the Change List", async () => {
+    const gapped = stream(at(1), notification(3, 4, changed(4)));
+    const later = stream(at(4), notification(4, 5, changed(5)));
+    offer(inTurn(gapped, gapped, later), list({ from: at(0) }, changed(2), changed(3), changed(4)));
+    assert.deepEqual(await read("/c.xml", 4, { position: at(1) }), ["2", "3", "4", "5"]);
+  });
+
+  test("before a channel begins is none: else it would have refused the cursor", async () => {
+    offer(stream(at(3), notification(3, 4, changed(4))), list({ from: at(0) }, changed(2)));
+    assert.deepEqual(await read("/c.xml", 1, { position: at(1) }), ["4"]);
+  });
+
+  test("of a channel that no longer has it is read from the index, closed lists and the archive", async () => {
+    offer(
+      inTurn(answered(410, "{}"), stream(at(9))),
+      list({ from: at(6) }, link("index", "/index.xml"), changed(7)),
+    );
+    source.answers["/c.xml"] = capabilities(
+      [CHANNEL, "change-notification"],
+      ["/list.xml", "changelist"],
+      ["/archive.xml", "changelist-archive"],
+    );
+    source.answers["/index.xml"] = index(
+      "changelist",
+      ["/closed.xml", `from="${at(4)}" until="${at(6)}"`],
+      ["/list.xml", `from="${at(6)}"`],
+    );
+    source.answers["/archive.xml"] = document(
+      { capability: "changelist-archive" },
+      `<url><loc>/old.xml</loc><rs:md from="${at(0)}" until="${at(2)}"/></url>`,
+      `<url><loc>/older.xml</loc><rs:md from="${at(2)}" until="${at(4)}"/></url>`,
+    );
+    source.answers["/older.xml"] = list({ from: at(2), until: at(4) }, changed(4));
+    source.answers["/closed.xml"] = list({ from: at(4), until: at(6) }, changed(5));
+    assert.deepEqual(await read("/c.xml", 3, { position: at(3) }), ["4", "5", "7"]);
+    assert.ok(!source.asked.some(({ path }) => path === "/old.xml"));
+  });
+
+  test("repeats what happened at the cursor itself, where another change may have happened too", async () => {
+    offer(
+      inTurn(answered(410, "{}"), stream(at(9))),
+      list({ from: at(0) }, changed(1, "a"), changed(1, "b"), changed(2, "c")),
+    );
+    assert.deepEqual(await read("/c.xml", 3, { position: at(1) }), ["a", "b", "c"]);
+  });
+
+  const next = (page) => link("next", `/list${page}.xml`);
+  const tooOld = () => inTurn(answered(410, "{}"), stream(at(9)));
+
+  test("is read from all pages of a list that each say the same of the whole", async () => {
+    const whole = { from: at(0), until: at(8) };
+    offer(tooOld(), list(whole, next(2), changed(1), changed(2)));
+    source.answers["/list2.xml"] = list(whole, next(3), changed(3));
+    source.answers["/list3.xml"] = list(whole, changed(4));
+    assert.deepEqual(await read("/c.xml", 4, { position: at(0) }), ["1", "2", "3", "4"]);
+  });
+
+  test("is read from all pages of a list that say where they end themselves", async () => {
+    offer(tooOld(), list({ from: at(0), until: at(2) }, next(2), changed(1), changed(2)));
+    source.answers["/list2.xml"] = list({ from: at(2), until: at(3) }, next(3), changed(3));
+    source.answers["/list3.xml"] = list({ from: at(3) }, changed(4));
+    assert.deepEqual(await read("/c.xml", 2, { position: at(3) }), ["3", "4"]); // at the cursor, too
+  });
+
+  for (const [what, page] of Object.entries({
+    "a page that is not there": answered(404),
+    "a login page": "<html></html>",
+    "a page of another kind": document({ capability: "resourcelist" }),
+    "a page that leads back": list({ from: at(0) }, link("next", "/list.xml")),
+    "a page at another host": list({ from: at(0) }, link("next", "http://a.invalid/")),
+  })) {
+    test(`is never taken for whole with ${what}`, async () => {
+      offer(tooOld(), list({ from: at(0) }, next(2), changed(1)));
+      source.answers["/list2.xml"] = page;
+      const reading = read("/c.xml", 2, { position: at(0) });
+      await assert.rejects(reading, HistoryGone);
+    });
+  }
+
+  test("ends where pages do not", () => {
+    const pages = Array.from({ length: PAGES }, (_, number) => `http://a/${number}`);
+    assert.equal(nextAfter(pages.slice(1), "http://a/", "next"), "http://a/next");
+    assert.throws(() => nextAfter(pages, "http://a/", "next"), /more than 10000 pages/);
+    assert.equal(nextAfter(["https://a/1"], "https://a/1", "http://a/2"), "http://a/2");
+    assert.throws(() => nextAfter(["https://a/1"], "https://a/1", "https://a:81/2"), Rejected);
+  });
+
+  const gone = { from: at(5) };
+  const unread = {
+    "a Change List that begins too late": list(gone, changed(6)),
+    "a Change List that is broken": "<urlset",
+    "a Change List that is not there": answered(404),
+    "a Change List that cannot be had for long": answered(503),
+    "no Change List": undefined,
+  };
+  for (const [what, answer] of Object.entries(unread)) {
+    test(`with ${what} is told, and then it goes on`, async () => {
+      offer(
+        ({ from }, response) =>
+          (from === at(1) ? answered(410, "{}") : stream(at(7), notification(7, 8, changed(8))))(
+            {},
+            response,
+          ),
+        answer,
+      );
+      const gaps = [];
+      assert.deepEqual(await read("/c.xml", 1, { position: at(1), onGap: (gap) => gaps.push(gap) }), [
+        "8",
+      ]);
+      assert.deepEqual(
+        gaps.map(({ from, until }) => [from, until]),
+        [[at(1), at(7)]],
+      );
+    });
+  }
+
+  test("of a channel that refuses every cursor is asked again after pauses", async () => {
+    for (const text of [list({ from: at(0) }, changed(2)), undefined]) {
+      offer(answered(410, "{}"), text);
+      const ending = new AbortController();
+      const onState = ({ state }) => state === "waiting" && ending.abort();
+      await read("/c.xml", 9, { position: at(1), onGap: () => {}, onState, signal: ending.signal });
+    }
+  });
+
+  test("that nobody wants to hear of ends it", async () => {
+    offer(answered(410, "{}"));
+    await assert.rejects(
+      read("/c.xml", 1, { position: at(1) }),
+      (error) => error instanceof HistoryGone && error.from === at(1),
+    );
+  });
+});
+
+describe("Change Lists without a channel", () => {
+  beforeEach(() => {
+    source.answers["/c.xml"] = capabilities(["/list.xml", "changelist"]);
+  });
+
+  test("are asked for again and again, and tell what is new", async () => {
+    const lists = [
+      list({ from: at(0) }, changed(1)),
+      list({ from: at(0) }, changed(1), changed(2)),
+    ];
+    source.answers["/list.xml"] = inTurn(...lists.map((text) => answered(200, text)));
+    assert.deepEqual(await read("/c.xml", 2, { position: at(0) }), ["1", "2"]);
+  });
+
+  test("may be closed, and new ones begun, while they are read", async () => {
+    const named = (from, end) => `from="${at(from)}"${end ? ` until="${at(end)}"` : ""}`;
+    const open = (from, ...changes) =>
+      list({ from: at(from) }, link("index", "/index.xml"), ...changes);
+    source.answers["/index.xml"] = index(
+      "changelist",
+      ["/one.xml", named(0, 2)],
+      ["/list.xml", named(2)],
+    );
+    source.answers["/list.xml"] = open(2, changed(3));
+    source.answers["/two.xml"] = list({ from: at(2), until: at(4) }, changed(3), changed(4));
+    source.answers["/one.xml"] = (about, response) => {
+      source.answers["/index.xml"] = index(
+        "changelist",
+        ["/one.xml", named(0, 2)],
+        ["/two.xml", named(2, 4)],
+        ["/list.xml", named(4)],
+      );
+      source.answers["/list.xml"] = open(4, changed(5));
+      answered(200, list({ from: at(0), until: at(2) }, changed(1), changed(2)))(about, response);
+    };
+    assert.deepEqual(await read("/c.xml", 5, { position: at(0) }), ["1", "2", "3", "4", "5"]);
+  });
+
+  test("tell nothing of before to whoever begins now", async () => {
+    const both = list({ from: at(0) }, changed(1), changed(2));
+    source.answers["/list.xml"] = inTurn(
+      answered(200, list({ from: at(0) }, changed(1))),
+      answered(200, list({ from: at(0) }, changed(1))),
+      answered(200, both),
+    );
+    assert.deepEqual(await read("/c.xml", 1), ["2"]);
+  });
+
+  test("that are still empty when it begins pass nothing over of what comes", async () => {
+    const lists = [list({}), list({}), list({}, changed(1)), list({}, changed(1), changed(2))];
+    source.answers["/list.xml"] = inTurn(...lists.map((text) => answered(200, text)));
+    assert.deepEqual(await read("/c.xml", 1), ["1"]);
+  });
+
+  test("of which the newest is still empty pass nothing over of what comes either", async () => {
+    source.answers["/list.xml"] = index("changelist", ["/one.xml", ""], ["/two.xml", ""]);
+    source.answers["/one.xml"] = list({}, changed(1));
+    const lists = [list({}), list({}, changed(2)), list({}, changed(2), changed(3))];
+    source.answers["/two.xml"] = inTurn(...lists.map((text) => answered(200, text)));
+    assert.deepEqual(await read("/c.xml", 1), ["2"]);
+  });
+
+  test("give no position before the one where it began, with one given or without", async () => {
+    const first = answered(200, list({ from: at(0) }, changed(1)));
+    const more = list({ from: at(0) }, changed(1), changed(3, "a"), changed(3, "b"));
+    for (const from of [at(2), undefined]) {
+      source.answers["/list.xml"] = inTurn(first, first, answered(200, more));
+      const positions = [];
+      for await (const { position } of follow(`${source.url}/c.xml`, {
+        ...quick,
+        position: from,
+      })) {
+        if (positions.push(position) === 2) break;
+      }
+      assert.deepEqual(positions, [from ?? at(1), at(3)]);
+    }
+  });
+
+  test("are asked for with a condition", async () => {
+    const text = list({ from: at(0) }, changed(1));
+    const served = ({ headers }, response) =>
+      headers["if-none-match"] === '"1"'
+        ? answered(304)({}, response)
+        : answered(200, text, { ETag: '"1"' })({}, response);
+    source.answers["/list.xml"] = served;
+    const ending = new AbortController();
+    const reading = read("/c.xml", 2, { position: at(0), signal: ending.signal });
+    while (!source.asked.some(({ headers }) => headers["if-none-match"]))
+      await new Promise(setImmediate);
+    ending.abort();
+    assert.deepEqual(await reading, ["1"]);
+  });
+
+  test("are asked for again after trouble, and it is said how it stands", async () => {
+    const text = list({ from: at(0) }, changed(1));
+    const empty = answered(200, list({ from: at(0) }));
+    source.answers["/list.xml"] = inTurn(
+      empty,
+      empty,
+      empty,
+      answered(503),
+      empty,
+      answered(200, text),
+    );
+    const states = [];
+    const onState = ({ state, transport }) => states.push(transport ?? state);
+    await read("/c.xml", 1, { position: at(0), onState });
+    assert.deepEqual(states, ["polling", "waiting", "polling"]);
+  });
+
+  test("may be compressed files", async () => {
+    source.answers["/list.xml"] = answered(200, gzipSync(list({ from: at(0) }, changed(1))));
+    assert.deepEqual(await read("/c.xml", 1, { position: at(0) }), ["1"]);
+  });
+
+  test("may be asked for as rarely as the option allows", async () => {
+    source.answers["/list.xml"] = list({ from: at(0) }, changed(1));
+    assert.deepEqual(await read("/c.xml", 1, { position: at(0), pollSeconds: OPTION_SECONDS }), ["1"]);
+  });
+
+  test("are inflated up to the cap and no further", async () => {
+    source.answers["/list.xml"] = answered(200, gzipSync(Buffer.alloc(DOCUMENT_BYTES + 1, " ")));
+    await assert.rejects(read("/c.xml", 1, { position: at(0) }), Rejected);
+  });
+
+  test("that are damaged when unpacked are refused", async () => {
+    const packed = gzipSync(list({ from: at(0) }, changed(1)));
+    source.answers["/list.xml"] = answered(200, packed.subarray(0, -9));
+    await assert.rejects(read("/c.xml", 2, { position: at(0) }), /not gzip up to its end/);
+  });
+
+  test("that are not UTF-8 are refused", async () => {
+    source.answers["/list.xml"] = answered(200, Buffer.from([...Buffer.from("<urlset"), 0xff]));
+    await assert.rejects(read("/c.xml", 1, { position: at(0) }), /not UTF-8/);
+  });
+
+  test("of 0.9, without datetimes, tell their changes by lastmod", async () => {
+    const entry =
+      '<url><loc>http://a/x</loc><lastmod>2013-01-02T11:00:00Z</lastmod><rs:md change="updated"/></url>';
+    source.answers["/list.xml"] = list(
+      { from: "2013-01-01T11:00:00Z" },
+      link("resourcesync", "/c.xml"),
+      entry,
+    );
+    assert.deepEqual(await read("/list.xml", 1, { position: "2013-01-01T12:00:00Z" }), ["x"]);
+  });
+
+  test("of January 2013 are read in the order of their changes", async () => {
+    const draft = (text) =>
+      text.replace("http://www.openarchives.org/rs/terms/", "http://www.openarchives.org/rs/");
+    const entry = (name, hour, change) =>
+      `<url><loc>http://a/${name}</loc><lastmod>2012-10-31T0${hour}:00:00Z</lastmod>` +
+      `<rs:md change="${change}"/></url>`;
+    const told = [entry("d", 6, "deleted"), entry("a", 5, "updated"), entry("c", 4, "created")];
+    source.answers["/c.xml"] = draft(capabilities(["/list.xml", "changelist"]));
+    source.answers["/list.xml"] = draft(list({ modified: at(1) }, link("top", "/c.xml"), ...told));
+    for (const path of ["/c.xml", "/list.xml"]) {
+      assert.deepEqual(await read(path, 3, { position: "2012-10-31T02:00:00Z" }), ["c", "a", "d"]);
+    }
+  });
+
+  test("are found by an index of Capability Lists", async () => {
+    source.answers["/list.xml"] = list({ from: at(0) }, changed(1));
+    source.answers["/index.xml"] = index("capabilitylist", ["/c.xml", 'type="a"']);
+    assert.deepEqual(await read("/index.xml", 1, { position: at(0) }), ["1"]);
+    source.answers["/index.xml"] = index("capabilitylist", ["/c.xml", ""], ["/d.xml", ""]);
+    await assert.rejects(read("/index.xml", 1), /offers 2 sets of resources/);
+  });
+});

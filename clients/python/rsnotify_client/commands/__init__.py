@@ -1,0 +1,1 @@
+"""The commands of a Source and a Destination: publish, relay, resources, subscribe."""

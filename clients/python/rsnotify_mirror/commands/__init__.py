@@ -1,0 +1,1 @@
+"""The commands of a copy: mirror, dump, audit; and validate, of what a Source serves."""

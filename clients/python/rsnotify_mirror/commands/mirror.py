@@ -1,0 +1,462 @@
+"""`rsnotify mirror`: a copy of a Source, as the command line asks for it; and its exit status.
+
+With `--dump-every 24h --dump 'OUT …'` dumps are made while it runs. A dump is a process of its own:
+it takes none of the mirror's time, and its memory is given back.
+"""
+
+import asyncio
+import logging
+import re
+import shlex
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+from msgspec.structs import replace
+from typer import Argument, Option
+
+from rsnotify.cli.options import (
+    AS_USUAL,
+    Commands,
+    DryRun,
+    Json,
+    MaxDelete,
+    Metrics,
+    Once,
+    Requests,
+    Status,
+    most_deleted,
+)
+from rsnotify.cli.output import counted, print_found
+from rsnotify.cli.root import wrong_use
+from rsnotify.cli.target import token_of_environment
+from rsnotify.cli.watched import MaxBehind, Numbers, judge
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.sd_notify import READY, STATUS, notify
+from rsnotify_client.database import open_file
+from rsnotify_client.discovery import NotOneSet
+from rsnotify_mirror.audit import keep_verified
+from rsnotify_mirror.commands.mirror_output import Reporter, Shown, say, say_end, show
+from rsnotify_mirror.commands.mirror_sets import SetMirrors, copies_in
+from rsnotify_mirror.mirror import AsyncMirror
+from rsnotify_mirror.paths import Map, place_of
+from rsnotify_mirror.plan import Options, Selection
+from rsnotify_mirror.report import CopyStatus, Event, Sums, metrics_of, status_of
+from rsnotify_mirror.state import FILE, START, DueMark, State
+from rsnotify_mirror.storing import Hook, command_hook
+
+log = logging.getLogger(__name__)
+
+
+# --- dumps beside it -----------------------------------------------------------------------------
+
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+AGAIN_SECONDS = 60.0  # where no dump could be made: the copy is not in step yet, for instance
+LEAST_SECONDS = 1
+MOST_SECONDS = 3_650 * 86_400  # ten years
+_DURATION = re.compile(r"(\d+)([smhd])")
+
+
+def seconds_of(text: str, option: str = "--dump-every") -> float:
+    """
+    >>> seconds_of("24h")
+    86400.0
+    """
+    found = _DURATION.fullmatch(text)
+    seconds = float(found[1]) * UNITS[found[2]] if found else 0.0
+    if not LEAST_SECONDS <= seconds <= MOST_SECONDS:
+        raise InvalidSettings(
+            f"{option} {text}: give a time such as 30m, 24h or 7d, from 1s to 3650d"
+        )
+    return seconds
+
+
+class Dumping(NamedTuple):
+    """How often, and what `rsnotify dump` is given beside the copy."""
+
+    seconds: float
+    words: tuple[str, ...]
+
+    async def keep(self, copy: Path) -> None:
+        """Until cancelled; what is wrong with one dump is logged, and ends nothing."""
+        while True:
+            is_made = await self._made(copy)
+            await asyncio.sleep(self.seconds if is_made else min(AGAIN_SECONDS, self.seconds))
+
+    async def _made(self, copy: Path) -> bool:
+        running = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "rsnotify", "dump", str(copy), *self.words),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, said = await running.communicate()
+        except asyncio.CancelledError:
+            running.terminate()
+            await running.wait()
+            raise
+        for line in said.decode(errors="replace").splitlines():
+            log.info("dump: %s", line)
+        return running.returncode == 0
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+commands = Commands()
+
+
+MIRROR = """Copy a Source and keep the copy in step, or bring it up to date once.
+
+`rsnotify mirror https://example.org/ copy`
+
+Every resource is verified by length and digest before it takes its place. Interrupted, it goes
+on where it was. Exit status: 0 up to date, 1 something failed, 2 wrong use, 130 interrupted.
+"""
+
+
+@commands.command(help=MIRROR)
+async def mirror(
+    places: Annotated[
+        list[str],
+        Argument(
+            metavar="URL... [DIR]",
+            help="A site, a set, a channel: any address of a Source; then where the copy is.",
+            show_default=False,
+        ),
+    ],
+    once: Once = False,
+    select: Annotated[
+        list[str] | None,
+        Option(metavar="GLOB", help="Only resources whose URI it matches. Repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, Option(metavar="GLOB", help="All but these. Repeatable.")
+    ] = None,
+    max_delete: MaxDelete = None,
+    map_: Annotated[
+        list[str] | None,
+        Option("--map", metavar="PREFIX=DIR", help="Where in DIR they go. Repeatable."),
+    ] = None,
+    jobs: Annotated[int, Option(min=1, max=256, help="Fetch so many at once.")] = 16,
+    per_host: Annotated[int, Option(min=1, max=256, help="From one host so many.")] = 8,
+    keep_deleted: Annotated[
+        Path | None, Option(metavar="DIR", help="Move deleted files there, outside the copy.")
+    ] = None,
+    exec_: Annotated[
+        str | None,
+        Option("--exec", metavar="CMD", help="Run after each change; it reads $RSNOTIFY_PATH."),
+    ] = None,
+    stdout: Annotated[
+        bool, Option("--stdout", help="Keep no files: print each change as a JSON line.")
+    ] = False,
+    lag: Annotated[bool, Option("--lag", help="Print the time from change to file.")] = False,
+    json: Json = False,
+    status: Status = False,
+    max_behind: MaxBehind = 7200,
+    metrics: Metrics = None,
+    same_site: Annotated[
+        bool, Option("--same-site", help="Ask for nothing at other hosts than the Source's.")
+    ] = False,
+    dry_run: DryRun = False,
+    all_sets: Annotated[
+        bool, Option("--all-sets", help="Copy each set of the Source, into DIR/SET.")
+    ] = False,
+    dump_every: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Make a dump of the copy so often, such as 24h; see --dump."),
+    ] = None,
+    dump: Annotated[
+        str | None,
+        Option(
+            "--dump", metavar="'OUT OPTIONS'", help="What `rsnotify dump` is given beside the copy."
+        ),
+    ] = None,
+    verify_every: Annotated[
+        str | None,
+        Option(metavar="TIME", help="Audit the copy so often, such as 7d, and repair it."),
+    ] = None,
+    requests: Requests = AS_USUAL,
+) -> None:
+    if status:
+        raise typer.Exit(show_status(Path(places[-1]), json=json, max_behind=max_behind))
+    sources, directory = _placed(places, all_sets=all_sets, stdout=stdout, dry_run=dry_run)
+    if stdout and (exec_ or keep_deleted or json):
+        raise typer.BadParameter("--stdout goes without --exec, --keep-deleted and --json")
+    if (dump_every is None) != (dump is None):
+        raise typer.BadParameter("--dump-every goes with --dump: say how often, and where to")
+    if dump_every is not None and (once or directory is None or all_sets or sources[1:]):
+        raise typer.BadParameter("--dump-every goes with one set in a directory, without --once")
+    if verify_every is not None and (once or stdout or dry_run):
+        raise typer.BadParameter("--verify-every goes without --once, --stdout and --dry-run")
+    verify_seconds = verify_every and seconds_of(verify_every, "--verify-every")
+    options = Options(
+        network=requests.network(),
+        selection=Selection(tuple(select or ()), tuple(exclude or ())),
+        max_delete=most_deleted(max_delete),
+        maps=tuple(map(map_of, map_ or ())),
+        jobs=jobs,
+        per_host=min(per_host, jobs),
+        keep_deleted=keep_deleted,
+        has_files=not stdout,
+        same_site=same_site,
+    )
+    token = token_of_environment()
+    for source in sources:
+        check_address(source, directory)
+    if dry_run:
+        planning = _show_plan(sources[0], directory, options, token=token, json=json)
+        raise typer.Exit(await planning)
+    shown = Shown(json=json, once=once, lag=lag, quiet=stdout)
+    is_one = directory is None or not (all_sets or sources[1:])
+    if not is_one and (Path(places[-1]) / FILE).exists():
+        raise InvalidSettings(f"{directory} is the mirror of one set: give another directory")
+    dumping = dump and dump_every and Dumping(seconds_of(dump_every), tuple(shlex.split(dump)))
+    run = MirrorRun(
+        options, token, once, exec_, shown, StatusReporter(Numbers(metrics)), dumping or None
+    )
+    run = run._replace(verify_seconds=verify_seconds or None)
+    if is_one:
+        raise typer.Exit(await run.one(sources[0], directory))
+    sets = SetMirrors(
+        *(sources, Path(places[-1]), run.one_of_several),
+        token=token,
+        network=options.network,
+        all_sets=all_sets,
+        once=once,
+    )
+    raise typer.Exit(await sets.run())
+
+
+@contextmanager
+def _way_to_all_sets() -> Iterator[None]:
+    """A Source with several sets can be copied as a whole."""
+    try:
+        yield
+    except NotOneSet as error:
+        raise InvalidSettings(
+            f"{error.detail}; or copy each into a directory of its own with --all-sets"
+        ) from None
+
+
+def _placed(
+    places: list[str], *, all_sets: bool, stdout: bool, dry_run: bool
+) -> tuple[list[str], Path | None]:
+    """The Sources, and where their copies are."""
+    sources, directory = places[:-1], Path(places[-1])
+    if (all_sets or sources[1:]) and (stdout or dry_run):
+        option = "--stdout" if stdout else "--dry-run"
+        raise typer.BadParameter(f"{option} takes one set: give one URL, without --all-sets")
+    if sources:
+        return sources, directory
+    if not stdout or all_sets:
+        raise typer.BadParameter("say where the copy shall be: a DIR, or --stdout for no files")
+    return places, None
+
+
+PLANNED_AT_ONCE = 1_000
+ADDRESS = re.compile("(http|ws)s?:/", re.IGNORECASE)  # of a path, too, which has one slash only
+
+
+def map_of(text: str) -> Map:
+    prefix, _, folder = text.rpartition("=")
+    parts = folder.split("/")
+    if not prefix or not all(parts) or {".", ".."} & set(parts) or "~" in folder:
+        raise InvalidSettings(
+            f"--map {text}: give PREFIX=DIR, with DIR a folder inside the mirror such as data/pdf"
+        )
+    if place_of(f"http://x/{folder}") != f"x/{folder}":
+        raise InvalidSettings(f"--map {text}: {folder!r} is no plain name of a folder")
+    return prefix, folder
+
+
+class MirrorRun(NamedTuple):
+    """What the mirrors of one command have in common."""
+
+    options: Options
+    token: str | None
+    once: bool
+    command: str | None
+    shown: Shown
+    reporter: "StatusReporter"
+    dumping: Dumping | None = None
+    verify_seconds: float | None = None
+
+    async def one(self, url: str, directory: Path | None) -> int:
+        """One Source in this directory, or in none; the exit status."""
+        if directory is not None:
+            return await self._mirror(url, directory, self.token)
+        with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:
+            return await self._mirror(url, Path(folder), self.token)
+
+    async def one_of_several(
+        self, url: str, directory: Path, token: str | None, source: str
+    ) -> int:
+        """A set in a directory of its own, which names it; it may name what its Source may."""
+        kept = self.options.keep_deleted and self.options.keep_deleted / directory.name
+        network = self.options.network and replace(self.options.network, source=source)
+        its = self._replace(
+            options=replace(self.options, keep_deleted=kept, network=network),
+            shown=self.shown._replace(name=directory.name),
+        )
+        return await its._mirror(url, directory, token)
+
+    async def _mirror(self, url: str, directory: Path, token: str | None) -> int:
+        report = Reporter(self.shown)
+        hook: Hook | None = None if self.options.has_files else print_content
+        if self.command is not None:
+            hook = command_hook(self.command, directory)
+        with wrong_use(Rejected), _way_to_all_sets():
+            async with AsyncMirror(
+                *(url, directory, self.options),
+                token=token,
+                hook=hook,
+                report=report,
+                on_status=self.reporter.report,
+            ) as mirror:
+                work = asyncio.create_task(mirror.once() if self.once else mirror.run())
+                tasks = [work, asyncio.create_task(show(mirror, self.shown, report))]
+                if self.dumping is not None:
+                    tasks.append(asyncio.create_task(self.dumping.keep(directory)))
+                if self.verify_seconds is not None:
+                    tasks.append(asyncio.create_task(keep_verified(mirror, self.verify_seconds)))
+                try:
+                    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    is_whole = done.pop().result()
+                finally:
+                    for each in tasks:
+                        each.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+                    if not isinstance(sys.exception(), Exception):  # that says more
+                        say_end(mirror, self.shown)
+                return 0 if is_whole else 1
+
+
+def check_address(url: str, directory: Path | None) -> None:
+    """Before anything is made in the directory."""
+    if ADDRESS.match(url):
+        if directory is not None and ADDRESS.match(str(directory)):
+            raise InvalidSettings(f"{directory} is no directory: name it after the addresses")
+        return
+    is_swapped = directory is not None and ADDRESS.match(str(directory))
+    advice = "the address comes first, then the directory"
+    if not is_swapped:
+        advice = "give one that begins with http://, https:// or ws://"
+    raise InvalidSettings(f"{url!r} is no address: {advice}")
+
+
+class StatusReporter:
+    """Reports to systemd and Prometheus how far copies are."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._found: dict[str, tuple[CopyStatus, Sums]] = {}
+
+    def report(self, status: CopyStatus, sums: Sums) -> None:
+        is_first = not self._found
+        self._found[status.directory] = status, sums
+        self._numbers.write(partial(metrics_of, self._found))
+        is_ready = is_first and status.running
+        notify(f"{READY}\n{self._line()}" if is_ready else self._line())
+
+    def _line(self) -> str:
+        found = [status for status, _ in self._found.values()]
+        wrong = [status for status in found if not status.in_step]
+        words = f"{len(wrong)} of {len(found)} not in step" if wrong else "in step"
+        resources, to_do, failed = (
+            sum(getattr(each, name) for each in found) for name in ("resources", "to_do", "failed")
+        )
+        return f"{STATUS}{words}; {counted(resources, 'resource')}, {to_do} to do, {failed} failed"
+
+
+def show_status(directory: Path, *, json: bool, max_behind: float) -> int:
+    """Print how far the copy is, or each that is in the directory; the exit status."""
+    found = copies_in(directory)
+    return max(_show_status(each, json=json, max_behind=max_behind) for each in found)
+
+
+def _show_status(directory: Path, *, json: bool, max_behind: float) -> int:
+    with State(directory, is_writer=False) as state:
+        status = status_of(state)
+    verdict = judge(
+        is_in_step=status.in_step, behind_seconds=status.behind_seconds, max_behind=max_behind
+    )
+    print_found(status, [*status_lines(status), str(verdict)], json=json)
+    return verdict.exit_status
+
+
+def status_lines(status: CopyStatus) -> Iterator[str]:
+    running = "a mirror runs" if status.running else "no mirror runs"
+    yield f"{status.directory}: a copy of {status.source or 'nothing yet'}; {running}"
+    found = counted(status.resources, "resource")
+    counts = f"{found}, {status.to_do} to do, {status.failed} failed"
+    yield f"{counts}; rsnotify audit looks into the files"
+    if status.in_step_at is None:
+        yield "it was never in step"
+    elif status.in_step:
+        yield f"in step since {status.in_step_since}, as of {status.in_step_at}"
+    else:
+        yield f"in step last at {status.in_step_at}, {status.behind_seconds:.0f} s ago"
+    if status.verified_at is not None:
+        found = f"{status.verified_repaired} repaired, {status.verified_wrong} still wrong"
+        yield f"verified at {status.verified_at}: {found}"
+    if status.last_error is not None:
+        over = " (over)" if status.in_step else ""
+        yield f"last error{over}, at {status.last_error_at}: {status.last_error}"
+
+
+async def _show_plan(
+    url: str, directory: Path | None, options: Options, *, token: str | None, json: bool
+) -> int:
+    """By a copy of what the mirror knows, in a directory of its own."""
+    with TemporaryDirectory(prefix="rsnotify-mirror-") as folder:
+        if directory is not None and (directory / FILE).exists():
+            with (
+                State(directory, is_writer=False) as known,
+                closing(open_file(Path(folder, FILE))) as copied,
+            ):
+                known.database.backup(copied)
+        skipped = []
+
+        def report(event: Event) -> None:
+            if event.event == "stored":  # into the other directory, from a package
+                _say_planned("fetch", event.loc, event.path, json=json)
+            elif event.event in ("skipped", "failed", "trouble"):
+                skipped.append(event)
+                typer.echo(f"{event.event}: {event.problem}", err=True)
+
+        with wrong_use(Rejected), _way_to_all_sets():
+            async with AsyncMirror(
+                url, Path(folder), options, token=token, report=report
+            ) as mirror:
+                await mirror.plan()
+                _say_plan(mirror.state, json=json)
+                return 1 if skipped else 0
+
+
+def _say_plan(state: State, *, json: bool) -> None:
+    after: DueMark | None = START
+    while after is not None:
+        rows, after = state.due(float("inf"), after, PLANNED_AT_ONCE, ())
+        for row in rows:
+            what = "delete" if row.wanted.is_deleted else "fetch"
+            _say_planned(what, row.loc, row.path, json=json)
+
+
+def _say_planned(what: str, loc: str | None, path: str | None, *, json: bool) -> None:
+    line = msgspec.json.encode({"would": what, "loc": loc, "path": path})
+    typer.echo(line if json else f"would {what} {loc}")
+
+
+async def print_content(event: Event, content: bytes | None) -> None:
+    """One JSON line for each change, with the content in base64."""
+    line = msgspec.to_builtins(event)
+    if content is not None:
+        line["content"] = b64encode(content).decode()
+    say(msgspec.json.encode(line))

@@ -1,0 +1,153 @@
+"""`rsnotify bridge` as a command; and the tutorial of docs/bridge.md, run as it stands."""
+
+import asyncio
+import os
+import pty
+import re
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+
+import pytest
+
+from clients.python.tests.client.test_commands import read_until
+from rsnotify.errors import InvalidSettings
+from rsnotify_bridge.options import MAX_BRIDGES, read_bridges
+from tests.support.repositories import Repository
+from tests.support.running import TOKEN, clean_environment
+
+PAGE = (Path(__file__).parents[4] / "docs/bridge.md").read_text()
+TUTORIAL = PAGE.partition("## Push for a repository")[2].partition("\n## ")[0]
+COMMANDS = [*"".join(re.findall(r"```sh\n(.*?)```", TUTORIAL, re.DOTALL)).splitlines()]
+
+MAP = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">%s</urlset>'
+
+
+async def shell(line: str, folder: Path, url: str, token: str = TOKEN) -> tuple[int, str]:
+    program = f'rsnotify() {{ "{sys.executable}" -m rsnotify "$@"; }}\n'
+    environment = clean_environment() | {"RSNOTIFY_URL": url, "RSNOTIFY_TOKEN": token}
+    process = await asyncio.create_subprocess_exec(
+        "sh", "-c", program + line, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
+
+
+async def test_the_tutorial_gives_push_to_a_repository_that_has_only_oai_pmh(
+    real_hub, source, tmp_path
+):
+    repository = Repository(source.loc("oai"))
+    source.handlers["/oai"] = repository.handler
+    for number in range(12):
+        repository.put(number)
+    add, token, show, bridge, follow = [
+        each.replace("https://repo.example/oai", source.loc("oai")) for each in COMMANDS
+    ]
+    assert follow == "rsnotify subscribe theses"
+    status, made = await shell(f"{add} && {token.replace('export ', '')} && echo $RSNOTIFY_TOKEN",
+                               tmp_path, real_hub.url)  # fmt: skip
+    assert status == 0, made
+    given = made.split()[-1]
+    status, shown = await shell(show, tmp_path, real_hub.url, given)
+    assert (status, "OAI-PMH: ListRecords of A repository" in shown) == (0, True)
+    assert "\nall of it is compared once a week\n" in shown
+    assert len(repository.asked) == 1  # to identify itself: nothing else is asked for
+    for number, expected in ((None, "12 resources"), (5, "12 resources, 1 published")):
+        if number is not None:
+            repository.put(number)
+        status, said = await shell(f"{bridge} --once", tmp_path, real_hub.url, given)
+        assert (status, expected in said) == (0, True), said
+    assert real_hub.told("theses") == [("updated", "5")]
+
+
+async def test_what_is_held_back_is_shown_and_let_through(real_hub, set_name, source, tmp_path):
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    once = f"rsnotify bridge {source.loc('map.xml')} {set_name} --once"
+    assert (await shell(once, tmp_path, real_hub.url))[0] == 0
+    assert (await shell("rsnotify bridge --status", tmp_path, real_hub.url))[0] == 0
+    source.documents["/map.xml"] = MAP % b""
+    for _ in range(2):  # each says it, and once
+        status, said = await shell(once, tmp_path, real_hub.url)
+        assert (status, said.count("1 of 1 resources"), said.count("let it through")) == (1, 1, 1)
+    status, said = await shell("rsnotify bridge --status", tmp_path, real_hub.url)
+    assert (status, "held back: 1 of 1 resources" in said) == (1, True)
+    status, said = await shell("rsnotify bridge --release", tmp_path, real_hub.url)
+    assert (status, "let through: 1 of 1" in said) == (0, True)
+    assert "let it through" not in said
+    metrics = f"{once} --metrics numbers.prom"
+    assert (await shell(metrics, tmp_path, real_hub.url))[0] == 0
+    assert real_hub.told(set_name) == [("deleted", "a")]
+    assert "rsnotify_bridge_in_step{bridge=" in (tmp_path / "numbers.prom").read_text()
+
+
+async def test_a_bridge_that_fails_does_not_hold_up_the_others(
+    real_hub, set_name, source, tmp_path
+):
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    (tmp_path / "bridges.toml").write_text(
+        f'[[bridge]]\nfrom = "{source.loc("nothing.xml")}"\nset = "dataset1"\n'
+        f'[[bridge]]\nfrom = "{source.loc("map.xml")}"\nset = "{set_name}"\n'
+    )
+    line = "rsnotify bridge --config bridges.toml --once"
+    for _ in range(2):  # each says what has failed, and once
+        status, said = await shell(line, tmp_path, real_hub.url)
+        assert (status, f"to {set_name}: 1 resource," in said) == (1, True), said
+        assert said.count("nothing at this address") == 1, said
+
+
+async def test_on_a_terminal_a_bridge_shows_what_it_knows_until_it_is_interrupted(
+    real_hub, set_name, source, tmp_path
+):
+    source.documents["/map.xml"] = MAP % f"<url><loc>{source.loc('a')}</loc></url>".encode()
+    ours, theirs = pty.openpty()
+    bridge = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "rsnotify", "bridge", source.loc("map.xml"), set_name),
+        cwd=tmp_path, stdout=PIPE, stderr=theirs,
+        env=clean_environment()
+        | {"RSNOTIFY_URL": real_hub.url, "RSNOTIFY_TOKEN": TOKEN, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(theirs)
+    await asyncio.to_thread(read_until, ours, "1 resources known, 0 published, 0 failing")
+    bridge.terminate()
+    said, _ = await bridge.communicate()
+    os.close(ours)
+    assert (said, bridge.returncode) == (b"rsnotify bridge ready, 1 bridge\n", 130)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("bridge = 1", "Expected `array`"),
+        ('[[bridge]]\nfrom = "x"\nset = "a"', "is no address of a Source"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "A B"', "bridge 1"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\nspeed = 1', "speed"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\nloc = "x"', "are for OAI-PMH"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\ninterval = 9\nmax-interval = 5', "longest"),
+        ("[[bridge]]\nfrom = 'http://a/'\nset = 'a'\n" * 2, "stands twice"),
+        ("no toml", "Expected"),
+        ("a = " + "[" * 5_000, "recursion"),
+        ('[[bridge]]\nfrom = "http://a:99999/"\nset = "a"', "bridge 1: http://a:99999/: Port out"),
+        ('[[bridge]]\nfrom = "http://u:secret@[x/"\nset = "a"', "bridge 1: http://[x/: "),
+        ('[[bridge]]\nfrom = "oai:ftp://a/"\nset = "a"', "must be an address such as"),
+        (f'[[bridge]]\nfrom = "http://a/{"x" * 4_096}"\nset = "a"', "of length <= 4096"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\nmax-interval = inf', "`float` <= 31622400"),
+        ('[[bridge]]\nfrom = "http://a/"\nset = "a"\ncompare = nan', "`float` >= 1.0"),
+        ('[[bridge]]\nfrom = "oai:http://a/"\nset = "a"\nloc = "{x}"', "bridge 1: --loc: {x}"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_bridges_is_said(tmp_path, text, problem):
+    (tmp_path / "bridges.toml").write_text(text)
+    with pytest.raises(InvalidSettings) as refused:
+        read_bridges(tmp_path / "bridges.toml")
+    assert problem in " ".join(refused.value.problems)
+
+
+@pytest.mark.parametrize("count", [0, 1, MAX_BRIDGES, MAX_BRIDGES + 1])
+def test_a_file_has_one_to_ten_thousand_bridges(tmp_path, count):
+    tables = (f'[[bridge]]\nfrom = "http://a.example/{each}"\nset = "a"\n' for each in range(count))
+    (tmp_path / "bridges.toml").write_text("".join(tables) or "bridge = []")
+    if 1 <= count <= MAX_BRIDGES:
+        assert len(read_bridges(tmp_path / "bridges.toml")) == count
+        return
+    with pytest.raises(InvalidSettings, match="Expected `array` of length"):
+        read_bridges(tmp_path / "bridges.toml")

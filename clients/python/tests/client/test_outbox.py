@@ -1,0 +1,566 @@
+"""Changes that survive their process: the outbox file, the table in a database of one's own."""
+
+import asyncio
+import json
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from rsnotify import cli
+from rsnotify.cli.watched import Numbers
+from rsnotify.errors import InvalidSettings, Rejected
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify_client import (
+    AsyncPublisher,
+    Outbox,
+    OutboxError,
+    Publisher,
+    Relay,
+    outboxfile,
+)
+from rsnotify_client.commands.relay import drop_set, run
+from rsnotify_client.outbox import OutboxTable
+from rsnotify_client.outboxfile import OutboxFile, SqliteTable
+from rsnotify_client.relay import table_of
+from tests.support.hub_processes import (
+    ACCEPTED,
+    Answer,
+    Posted,
+    accept,
+    eventually,
+    problem,
+    python,
+    scripted_hub,
+)
+
+A = ChannelName("a", "change")
+pytestmark = pytest.mark.usefixtures("quick_retries")
+
+PUBLISH = """
+import sys
+from rsnotify_client import Publisher
+publisher = Publisher(sys.argv[1], outbox=sys.argv[2])
+for loc in sys.argv[3:]:
+    publisher.updated("a", loc)
+print("taken", flush=True)
+"""
+
+
+def never(_: Posted) -> Answer:
+    threading.Event().wait(0.5)
+    raise ConnectionAbortedError
+
+
+async def test_an_async_publisher_begins_with_what_a_killed_process_left(tmp_path):
+    path = tmp_path / "outbox"
+    left = Publisher("http://127.0.0.1:9", outbox=path)
+    left.updated("a", "http://a/1")
+    left.close(0)
+    with scripted_hub(accept) as (url, posted):
+        async with AsyncPublisher(url, outbox=path):
+            while not posted:
+                await asyncio.sleep(0.01)
+    assert [request.locs for request in posted] == [["http://a/1"]]
+
+
+def test_a_publisher_begins_with_what_a_killed_process_left(tmp_path):
+    path = tmp_path / "outbox"
+    left = Publisher("http://127.0.0.1:9", outbox=path)
+    left.updated("a", "http://a/1")
+    left.close(0)
+    with scripted_hub(accept) as (url, posted), Publisher(url, outbox=path):
+        eventually(lambda: posted)
+
+
+def test_what_a_late_answer_opens_again_is_closed(tmp_path, monkeypatch):
+    connect, opened, may_answer = sqlite3.connect, [], threading.Event()
+
+    def kept(*words: Any, **options: Any) -> sqlite3.Connection:
+        opened.append(connect(*words, **options))
+        return opened[-1]
+
+    def late(_: Posted) -> Answer:
+        may_answer.wait(20)
+        return ACCEPTED
+
+    monkeypatch.setattr(sqlite3, "connect", kept)
+    others = set(threading.enumerate())
+    with scripted_hub(late) as (url, posted):
+        publisher = Publisher(url, outbox=tmp_path / "outbox")
+        publisher.updated("a", "http://a/1")
+        (sender,) = (each for each in {*threading.enumerate()} - others if "sender" in each.name)
+        eventually(lambda: posted)
+        publisher.close(0)
+        may_answer.set()
+        sender.join()
+    for connection in opened:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.total_changes  # noqa: B018 - it is asked
+
+
+def test_a_killed_application_s_changes_go_out_later_under_the_key_of_the_first_try(tmp_path):
+    path = str(tmp_path / "outbox")
+    with scripted_hub(never) as (url, posted):
+        process = python("-c", PUBLISH + "publisher.flush()", url, path, "1", "2")
+        assert process.stdout
+        assert process.stdout.readline() == "taken\n"  # or the second may not be on disk
+        eventually(lambda: posted)
+        process.kill()
+        process.communicate()
+    with scripted_hub(accept) as (url, later), Publisher(url, outbox=path) as publisher:
+        publisher.updated("a", "3")
+        publisher.flush(10)
+    assert later[0] == posted[0]
+    assert [loc for request in later for loc in request.locs] == ["1", "2", "3"]
+
+
+def test_processes_that_share_an_outbox_publish_each_change_once_and_each_in_its_order(tmp_path):
+    path = str(tmp_path / "outbox")
+    with scripted_hub(accept) as (url, posted):
+        flushed = PUBLISH + "publisher.flush()"
+        locs = [[f"{who}-{number:03}" for number in range(100)] for who in range(3)]
+        processes = [python("-c", flushed, url, path, *each) for each in locs]
+        for process in processes:
+            _, errors = process.communicate(timeout=200)
+            assert process.returncode == 0, errors
+    requests = {request.key: request.locs for request in posted}  # two may send the same at once
+    published = [loc for each in requests.values() for loc in each]
+    for who, each in enumerate(locs):
+        assert [loc for loc in published if loc.startswith(f"{who}-")] == each
+
+
+def test_a_full_disk_refuses_the_change_and_keeps_those_before(tmp_path):
+    path = tmp_path / "outbox"
+    program = (
+        "import resource, signal, sys\n"
+        "from rsnotify_client import OutboxError, Publisher\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
+        "publisher = Publisher('http://127.0.0.1:9', outbox=sys.argv[1])\n"
+        "count = 0\n"
+        "try:\n"
+        "    while True:\n"
+        "        publisher.updated('a', 'x' * 10_000)\n"
+        "        count += 1\n"
+        "except OutboxError as error:\n"
+        "    print(count, error)\n"
+    )
+    process = python("-c", program, str(path))
+    out, errors = process.communicate(timeout=200)
+    count, _, message = out.partition(" ")
+    assert "make room on its disk" in message, errors
+    assert int(count) > 0
+    with closing(OutboxFile(path)) as outbox:
+        assert outbox.waiting() == int(count)
+
+
+def test_a_file_that_stays_locked_is_an_error_in_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(outboxfile, "LOCKED_SECONDS", 0.1)
+    outbox = OutboxFile(tmp_path / "outbox")
+    outbox.put(A, b"{}")
+    with closing(sqlite3.connect(tmp_path / "outbox", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(OutboxError, match=r"another process kept it locked for 0\.1 s"):
+            outbox.put(A, b"{}")
+    outbox.put(A, b"{}")
+    assert outbox.waiting() == 2
+    outbox.close()
+
+
+def test_ctrl_c_in_a_call_leaves_the_file_free_for_others_and_for_the_next_call(tmp_path):
+    class Interrupted(bytes):
+        def decode(self, *_: str) -> str:
+            raise KeyboardInterrupt
+
+    outbox = OutboxFile(tmp_path / "outbox")
+    with pytest.raises(KeyboardInterrupt):
+        outbox.put(A, Interrupted())
+    with closing(sqlite3.connect(tmp_path / "outbox", isolation_level=None, timeout=0)) as other:
+        other.execute("BEGIN IMMEDIATE")
+    outbox.put(A, b"{}")
+    assert outbox.waiting() == 1
+    outbox.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: None, "its directory must exist"),
+        (lambda path: path.mkdir(parents=True), "it is a directory; name a file in it"),
+        (lambda path: _write(path, "no database " * 99), "give another path"),
+    ],
+)
+def test_a_path_that_is_no_outbox_is_an_error_in_words(tmp_path, make, message):
+    path = tmp_path / "folder" / "outbox"
+    make(path)
+    with pytest.raises(OutboxError, match=message):
+        OutboxFile(path).put(A, b"{}")
+
+
+def _write(path: Path, content: str) -> None:
+    path.parent.mkdir()
+    path.write_text(content)
+
+
+def test_a_file_that_was_large_while_the_hub_was_away_becomes_small_again(tmp_path):
+    outbox = OutboxFile(tmp_path / "outbox")
+    for number in range(1_000):
+        outbox.put(A, b"%d" % number * 500)
+    outbox.close()
+    large = (tmp_path / "outbox").stat().st_size
+    while (batch := outbox.take((), 1_000)) is not None:
+        outbox.remove(batch, batch.ids)
+    outbox.close()
+    assert (tmp_path / "outbox").stat().st_size < large / 10
+
+
+# In the application's own database -------------------------------------------------------------
+
+
+def test_a_change_exists_exactly_if_its_transaction_was_committed(database):
+    with closing(sqlite3.connect(database)) as connection:
+        Outbox().created(connection, "a", "kept")
+        connection.commit()
+        Outbox().created(connection, "a", "rolled back")
+        connection.rollback()
+    with (
+        scripted_hub(accept) as (url, posted),
+        Relay(f"sqlite:///{database}", url) as relay,
+    ):
+        relay.flush(10)
+        assert relay.counters.waiting == 0
+    assert [request.locs for request in posted] == [["kept"]]
+
+
+def test_a_row_that_appears_late_with_a_lower_id_is_published_too(database):
+    with (
+        scripted_hub(accept) as (url, posted),
+        closing(sqlite3.connect(database, isolation_level=None)) as connection,
+        Relay(f"sqlite:///{database}", url) as relay,
+    ):
+        for number in (5, 3):
+            row = f'({number}, \'a\', \'{{"loc": "{number}", "change": "updated"}}\')'
+            connection.execute(f"INSERT INTO rsnotify_outbox (id, set_name, body) VALUES {row}")
+            relay.wake()
+            eventually(lambda: relay.table.waiting() == 0)
+    assert [request.locs for request in posted] == [["5"], ["3"]]
+
+
+def test_two_relays_at_once_take_the_same_batch_under_the_same_key(database):
+    one, other = SqliteTable(database), SqliteTable(database)
+    with closing(sqlite3.connect(database)) as connection:
+        Outbox().created(connection, "a", "1")
+        connection.commit()
+        batch = one.take((), 10)
+        Outbox().created(connection, "a", "2")
+        connection.commit()
+    assert other.take((), 10) == batch
+    assert [table.remove(batch, batch.ids) for table in (one, other)] == [1, 0]
+    assert other.take((), 10).changes == [b'{"loc":"2","change":"created"}']
+    one.close()
+    other.close()
+
+
+def test_a_batch_is_whole_even_if_late_rows_come_before_it(database):
+    table = SqliteTable(database)
+    insert = "INSERT INTO rsnotify_outbox (id, set_name, body) VALUES (?, 'a', '{}')"
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.executemany(insert, [(10,), (11,)])
+        batch = table.take((), 2)
+        connection.execute(insert, (1,))
+    assert table.take((), 2) == batch
+    table.close()
+
+
+class OtherRelay(sqlite3.Cursor):
+    """A relay that removes what is oldest just before this one reads it."""
+
+    before = ""
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        if statement.startswith(self.before):
+            super().execute("DELETE FROM rsnotify_outbox WHERE id = 1")
+        return super().execute(statement, values)
+
+
+@pytest.mark.parametrize("before", ["SELECT id, body, batch_key", "SELECT id, body FROM"])
+def test_what_another_relay_removes_while_it_is_taken_is_passed_over(database, before):
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: object) -> sqlite3.Cursor:
+            cursor = OtherRelay(self)
+            cursor.before = before
+            return cursor
+
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        row = "INSERT INTO rsnotify_outbox (id, set_name, body, batch_key) VALUES"
+        connection.execute(f"{row} (1, 'a', '1', 'its key'), (2, 'b', '2', NULL)")
+    table = OutboxTable(partial(sqlite3.connect, database, factory=Connection), "in the database")
+    batch = table.take((), 10)
+    assert batch is not None
+    assert batch.changes == [b"2"]
+    table.close()
+
+
+def test_one_relay_of_several_works(database):
+    program = (
+        "import sys\nfrom rsnotify_client.outboxfile import SqliteTable\n"
+        "print(SqliteTable(sys.argv[1]).lead(), flush=True)\nsys.stdin.read()\n"
+    )
+    first = python("-c", program, str(database))
+    assert first.stdout is not None
+    assert first.stdout.readline() == "True\n"
+    second = python("-c", program, str(database))
+    assert second.communicate("")[0] == "False\n"
+    first.kill()
+    first.communicate()
+    table = SqliteTable(database)
+    assert table.lead()
+    table.close()
+
+
+def test_a_connection_may_be_of_a_class_made_from_its_drivers(database):
+    class Connection(sqlite3.Connection):
+        pass
+
+    table = OutboxTable(partial(sqlite3.connect, database, factory=Connection), "in the database")
+    with closing(sqlite3.connect(database, factory=Connection)) as connection:
+        Outbox().created(connection, "a", "1")
+        connection.commit()
+    batch = table.take((), 10)
+    assert batch is not None
+    assert batch.changes == [b'{"loc":"1","change":"created"}']
+    table.close()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql", "sqlite"])
+def test_every_database_has_its_statements(kind):
+    assert Outbox.sql(kind).startswith("CREATE TABLE IF NOT EXISTS rsnotify_outbox (")
+    assert (
+        "set_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" in Outbox.sql(kind)
+    ) is (kind == "mysql")
+
+
+def test_a_database_that_is_not_known_is_refused_with_those_that_are():
+    with pytest.raises(InvalidSettings, match="postgresql://, postgres://, mysql://"):
+        table_of("oracle://host/name")
+
+
+def test_a_driver_that_is_missing_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(InvalidSettings, match=r"pip install '.\[postgresql\]'"):
+        table_of("postgresql://host/name")
+
+
+def test_mysql_is_not_waited_for_longer_than_we_say(monkeypatch):
+    told: list[dict[str, object]] = []
+
+    def connect(*_: str, **options: object) -> None:
+        told.append(options)
+        raise OSError("no route")
+
+    monkeypatch.setitem(sys.modules, "pymysql", SimpleNamespace(connect=connect))
+    with pytest.raises(OutboxError, match="no route"):
+        table_of("mysql://host/name").waiting()
+    assert {"connect_timeout": 10, "read_timeout": 60}.items() <= told[0].items()
+
+
+# The command -----------------------------------------------------------------------------------
+
+
+def relay_command(*words: str, token: str = "") -> subprocess.Popen[str]:
+    return python("-m", "rsnotify", "relay", *words, RSNOTIFY_TOKEN=token)
+
+
+def test_the_command_creates_the_table_and_publishes_until_it_is_told_to_end(tmp_path):
+    path = tmp_path / "app.db"
+    with scripted_hub(lambda _: ACCEPTED) as (url, posted):
+        words = ("--database", f"sqlite:///{path}", "--create-table", "--url", url)
+        relay = relay_command(*words, token="good")
+        assert relay.stdout is not None
+        assert relay.stdout.readline() == "rsnotify relay ready, 0 waiting\n"
+        with closing(sqlite3.connect(path)) as connection:
+            Outbox().created(connection, "a", "1")
+            connection.commit()
+        eventually(lambda: posted)
+        relay.send_signal(signal.SIGTERM)
+        _, errors = relay.communicate(timeout=200)
+        assert relay.returncode == 0, errors
+    assert posted[0].locs == ["1"]
+
+
+def test_the_command_ends_at_once_without_a_token_though_no_hub_answers(database):
+    words = ("--database", f"sqlite:///{database}", "--url", "http://127.0.0.1:9")
+    relay = relay_command(*words, "--data", str(database.parent))
+    out, errors = relay.communicate(timeout=200)
+    assert (relay.returncode, out) == (2, ""), errors
+    assert "a token is needed to publish, and none is given (none was sent, for there is" in errors
+
+
+def write_changes(database: Path, *sets: str) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        for name in sets:
+            Outbox().created(connection, name, "http://a/1")
+
+
+FORBIDDEN = problem(403, "the token has no right to publish 'a'")
+
+
+def test_the_command_ends_at_once_if_its_token_may_publish_nothing_of_what_waits(database):
+    write_changes(database, "a")
+    with scripted_hub(lambda _: FORBIDDEN) as (url, _):
+        relay = relay_command("--database", f"sqlite:///{database}", "--url", url, token="read")
+        out, errors = relay.communicate(timeout=200)
+    assert (relay.returncode, out) == (2, ""), errors
+    assert "no right to publish 'a' (it is the one in RSNOTIFY_TOKEN)" in " ".join(errors.split())
+
+
+def test_a_relay_names_the_sets_that_it_may_not_publish_and_serves_the_others(database, caplog):
+    write_changes(database, "a", "b")
+
+    def answer(request: Posted) -> Answer:
+        return FORBIDDEN if request.set_name == "a" else ACCEPTED
+
+    with (
+        scripted_hub(answer) as (url, _),
+        closing(Relay(f"sqlite:///{database}", url, "t")) as relay,
+    ):
+        relay.check()
+    assert "no right to publish 'a'" in caplog.text
+    with closing(table_of(f"sqlite:///{database}")) as table:
+        assert table.waiting() == 2
+
+
+def test_a_set_that_is_not_there_yet_holds_no_relay_up(database):
+    write_changes(database, "later")
+    unknown = problem(404, "there is no set 'later'")
+    with (
+        scripted_hub(lambda _: unknown) as (url, _),
+        closing(Relay(f"sqlite:///{database}", url, "t")) as relay,
+    ):
+        relay.check()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: None, "there is no such file; create it with: "),
+        (Path.touch, "no such table: rsnotify_outbox; create it with: "),
+    ],
+)
+def test_the_command_says_how_to_create_what_is_missing(tmp_path, make, message):
+    path = tmp_path / "my app.db"
+    make(path)
+    with (
+        closing(Relay(f"sqlite:///{path}", "http://127.0.0.1:9")) as relay,
+        pytest.raises(InvalidSettings, match=message) as refused,
+    ):
+        run(relay, Numbers(None))
+    words = shlex.split(str(refused.value).rpartition(message)[2])
+    assert (*words[:3], words[4]) == ("rsnotify", "relay", "--database", "--create-table")
+    with closing(table_of(words[3])) as table:
+        table.create("sqlite")
+    with closing(SqliteTable(path)) as table:
+        assert table.waiting() == 0
+
+
+def test_a_relay_makes_nothing_beside_a_database_that_is_not_there(tmp_path):
+    with closing(SqliteTable(tmp_path / "app.db")) as table:
+        for use in (table.lead, table.ends):
+            with pytest.raises(OutboxError, match="there is no such file"):
+                use()
+    assert list(tmp_path.iterdir()) == []
+
+
+def outbox_command(path: Path, *words: str, answer: str = "") -> Result:
+    words = ("relay", "--database", f"sqlite:///{path}", *(words or ("--status",)))
+    return CliRunner().invoke(cli.app, words, input=answer, env={"COLUMNS": "120"})
+
+
+def test_what_waits_in_an_outbox_is_shown_by_set_and_dropped_beside_its_publisher(tmp_path):
+    path = tmp_path / "my outbox"
+    unknown = problem(404, "there is no set 'typo'")
+    with (
+        scripted_hub(lambda request: unknown if request.set_name == "typo" else ACCEPTED) as (
+            url,
+            posted,
+        ),
+        Publisher(url, outbox=path) as publisher,
+    ):
+        for number in range(3):
+            publisher.updated("typo", str(number))
+        with pytest.raises(Rejected, match="there is no set 'typo'"):
+            publisher.flush(10)
+        shown = json.loads(outbox_command(path, "--status", "--json").stdout)
+        assert [(row["set_name"], row["kind"], row["changes"]) for row in shown["sets"]] == [
+            ("typo", "change", 3)
+        ]
+        lines = outbox_command(path).stdout.splitlines()
+        assert lines[0].startswith("IN STEP: 3 waiting, since ")
+        assert lines[1:] == [f"typo: 3 changes, since {shown['since']}"]
+        assert outbox_command(path, "--drop", "typo", answer="n\n").exit_code == 1
+        assert publisher.counters.waiting == 3
+        dropped = outbox_command(path, "--drop", "typo", answer="y\n")
+        assert dropped.stderr == "3 changes of typo dropped\n", dropped.output
+        publisher.updated("a", "1")
+        publisher.flush(10)
+    assert posted[-1].locs == ["1"]
+
+
+def test_a_set_of_which_nothing_waits_is_told(database):
+    nothing = outbox_command(database, "--drop", "a")
+    assert str(nothing.exception) == f"no change of the set 'a' waits in sqlite:///{database}"
+
+
+def test_an_empty_outbox_is_said_to_be_empty(database):
+    assert outbox_command(database).stdout == "IN STEP: nothing waits\n"
+    assert json.loads(outbox_command(database, "--status", "--json").stdout)["sets"] == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:hunter2@db/x?sslmode=require",
+        "postgresql://app@db/x?password=hunter2&sslmode=require",
+    ],
+)
+def test_a_set_of_which_nothing_waits_is_told_without_the_password(database, url):
+    with closing(SqliteTable(database)) as table, pytest.raises(InvalidSettings) as refused:
+        drop_set(table, url, "a", must_ask=True)
+    told = "no change of the set 'a' waits in postgresql://app@db/x?sslmode=require"
+    assert str(refused.value) == told
+
+
+@pytest.mark.parametrize("url", ["oracle://app:hunter2@db/x", "mysql://app:hunter2/3@db/x"])
+def test_a_database_that_is_refused_is_told_without_its_password(url):
+    with pytest.raises(InvalidSettings) as refused:
+        table_of(url)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda _: None, "there is no such file"),
+        (Path.touch, "no such table: rsnotify_outbox"),
+    ],
+)
+def test_who_looks_into_an_outbox_that_is_not_there_is_not_told_to_create_it(
+    tmp_path, make, problem
+):
+    path = tmp_path / "mistyped.db"
+    make(path)
+    missing = outbox_command(path)
+    assert str(missing.exception) == f"the outbox {path}: {problem}: look at --database"

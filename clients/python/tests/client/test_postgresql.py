@@ -1,0 +1,398 @@
+"""An outbox in PostgreSQL, the server itself: its table, its relays, stories and troubles."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from flask import Flask
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from rsnotify.errors import InvalidSettings
+from rsnotify_client import Outbox, Relay
+from rsnotify_client.outbox import OutboxError, OutboxTable
+from rsnotify_client.relay import table_of, without_password
+from tests.evidence.soak import databases
+from tests.support import postgresql
+from tests.support.applications import (
+    ADDRESS,
+    Paper,
+    Story,
+    allow_no_name_twice,
+    create_tables,
+    engine_of,
+)
+from tests.support.hub_processes import accept, eventually, scripted_hub
+from tests.support.postgresql import PostgreSQL
+from tests.support.redis_tls import AUTHORITY
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgreSQL]:
+    with postgresql.server() as running:
+        yield running
+
+
+@pytest.fixture
+def outbox(server: PostgreSQL) -> str:
+    """The URL of a database with an empty outbox."""
+    databases.prepare(server.url)
+    return server.url
+
+
+@pytest.mark.parametrize("proof", databases.PROOFS, ids=lambda proof: proof.__name__)
+def test_an_outbox_in_postgresql_is_published(outbox, proof):
+    proof(outbox)
+
+
+@pytest.mark.parametrize("orm", [pytest.param("sqlalchemy", marks=pytest.mark.evidence), "django"])
+def test_a_hub_holds_what_is_public_in_postgresql(real_hub, server, orm):
+    real_hub.add_set(orm)
+    ended = Story(real_hub, orm, server.url, seed=24).run(300)
+    assert ended.outcomes["committed"] > 100
+    assert ended.outcomes["killed"] > 2
+    assert ended.hubs_killed > 0
+    assert ended.outcomes["rolled back"] > 20
+
+
+def test_of_relays_with_a_class_made_from_their_driver_s_one_leads(outbox):
+    class Connection(psycopg.Connection[Any]):
+        pass
+
+    one, other = (OutboxTable(lambda: Connection.connect(outbox), "in it") for _ in range(2))
+    with closing(one), closing(other):
+        assert (one.lead(), other.lead()) == (True, False)
+
+
+def flask_application(url: str) -> Flask:
+    """Papers of Flask, in a database; a name that is there already is refused by it."""
+    create_tables(url)
+    allow_no_name_twice(url)
+    app, engine = Flask("papers"), engine_of(url)
+
+    @app.put("/papers/<name>")
+    def write(name: str) -> tuple[str, int]:
+        with Session(engine) as session, session.begin():
+            session.add(Paper(slug=name))
+        return "", 201
+
+    @app.errorhandler(IntegrityError)
+    def refuse(_: IntegrityError) -> tuple[str, int]:
+        return "", 409
+
+    app.extensions["engine"] = engine
+    return app
+
+
+def test_requests_of_flask_at_once_publish_what_each_has_committed(outbox):
+    app = flask_application(outbox)
+    names = [f"paper{number // 2}" for number in range(60)]  # each is asked for twice
+    with scripted_hub(accept) as (hub, posted), Relay(outbox, hub) as relay:
+        with ThreadPoolExecutor(6) as many:
+            answers = many.map(lambda name: app.test_client().put(f"/papers/{name}"), names)
+            statuses = Counter(answer.status_code for answer in answers)
+        relay.flush(60)
+    app.extensions["engine"].dispose()
+    assert statuses == {201: 30, 409: 30}
+    told = [loc for request in posted for loc in request.locs]
+    assert sorted(told) == sorted(f"{ADDRESS}{name}" for name in set(names))
+
+
+# Troubles of the server ---------------------------------------------------------------------------
+
+
+def ask(url: str, statement: str) -> list[Any]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+@pytest.mark.parametrize("end", [PostgreSQL.kill, PostgreSQL.stop])
+def test_a_server_that_ends_again_and_again_loses_no_change_and_doubles_none(server, outbox, end):
+    """What is published is what the database says was committed, for the writer cannot know."""
+    ask(outbox, "DROP TABLE IF EXISTS log")
+    ask(outbox, "CREATE TABLE log (name TEXT)")
+    ended = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not ended.is_set():
+            try:
+                with psycopg.connect(outbox) as connection:
+                    while not ended.is_set():
+                        name, number = f"{number}", number + 1
+                        connection.execute("INSERT INTO log VALUES (%s)", (name,))
+                        Outbox().created(connection, "a", name)
+                        connection.commit()
+            except psycopg.OperationalError:
+                pass
+
+    with scripted_hub(accept) as (hub, posted), Relay(outbox, hub) as relay:
+        writer = threading.Thread(target=write)
+        writer.start()
+        for _ in range(3):
+            seen = len(posted)
+            eventually(lambda: len(posted) > seen + 3, 60)  # noqa: B023
+            end(server)
+            server.start()
+        ended.set()
+        writer.join()
+        relay.flush(60)
+    requests = {request.key: request.locs for request in posted}
+    told = sorted(loc for locs in requests.values() for loc in locs)
+    assert told == sorted(name for (name,) in ask(outbox, "SELECT name FROM log"))
+
+
+def test_a_relay_of_a_server_that_stands_still_ends_and_the_next_one_goes_on(
+    server, outbox, monkeypatch, caplog
+):
+    monkeypatch.setattr("rsnotify_client.outbox.LET_GO_SECONDS", 0.1)
+    with scripted_hub(accept) as (hub, posted), psycopg.connect(outbox) as connection:
+        with Relay(outbox, hub) as relay:
+            Outbox().created(connection, "a", "1")
+            connection.commit()
+            relay.flush(60)
+            with server.frozen():
+                eventually(lambda: is_held(relay.table._lock))
+                relay.close()
+        assert "no answer for 0.1 s" in caplog.text
+        Outbox().created(connection, "a", "2")
+        connection.commit()
+        with Relay(outbox, hub):
+            eventually(lambda: len(posted) == 2, 60)
+    assert [request.locs for request in posted] == [["1"], ["2"]]
+
+
+def is_held(lock: Any) -> bool:
+    if lock.acquire(blocking=False):
+        lock.release()
+        return False
+    return True
+
+
+def test_a_server_that_stands_still_while_it_is_connected_to_is_given_up(server, outbox):
+    with (
+        server.frozen(),
+        closing(table_of(f"{outbox}?connect_timeout=2")) as table,
+        pytest.raises(OutboxError, match="timeout expired"),
+    ):
+        table.waiting()
+
+
+def options(url: str, **settings: str) -> str:
+    """The URL, with settings of its sessions."""
+    words = " ".join(f"-c {name}={value}" for name, value in settings.items())
+    return f"{url}?options={quote(words)}"
+
+
+def test_a_relay_that_may_not_wait_says_so_and_goes_on_when_a_lock_is_gone(outbox, caplog):
+    with (
+        scripted_hub(accept) as (hub, posted),
+        psycopg.connect(outbox) as connection,
+        psycopg.connect(outbox) as migration,
+    ):
+        migration.execute("LOCK TABLE rsnotify_outbox")
+        with Relay(options(outbox, statement_timeout="50ms"), hub) as relay:
+            eventually(lambda: "canceling statement due to statement timeout" in caplog.text)
+            migration.rollback()
+            Outbox().created(connection, "a", "1")
+            connection.commit()
+            relay.flush(60)
+    assert [request.locs for request in posted] == [["1"]]
+
+
+def test_a_relay_whose_idle_session_is_ended_leads_again(outbox):
+    """As `idle_session_timeout` and some poolers do."""
+    impatient = options(outbox, idle_session_timeout="50ms")
+    with (
+        scripted_hub(accept) as (hub, posted),
+        psycopg.connect(outbox) as connection,
+        Relay(impatient, hub, look_seconds=0.2) as relay,
+    ):
+        for number in range(4):
+            Outbox().created(connection, "a", str(number))
+            connection.commit()
+            # One may be posted twice, under its key: its session was ended before that was noted.
+            eventually(lambda: len({each.key for each in posted}) > number)  # noqa: B023
+        relay.flush(60)
+    keys = {request.key: request.locs for request in posted}
+    assert list(keys.values()) == [["0"], ["1"], ["2"], ["3"]]
+
+
+@pytest.mark.parametrize("level", [r"repeatable\ read", "serializable"])
+def test_a_relay_of_a_strict_isolation_level_publishes_each_change_once(outbox, level):
+    databases.writers_at_once(options(outbox, default_transaction_isolation=level))
+
+
+def test_a_transaction_that_cannot_be_serialized_publishes_nothing_until_it_is_done_again(outbox):
+    ask(outbox, "DROP TABLE IF EXISTS counters")
+    ask(outbox, "CREATE TABLE counters (n INTEGER)")
+    ask(outbox, "INSERT INTO counters VALUES (0)")
+    strict = options(outbox, default_transaction_isolation="serializable")
+
+    def count(connection: Any, loc: str) -> None:
+        connection.execute("SELECT n FROM counters")
+        connection.execute("UPDATE counters SET n = n + 1")
+        Outbox().updated(connection, "a", loc)
+
+    with (
+        scripted_hub(accept) as (hub, posted),
+        Relay(outbox, hub) as relay,
+        psycopg.connect(strict) as one,
+        psycopg.connect(strict) as other,
+    ):
+        other.execute("SELECT n FROM counters")
+        count(one, "one")
+        one.commit()
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            count(other, "other")
+        other.rollback()
+        count(other, "other, again")
+        other.commit()
+        relay.flush(60)
+    assert [loc for request in posted for loc in request.locs] == ["one", "other, again"]
+
+
+def test_of_two_transactions_in_a_deadlock_the_one_that_is_committed_is_published(outbox):
+    ask(outbox, "DROP TABLE IF EXISTS counters")
+    ask(outbox, "CREATE TABLE counters (id INTEGER, n INTEGER)")
+    ask(outbox, "INSERT INTO counters VALUES (1, 0), (2, 0)")
+    quick = options(outbox, deadlock_timeout="10ms")
+    first_done = threading.Barrier(2)
+    committed = []
+
+    def write(name: str, first: int, second: int) -> None:
+        with closing(psycopg.connect(quick)) as connection:
+            count = "UPDATE counters SET n = n + 1 WHERE id = %s"
+            connection.execute(count, (first,))
+            Outbox().updated(connection, "a", name)
+            first_done.wait(60)
+            try:
+                connection.execute(count, (second,))
+            except psycopg.errors.DeadlockDetected:
+                return
+            connection.commit()
+            committed.append(name)
+
+    with scripted_hub(accept) as (hub, posted), Relay(outbox, hub) as relay:
+        writers = [threading.Thread(target=write, args=each) for each in (("x", 1, 2), ("y", 2, 1))]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        relay.flush(60)
+    assert len(committed) == 1
+    assert [request.locs for request in posted] == [committed]
+
+
+def test_a_database_that_may_only_be_read_is_told(outbox):
+    with closing(table_of(options(outbox, default_transaction_read_only="on"))) as table:
+        ask(outbox, "INSERT INTO rsnotify_outbox (set_name, body) VALUES ('a', '{}')")
+        with pytest.raises(OutboxError, match="read-only transaction"):
+            table.take((), 10)
+
+
+# Its URL ------------------------------------------------------------------------------------------
+
+
+def session(url: str, asked: str) -> Any:
+    """What the server says of a session of a relay with this URL."""
+    with closing(databases.connect(url)) as connection:
+        return connection.execute(asked).fetchone()[0]
+
+
+ENCRYPTED = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+
+
+@pytest.mark.parametrize(
+    ("host", "mode", "is_encrypted"),
+    [
+        ("127.0.0.1", "disable", False),
+        ("127.0.0.1", "require", True),
+        ("127.0.0.1", f"verify-ca&sslrootcert={quote(str(AUTHORITY))}", True),
+        ("localhost", f"verify-full&sslrootcert={quote(str(AUTHORITY))}", True),
+    ],
+)
+def test_a_connection_is_encrypted_as_its_url_says(outbox, host, mode, is_encrypted):
+    url = f"{outbox.replace('127.0.0.1', host)}?sslmode={mode}"
+    assert session(url, ENCRYPTED) is is_encrypted
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        (f"sslmode=verify-full&sslrootcert={quote(str(AUTHORITY))}", "does not match host name"),
+        ("sslmode=verify-ca&sslrootcert=/nowhere.pem", "nowhere.pem"),
+        ("sslmode=requires", "invalid sslmode value"),
+        ("target_session_attrs=standby", "server is not in hot standby mode"),
+    ],
+)
+def test_an_option_that_cannot_be_kept_is_told_and_nothing_is_sent_without_it(
+    outbox, query, problem
+):
+    with closing(table_of(f"{outbox}?{query}")) as table, pytest.raises(OutboxError, match=problem):
+        table.waiting()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", {"application_name": "rsnotify relay", "connect_timeout": "10"}),
+        ("?application_name=papers&connect_timeout=3", {"application_name": "papers"}),
+        ("?tcp_user_timeout=9", {"tcp_user_timeout": "9", "connect_timeout": "10"}),
+    ],
+)
+def test_the_options_of_a_url_come_before_ours(outbox, query, expected):
+    with closing(databases.connect(f"{outbox}{query}")) as connection:
+        assert expected.items() <= connection.info.get_parameters().items()
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("postgresql://app@db/papers?sslmod=require", 'invalid URI query parameter: "sslmod"'),
+        ("postgresql://app@db,hunter:x/papers", "write the special characters of a password"),
+        ("postgresql://app:hunter%zz2@db/papers", "write the special characters of a password"),
+        ("postgresql://app:hunter 2@db/papers", "write the special characters of a password"),
+        ("postgresql://app@db/papers?password=hunter%zz2", "write the special characters of a"),
+    ],
+)
+def test_a_url_that_cannot_be_read_is_refused_at_once_and_without_its_password(url, problem):
+    with pytest.raises(InvalidSettings, match=problem) as refused:
+        table_of(url)
+    assert "hunter" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_a_scheme_of_postgresql_may_be_written_as_others_write_it(outbox, scheme):
+    assert session(outbox.replace("postgresql", scheme), "SELECT 1") == 1
+
+
+def test_a_url_may_name_several_servers_of_which_the_first_that_answers_is_asked(outbox):
+    several = outbox.replace("app@", "app:hunter2@127.0.0.1:9,")
+    assert session(several, "SELECT 1") == 1
+    assert without_password(several) == several.replace(":hunter2", "")
+
+
+@pytest.mark.parametrize("connect", [str, lambda url: lambda: psycopg.connect(url)])
+def test_a_database_without_an_encoding_is_read_as_utf_8(server, connect):
+    """As `initdb` makes it where no locale is set: the driver gives bytes for texts then."""
+    with server.admin() as admin:
+        admin.execute("DROP DATABASE IF EXISTS plain WITH (FORCE)")
+        admin.execute("CREATE DATABASE plain ENCODING SQL_ASCII TEMPLATE template0")
+    url = server.url.replace("/papers", "/plain")
+    databases.prepare(url)
+    with closing(table_of(connect(url))) as table, psycopg.connect(url) as connection:
+        Outbox().created(connection, "a", "http://example.com/ü")
+        connection.commit()
+        assert [each.set_name for each in table.waiting_by_channel()] == ["a"]
+        batch = table.take((), 10)
+        assert batch is not None
+        assert b"http://example.com/\xc3\xbc" in batch.changes[0]
+        assert table.remove(batch, batch.ids) == 1

@@ -1,0 +1,198 @@
+"""What a mirror believes of a channel: a Source that is set back, and times that have not come."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from clients.python.tests.mirror.test_mirror import files
+from rsnotify.resourcesync.change import Change, Position, render_datetime
+from rsnotify.resourcesync.xml_writer import Document, Entry, Link, Md, render_document
+from rsnotify_mirror.audit import audit
+from rsnotify_mirror.mirror import AsyncMirror
+from rsnotify_mirror.plan import Options
+from rsnotify_mirror.report import Event
+from tests.support.running import until
+from tests.support.sources import CAPABILITIES, Source, entry_of, rendered
+
+DAY = timedelta(days=1)
+
+
+class ChannelOf:
+    """The channel of a Source: what it says, and where it begins, if it says that."""
+
+    def __init__(self, source: Source, *, says_where: bool) -> None:
+        self.source = source
+        self._says_where = says_where
+        self._sockets: list[web.WebSocketResponse] = []
+        self.reached = source.at  # the end of the newest notification
+        md = {name: Md(capability=name) for name in ("resourcelist", "changelist")}
+        entries = [Entry(source.loc(f"{name}.xml"), md=each) for name, each in md.items()]
+        address = source.loc("channel").replace("http", "ws", 1)
+        notification = Md(capability="change-notification")
+        entries.append(
+            Entry(source.loc("channel"), md=notification, links=(Link("alternate", address),))
+        )
+        source.documents[CAPABILITIES] = rendered("capabilitylist", entries)
+        source.handlers["/channel"] = self._serve
+
+    async def _serve(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        if self._says_where:
+            asked = Position.parse(request.query["from"])
+            socket.headers["Rsnotify-From"] = str(min(asked, self.reached))
+        await socket.prepare(request)
+        self._sockets.append(socket)
+        async for _ in socket:
+            pass
+        return socket
+
+    @property
+    def is_read(self) -> bool:
+        return any(not each.closed for each in self._sockets)
+
+    async def cut(self) -> None:
+        for each in self._sockets:
+            await each.close()
+        self._sockets.clear()
+
+    async def say(self, change: Change, *, until: str | None = None) -> None:
+        end = until or str(change.datetime)
+        md = Md(capability="change-notification", from_=str(self.reached), until=end)
+        document = Document("urlset", md, (), (entry_of(change),))
+        self.reached = Position.parse(end)
+        for each in self._sockets:
+            if not each.closed:
+                await each.send_str(render_document(document).decode())
+
+
+class Following:
+    """A mirror that follows."""
+
+    def __init__(self, source: Source, copy: Path) -> None:
+        self._source, self._copy = source, copy
+        self.events: list[Event] = []
+
+    @asynccontextmanager
+    async def runs(self, channel: ChannelOf) -> AsyncIterator[None]:
+        options = Options(relist_seconds=0.5, first_retry_seconds=0.01)
+        url = self._source.url + CAPABILITIES
+        async with AsyncMirror(url, self._copy, options, report=self.events.append) as mirror:
+            task = asyncio.create_task(mirror.run())
+            try:
+                await self.until(lambda: channel.is_read)
+                yield
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async def found() -> bool:
+            return is_so()
+
+        await until(found)
+
+    async def has(self, name: str, content: bytes) -> None:
+        await self.until(lambda: files(self._copy).get(name) == content)
+
+    def said(self, words: str) -> list[str]:
+        return [each.problem for each in self.events if words in (each.problem or "")]
+
+    async def is_in_sync(self) -> bool:
+        return (await audit(self._source.url + CAPABILITIES, self._copy)).is_in_sync
+
+
+@pytest.fixture
+def following(source: Source, copy: Path) -> Following:
+    for number in range(20):
+        source.add(f"{number}.txt", b"first")
+    source.list_resources()
+    return Following(source, copy)
+
+
+def backup(source: Source, channel: ChannelOf) -> Callable[[], None]:
+    kept = dict(source.resources), list(source.changes), channel.reached
+
+    def restore() -> None:
+        source.resources, source.changes = dict(kept[0]), list(kept[1])
+        channel.reached = kept[2]
+        source.list_changes()
+
+    return restore
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_channel_that_stands_before_what_it_has_sent_is_said_and_all_is_copied_anew(
+    source, following, is_restarted
+):
+    channel = ChannelOf(source, says_where=True)
+    async with following.runs(channel):
+        restore = backup(source, channel)
+        await channel.say(source.change("1.txt", b"second"))
+        await channel.say(source.change("2.txt", b"second"))
+        await following.has("2.txt", b"second")
+        restore()
+        if not is_restarted:
+            await channel.cut()
+            await following.has("2.txt", b"first")
+    if is_restarted:
+        await channel.cut()
+        async with following.runs(channel):
+            await following.has("2.txt", b"first")
+            await following.until(lambda: channel.is_read)
+    assert len(following.said("was set back")) == 1
+    async with following.runs(channel):
+        await channel.say(source.change("3.txt", b"after"))
+        await following.has("3.txt", b"after")
+    assert len(following.said("was set back")) == 1
+    assert await following.is_in_sync()
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_what_is_published_after_positions_have_gone_back_is_not_passed_over(
+    source, following, is_cut
+):
+    """The connection may last, for it may be that of a hub in front of the Source."""
+    channel = ChannelOf(source, says_where=False)
+    async with following.runs(channel):
+        restore = backup(source, channel)
+        now = source.now
+        await channel.say(source.change("1.txt", b"second"))
+        await channel.say(source.change("2.txt", b"second"))
+        await following.has("2.txt", b"second")
+        restore()
+        source.now = now
+        if is_cut:
+            await channel.cut()
+            await following.until(lambda: channel.is_read)
+        await channel.say(source.change("3.txt", b"after"))
+        await following.has("3.txt", b"after")
+        await following.has("1.txt", b"first")
+    assert len(following.said("was set back")) == 1
+    assert await following.is_in_sync()
+
+
+async def test_an_end_that_has_not_come_is_said_and_nothing_is_passed_over_until_then(
+    source, following
+):
+    source.now = int(datetime.now(UTC).timestamp()) * 1_000_000
+    channel = ChannelOf(source, says_where=True)
+    async with following.runs(channel):
+        tomorrow = render_datetime(source.now + int(DAY.total_seconds() * 1_000_000))
+        await channel.say(source.change("1.txt", b"second"), until=tomorrow)
+        await following.has("1.txt", b"second")
+        assert len(following.said("which has not come yet")) == 1
+        change = source.change("2.txt", b"second")
+        channel.reached = Position.parse(str(source.changes[-2].datetime))
+        await channel.say(change)
+        await following.has("2.txt", b"second")
+        lives = [each.event for each in following.events].count("live")
+        await following.until(
+            lambda: [each.event for each in following.events].count("live") > lives
+        )  # it is read again, and whole
+    assert await following.is_in_sync()
