@@ -16,7 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rsnotify.http.endpoints import Routes
 from rsnotify.live.journals import Journals
 
-EXPOSED = "ETag, Link, Retry-After, Rsnotify-At, Rsnotify-From, Rsnotify-Until"
+EXPOSED = (
+    "ETag, Link, Retry-After, Rsnotify-At, Rsnotify-From, Rsnotify-Until, "
+    "Stream-Cursor, Stream-Next-Offset, Stream-Up-To-Date"
+)
 ALLOWED = "Accept, Authorization, If-Modified-Since, If-None-Match, Last-Event-ID"
 METHODS = "GET, HEAD, OPTIONS"
 PREFLIGHT_SECONDS = 86_400

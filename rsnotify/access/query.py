@@ -27,6 +27,7 @@ SEVERAL_CHANNELS = (*CHANNEL, "set")
 LISTED_SETS = ("name", "search", "limit")
 RIGHTS = ("name",)
 RESOURCES = ("loc", "access_token")
+STREAM_QUESTION = ("access_token", "cursor", "live", "offset")
 
 LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an event stream
 
@@ -101,10 +102,10 @@ def parse_moment(text: str, name: str = "from") -> Position:
         raise _refused(f"malformed `{name}`: {error}") from None
 
 
-def check_not_future(after: Position, newest: Position, now: int) -> None:
+def check_not_future(after: Position, newest: Position, now: int, name: str = "from") -> None:
     """Refuse a position that no change can have yet. `now` is in microseconds."""
     if after > max(newest, now + AHEAD_SECONDS * MICROSECONDS):
-        raise _refused(f"`from` is in the future: {after}")
+        raise _refused(f"`{name}` is in the future: {after}")
 
 
 def _refused(detail: str) -> Rejected:

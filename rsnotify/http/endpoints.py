@@ -97,6 +97,7 @@ def problem(
     said = shown(detail, DETAIL_CHARACTERS)
     content = {"type": "about:blank", "status": status, "detail": said} | members
     answer = JsonResponse(content, status, PROBLEM.encode())
+    answer.headers["cache-control"] = "no-store"  # a 404 or 410 is kept by caches that are not told
     answer.headers.update(headers)
     return answer
 
@@ -187,8 +188,17 @@ HANDSHAKE = "(handshake)"  # in place of a method; no request can have this one
 class Route:
     """An endpoint and its address: `{name}` in the path is a parameter, one segment long."""
 
-    def __init__(self, path: str, endpoint: Endpoint, methods: Collection[str] = ("GET",)) -> None:
+    def __init__(
+        self,
+        path: str,
+        endpoint: Endpoint,
+        methods: Collection[str] = ("GET",),
+        *,
+        advice: str = "",
+    ) -> None:
         self.path = path
+        self.advice = advice
+        """What somebody who uses another method may have meant."""
         self.summary = summary_of(endpoint)
         self.match = pattern_of(path).fullmatch
         self.methods = {*methods, "HEAD"} if "GET" in methods else {*methods}
@@ -203,6 +213,8 @@ def summary_of(endpoint: Endpoint) -> str:
 
 class WebSocketRoute:
     """An endpoint for WebSockets."""
+
+    advice = ""
 
     def __init__(self, path: str, endpoint: SocketEndpoint) -> None:
         self.path = path
@@ -239,12 +251,13 @@ class Application:
         nothing = problem(404, f"there is nothing at {shown(path)}")
         if method == HANDSHAKE:
             return nothing
-        matching = [each.methods for each in self.routes if each.match(path)]
-        allowed = set().union(*matching) - {HANDSHAKE}
+        matching = [each for each in self.routes if each.match(path)]
+        allowed = set().union(*(each.methods for each in matching)) - {HANDSHAKE}
         if not allowed:
             return self._around(nothing)
         allow = ", ".join(sorted(allowed))
-        detail = f"{shown(method)} is not allowed at {shown(path)}: use {allow}"
+        advice = "".join(each.advice and f". {each.advice}" for each in matching[:1])
+        detail = f"{shown(method)} is not allowed at {shown(path)}: use {allow}{advice}"
         refusal = problem(405, detail, {"Allow": allow})
         return self._around(refusal) if method in ("GET", "HEAD") else refusal
 

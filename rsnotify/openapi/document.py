@@ -160,6 +160,12 @@ PARAMETERS: dict[str, Json] = {
         "maximum": MAX_ENTRIES,
         "description": "Entries that are left out",
     },
+    "live": {"enum": ["long-poll", "sse"], "description": "Wait for what is not there yet"},
+    "cursor": {
+        "type": "string",
+        "pattern": "^[0-9]{1,18}$",
+        "description": "As Stream-Cursor has said it",
+    },
     "loc": {"type": "string", "pattern": XML_TEXT, "description": "A resource"},
     "publish": {"enum": ["yes", "no"], "description": "Whether the differences are published"},
     "dry_run": {"enum": ["yes", "no"], "description": "Only say what would change"},
@@ -189,6 +195,10 @@ SETS = {
     "minItems": 1,
     "maxItems": query.SETS_OF_A_CONNECTION,
     "description": "Each set once; `name@position` for one with a position of its own",
+}
+STREAM_OFFSET = {
+    "anyOf": [{"enum": ["-1", "now"]}, {"type": "string", "format": "date-time"}],
+    "description": "As Stream-Next-Offset has said it; -1 is the beginning, now the end",
 }
 SECURITY: dict[str, tuple[tuple[str, ...], ...]] = {
     "admin": (("token",),),
@@ -273,6 +283,8 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
+        elif name == "offset" and operation.query == query.STREAM_QUESTION:
+            yield {"name": name, "in": "query", "schema": STREAM_OFFSET}
         elif name == "limit" and operation.query == query.LISTED_SETS:
             limit = {"type": "integer", "minimum": 1, "maximum": query.SETS_LISTED}
             yield {"name": name, "in": "query", "schema": limit}

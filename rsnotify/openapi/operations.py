@@ -18,9 +18,16 @@ from rsnotify.access.query import (
     RESOURCE_LIST,
     RIGHTS,
     SEVERAL_CHANNELS,
+    STREAM_QUESTION,
 )
 from rsnotify.openapi.schemas import CALLABLE, OPTIONS_OF_A_NEW_SET, Json, ref
-from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
+from rsnotify.resourcesync.notification import (
+    CHANNEL_PATH,
+    CHANNELS_PATH,
+    FRAMEWORK_STREAM_PATH,
+    STREAM_PATH,
+    change_list_index,
+)
 from rsnotify.websub.rules import SECRET_BYTES, URL_CHARACTERS
 
 Who = Literal["everybody", "reader", "publish", "admin"]
@@ -129,6 +136,13 @@ def _document(query: tuple[str, ...] = DOCUMENT, *errors: int) -> Operation:
     return Operation("reader", answers, query, CONDITIONS, errors=(404, *errors))
 
 
+_STREAM = Operation(
+    "reader",
+    {200: {JSON: {"type": "array", "items": ANY_OBJECT}}, 304: {}},
+    STREAM_QUESTION,
+    ("If-None-Match",),
+    errors=(410,),
+)
 _TEXT: Mapping[int, Content] = {200: {TEXT: ANY_TEXT}}
 _OBJECT: Mapping[int, Content] = {200: {JSON: ANY_OBJECT}}
 _SUBSCRIPTION = "/api/subscriptions/{subscription}"
@@ -215,6 +229,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", CHANNELS_PATH): Operation(
         "reader", {200: {STREAM: ANY_TEXT}}, SEVERAL_CHANNELS, errors=(404, 406, 410)
     ),
+    ("GET", STREAM_PATH): _STREAM,
+    ("GET", FRAMEWORK_STREAM_PATH): _STREAM,
     ("POST", "/hub"): Operation(
         "everybody",
         {202: {TEXT: ANY_TEXT}, 204: {}, 200: {JSON: ref("Accepted")}},

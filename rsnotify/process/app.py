@@ -24,10 +24,22 @@ from rsnotify.process.composition import Composition
 from rsnotify.process.logs import AccessLog
 from rsnotify.publishing.intake import SeveralSets
 from rsnotify.publishing.loads.load_endpoint import Resources
-from rsnotify.resourcesync.notification import CHANNEL_PATH, CHANNELS_PATH, change_list_index
+from rsnotify.resourcesync.notification import (
+    CHANNEL_PATH,
+    CHANNELS_PATH,
+    FRAMEWORK_STREAM_PATH,
+    STREAM_PATH,
+    change_list_index,
+)
+from rsnotify.streams.streams import Streams
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
+
+PUBLISHED = (
+    "A stream is only read here: publish by POST /api/sets/SET/{}, and create, edit or remove its "
+    "set by PUT, PATCH or DELETE /api/sets/SET"
+)
 
 
 def build_app(
@@ -47,6 +59,7 @@ def build(parts: Composition) -> ASGIApp:
             *_publishing_routes(parts),
             *_administration_routes(parts),
             *cors.opened(browsers.opened(_channel_routes(parts))),
+            *cors.opened(_stream_routes(parts)),
             *_websub_routes(parts),
             *_watching_routes(parts.watching),
             *cors.opened(_page_routes(parts)),
@@ -140,6 +153,14 @@ class ChannelEndpoint:
             "several channels are read by WebSocket, or with `Accept: text/event-stream`",
             status=406,
         )
+
+
+def _stream_routes(parts: Composition) -> Routes:
+    streams = Streams(parts.journals, parts.access, parts.stores.windows)
+    return [
+        Route(STREAM_PATH, streams.changes, advice=PUBLISHED.format("changes")),
+        Route(FRAMEWORK_STREAM_PATH, streams.framework, advice=PUBLISHED.format("framework")),
+    ]
 
 
 def _websub_routes(parts: Composition) -> Routes:

@@ -47,6 +47,7 @@ from rsnotify.publishing.loads.load_chores import LoadKeeper
 from rsnotify.publishing.loads.load_store import Loads
 from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import HOUR
+from rsnotify.resourcesync.notification import wrong_name
 from rsnotify.sets.records import Sets
 from rsnotify.websub import WebSub
 from rsnotify.websub.ownership import settle_lost_subscriptions
@@ -59,6 +60,12 @@ RETRY_SECONDS = 0.1
 LOSS_MESSAGE = (
     "after the loss of data, Redis has %d tokens and %d WebSub subscriptions: create what is "
     "missing again; sets of the command line that are served again, but empty: %s"
+)
+
+RESERVED_LATER = (
+    "the set %r has a name that is reserved by now, and its documents are not served: make one of "
+    "another name (`rsnotify sets add NAME`), let its Source bring its whole state there, and "
+    "remove this one; see docs/reference/http.md"
 )
 
 log = logging.getLogger(__name__)
@@ -105,6 +112,9 @@ class Composition:
         await self.journals.start()
         await self._make_sets()
         await self.journals.start()  # what was just published is not sent to new readers
+        for name in self.journals.sets:
+            if wrong_name(name) is not None:
+                log.error(RESERVED_LATER, name)
 
     async def _make_sets(self) -> None:
         missing = [name for name in self._set_names if name not in self.journals.sets]

@@ -234,6 +234,8 @@ FROM_HEADER = "Rsnotify-From"
 
 CHANNEL_PATH = "/channels/{set}/{kind}_notification_channel"
 CHANNELS_PATH = "/channels/{kind}_notification_channel"  # of several sets, over one connection
+STREAM_PATH = "/streams/{set}"
+FRAMEWORK_STREAM_PATH = "/streams/{set}/framework"
 SOURCE_DESCRIPTION = "/.well-known/resourcesync"
 
 T = TypeVar("T")
@@ -408,7 +410,7 @@ def first_batch(rows: Sequence[Row]) -> Sequence[Row]:
 
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static"})
+RESERVED = frozenset({"api", "channels", "hub", "health", "metrics", "static", "streams"})
 
 
 def wrong_name(name: str) -> str | None:

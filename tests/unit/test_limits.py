@@ -38,6 +38,7 @@ from rsnotify.resourcesync.notification import Kind
 from rsnotify.resourcesync.xml_writer import RS_NS, SITEMAP_NS
 from rsnotify.sets import options as set_options
 from rsnotify.sets import records as sets
+from rsnotify.streams import stream_headers, stream_query
 from rsnotify.web import validation
 from rsnotify.websub import rules as protocol
 from rsnotify.websub import rules as retry_schedule
@@ -125,6 +126,11 @@ LIMITS: dict[str, float] = {
     ): usage.DEFAULT_PERCENT,
     "bytes of Redis that a set may be given (`max_bytes`), at least": set_options.LEAST_BYTES,
     "bytes of Redis that a set may be given (`max_bytes`), at most": set_options.MOST_BYTES,
+    "seconds that a cache may keep a part of a [stream](../streams.md), once its newest change is "
+    "an hour old": stream_headers.KEPT_SECONDS,
+    "seconds that a cache may keep a part of a stream before that": stream_headers.YOUNG_SECONDS,
+    "seconds that a cache may keep the newest part of a stream": stream_headers.NEWEST_SECONDS,
+    "digits of a stream's `cursor`": stream_query.CURSOR_DIGITS,
     (
         "bytes that a set grows by before it is counted what it takes, or an eighth of what it may "
         "take"

@@ -1,0 +1,76 @@
+"""The headers of a stream's answers: where it goes on, and what caches may keep.
+
+What lies between two positions never changes, but a Redis may lose its newest seconds, and a set
+may become private or be removed. So nothing is kept for longer than `KEPT_SECONDS`, and what is
+younger than that for a minute.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rsnotify.resourcesync.change import HOUR, Position
+from rsnotify.resourcesync.notification import ChannelName, capability_list
+
+KEPT_SECONDS = 3_600  # after this a set that became private or was removed is closed everywhere
+YOUNG_SECONDS = 60
+NEWEST_SECONDS = 1  # of an answer that reaches the newest change, and of one without changes
+NO_STORE = "no-store"
+
+
+class Chunk(NamedTuple):
+    """The part `(from_, until]` of a stream, as one answer has it."""
+
+    from_: Position
+    until: Position
+    is_newest: bool
+    """Whether nothing that is known follows it."""
+
+
+def cache_control(chunk: Chunk, now: int, *, is_private: bool, is_canonical: bool) -> str:
+    """What caches may keep of a chunk; `now` is in microseconds.
+
+    A question that is not canonical would have a copy of its own in each cache.
+    """
+    if is_private:
+        return "private, no-cache"
+    if not is_canonical:
+        return NO_STORE
+    if chunk.is_newest:
+        seconds = NEWEST_SECONDS
+    else:
+        seconds = KEPT_SECONDS if now - chunk.until > HOUR else YOUNG_SECONDS
+    return f"public, max-age={seconds}"
+
+
+def etag(created: str, chunk: Chunk, *, in_gzip: bool = False) -> str:
+    """The entity tag of a chunk; another one for a set that was made again under its name."""
+    made = int(Position.parse(created))
+    tag = f'"{made:x}-{int(chunk.from_):x}-{int(chunk.until):x}"'
+    return f"W/{tag}" if in_gzip else tag
+
+
+def has_tag(if_none_match: str | None, tag: str) -> bool:
+    """Whether the peer has what this tag stands for.
+
+    >>> has_tag('"a", W/"b"', '"b"')
+    True
+    """
+    opaque = tag.removeprefix("W/")
+    sent = (if_none_match or "").split(",")
+    return any(each.strip().removeprefix("W/") in (opaque, "*") for each in sent)
+
+
+def headers_of(channel: ChannelName, next_offset: Position, *, is_newest: bool) -> dict[str, str]:
+    """What each answer of a stream says. The link is relative: caches share it between the names
+    of a host."""
+    up = ".." if channel.kind == "change" else "../.."
+    headers = {
+        "stream-next-offset": str(next_offset),
+        "cross-origin-resource-policy": "cross-origin",
+        "link": f'<{up}{capability_list(channel.set_name)}>; rel="resourcesync"',
+    }
+    return headers | ({"stream-up-to-date": "true"} if is_newest else {})
+
+
+def vary(*, is_private: bool) -> Mapping[str, str]:
+    return {"vary": "accept-encoding, authorization" if is_private else "accept-encoding"}

@@ -1,0 +1,142 @@
+"""What a stream is asked for, and what caches may keep of its answers."""
+
+import pytest
+
+from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import HOUR, Position
+from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.streams.stream_headers import Chunk, cache_control, etag, has_tag, headers_of
+from rsnotify.streams.stream_query import Sentinel, parse_stream_question
+
+TEXT = "2026-11-20T21:34:00.123456Z"
+ENCODED = "2026-11-20T21%3A34%3A00.123456Z"
+AT = Position.parse(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "live", "cursor"),
+    [
+        ("", Sentinel.BEGINNING, None, None),
+        ("offset=-1", Sentinel.BEGINNING, None, None),
+        ("offset=now", Sentinel.NOW, None, None),
+        (f"offset={ENCODED}", AT, None, None),
+        (f"live=long-poll&offset={ENCODED}", AT, "long-poll", None),
+        (f"cursor=17&live=sse&offset={ENCODED}", AT, "sse", 17),
+        ("cursor=1&offset=-1", Sentinel.BEGINNING, None, 1),
+    ],
+)
+def test_a_canonical_question_is_understood(text, offset, live, cursor):
+    assert parse_stream_question(text.encode()) == (offset, live, cursor, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"offset={TEXT}",
+        f"offset={ENCODED.lower().replace('t', 'T').replace('z', 'Z')}",
+        f"offset={ENCODED}&cursor=1",
+        "offset=%2D1",
+        "offset=-1&",
+        "access_token=x&offset=-1&",
+    ],
+)
+def test_the_same_question_written_otherwise_is_not_canonical(text):
+    assert not parse_stream_question(text.encode()).is_canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("offset=", "Stream-Next-Offset"),
+        ("offset=-2", "Stream-Next-Offset"),
+        ("offset=NOW", "Stream-Next-Offset"),
+        ("offset=1%2C2", "Stream-Next-Offset"),
+        ("offset=2026-11-20T21%3A34%3A00Z", "Stream-Next-Offset"),
+        ("offset=2026-11-20T23%3A34%3A00.123456%2B02%3A00", "Stream-Next-Offset"),
+        ("offset=2026-11-20T21%3A34%3A00.1234567Z", "Stream-Next-Offset"),
+        ("offset=2026-13-20T21%3A34%3A00.123456Z", "Stream-Next-Offset"),
+        ("offset=%FF", "Stream-Next-Offset"),
+        ("offset=-1&offset=-1", "more than once"),
+        ("live=long-poll", "needs an offset"),
+        ("live=poll&offset=-1", "long-poll or sse"),
+        ("cursor=x&offset=-1", "Stream-Cursor"),
+        ("cursor=-1&offset=-1", "Stream-Cursor"),
+        ("cursor=&offset=-1", "Stream-Cursor"),
+        (f"cursor={'9' * 19}&offset=-1", "Stream-Cursor"),
+        ("from=-1", "unknown parameter 'from'"),
+    ],
+)
+def test_what_is_no_question_is_refused_with_how_to_mend_it(text, told):
+    with pytest.raises(Rejected, match=told) as refused:
+        parse_stream_question(text.encode())
+    assert refused.value.status == 400
+
+
+def test_the_longest_cursor_is_read():
+    assert parse_stream_question(b"cursor=" + b"9" * 18).cursor == 10**18 - 1
+
+
+OLD, NEW = Position(AT - HOUR - 1), Position(AT - HOUR)
+
+
+@pytest.mark.parametrize(
+    ("until", "is_newest", "is_private", "is_canonical", "told"),
+    [
+        (NEW, False, False, True, "public, max-age=60"),
+        (OLD, False, False, True, "public, max-age=3600"),
+        (NEW, True, False, True, "public, max-age=1"),
+        (OLD, True, False, True, "public, max-age=1"),
+        (OLD, False, False, False, "no-store"),
+        (OLD, False, True, True, "private, no-cache"),
+        (OLD, True, True, False, "private, no-cache"),
+    ],
+)
+def test_what_caches_may_keep(until, is_newest, is_private, is_canonical, told):
+    chunk = Chunk(Position(0), until, is_newest)
+    found = cache_control(chunk, AT, is_private=is_private, is_canonical=is_canonical)
+    assert found == told
+
+
+def test_a_chunk_has_a_tag_of_its_own():
+    chunk = Chunk(OLD, AT, is_newest=True)
+    others = (
+        etag(TEXT, chunk._replace(from_=NEW)),
+        etag(TEXT, chunk._replace(until=NEW)),
+        etag(str(OLD), chunk),
+    )
+    tag = etag(TEXT, chunk)
+    assert tag not in others
+    assert etag(TEXT, chunk._replace(is_newest=False)) == tag
+    assert etag(TEXT, chunk, in_gzip=True) == f"W/{tag}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_known"),
+    [
+        (None, False),
+        ("", False),
+        ('"a"', True),
+        ('W/"a"', True),
+        ('"b", "a"', True),
+        ("*", True),
+        ('"b"', False),
+        ("a", False),
+    ],
+)
+def test_a_peer_that_has_a_chunk_says_so(sent, is_known):
+    assert has_tag(sent, '"a"') == is_known
+    assert has_tag(sent, 'W/"a"') == is_known
+
+
+@pytest.mark.parametrize(
+    ("kind", "link"),
+    [
+        ("change", '<../dataset1/capabilitylist.xml>; rel="resourcesync"'),
+        ("framework", '<../../dataset1/capabilitylist.xml>; rel="resourcesync"'),
+    ],
+)
+def test_an_answer_says_where_the_stream_goes_on(kind, link):
+    found = headers_of(ChannelName("dataset1", kind), AT, is_newest=False)
+    assert (found["stream-next-offset"], found["link"]) == (TEXT, link)
+    assert "stream-up-to-date" not in found
+    assert headers_of(ChannelName("a", "change"), AT, is_newest=True)["stream-up-to-date"] == "true"
