@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any
 
 from rsnotify.coordination import keys
-from rsnotify.errors import TooFewReplicas, TryAgain, Unanswered
+from rsnotify.errors import KeysMoving, TooFewReplicas, TryAgain, Unanswered
 from rsnotify.journal.call import Append, AppendCall, Appended
 from rsnotify.journal.submission import ENTRIES_BYTES, Submission
 from rsnotify.journal.usage import Usage
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 APPEND_SECONDS = 2.5  # a Source gets 503 before three seconds have passed, unless…
 CERTAIN_SECONDS = 10.0  # …it has no key to ask again with: for so long we ask in its place
 AGAIN_SECONDS = 0.1
+MOVING_SECONDS = 2.0  # that keys which a Cluster just moves are waited for…
+MOVING_AGAIN_SECONDS = 0.05  # …from one try to the next
 WRITERS = 2  # one packs the next round while Redis works on the other
 ROUND_CHANGES = 4_000  # in a round, unless one request has more: Redis is busy for some 40 ms
 ROUND_BYTES = ENTRIES_BYTES
@@ -148,27 +150,30 @@ class Appends:
         """Append all of it or nothing; nothing if the set would take more than `max_bytes`, unless
         that is 0. If the journal lacks what the witness knows, that is said in the same step."""
         witness = witness or Witness(Position(0))
-        lane = self._lane_of(channel)
         if self._waiting_bytes > WAITING_BYTES:
-            self._require_share(lane.waiting.get(channel))
+            self._require_share(self._lane_of(channel).waiting.get(channel))
         answer = asyncio.get_running_loop().create_future()
         size = sum([len(fragment.xml) for fragment in submission.fragments])
         began = monotonic()
         append = Append(channel, submission, size, max_bytes, witness, began, answer)
         self._patience.watch(append)
-        queue = lane.waiting.get(channel)
-        if queue is None:
-            queue = lane.waiting[channel] = _Queue()
-        queue.appends.append(append)
-        queue.size += size
-        self._waiting_bytes += size
-        if lane.resting:
-            self._start_writer(lane)
+        self._enqueue(append)
         appended: Appended = await answer
         self.seconds.add(monotonic() - append.began)
         if not appended.is_repeated:
             self.accepted[channel.kind] += len(submission.fragments)
         return appended
+
+    def _enqueue(self, append: Append) -> None:
+        lane = self._lane_of(append.channel)
+        queue = lane.waiting.get(append.channel)
+        if queue is None:
+            queue = lane.waiting[append.channel] = _Queue()
+        queue.appends.append(append)
+        queue.size += append.size
+        self._waiting_bytes += append.size
+        if lane.resting:
+            self._start_writer(lane)
 
     def _require_share(self, queue: _Queue | None) -> None:
         """Much waits: each channel may have its share of that, and all together twice as much."""
@@ -243,6 +248,9 @@ class Appends:
                 await self._ring(map(AppendCall.stroke, calls, replies))
             number = UNKNOWN if isinstance(version, Exception) else int(version or 0)
             for call, reply in zip(calls, replies, strict=True):
+                if isinstance(reply, KeysMoving):
+                    self._try_again(call.appends, reply)
+                    continue
                 call.resolve(reply, number, is_alone=is_alone)
                 if call.gap:
                     self.gaps.met(call.channel, call.gap)
@@ -254,6 +262,16 @@ class Appends:
                 error = Unanswered(UNCERTAIN)
             for call in calls:
                 call.fail(error)
+
+    def _try_again(self, appends: Iterable[Append], moving: KeysMoving) -> None:
+        """A Cluster moves their keys to another node, and has stored nothing: they are there soon.
+        Nobody waits longer for that than for a Redis that is silent."""
+        for append in appends:
+            if monotonic() > append.began + MOVING_SECONDS:
+                append.fail(moving)
+                continue
+            append.is_taken = False
+            asyncio.get_running_loop().call_later(MOVING_AGAIN_SECONDS, self._enqueue, append)
 
     async def _ring(self, strokes: Iterable[str | None]) -> None:
         """Replicas have it: tell the other processes, before the Sources are answered; from then on

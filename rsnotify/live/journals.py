@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 
 from rsnotify.coordination.bell import Bell
-from rsnotify.errors import KeysMoving, NoSuchSet, SetFull, TryAgain
-from rsnotify.journal.call import Appended
+from rsnotify.errors import NoSuchSet, SetFull, TryAgain
 from rsnotify.journal.journal import Journal
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
@@ -30,8 +29,6 @@ from rsnotify.single_flight import SingleFlight
 log = logging.getLogger(__name__)
 
 CACHE_MIB = 256
-MOVING_SECONDS = 2.0  # then the caller gets 503, before three seconds have passed
-AGAIN_SECONDS = 0.05
 DEFAULT_OPTIONS = SetOptions()
 
 
@@ -94,20 +91,9 @@ class Journals:
             await self._publish_to_others(others, submission)
         feed = self.feed(channel)
         max_bytes = self.max_bytes(channel.set_name) if is_limited else 0
-        stored = await self._append(feed, submission, max_bytes)
+        stored = await self._journal.append(channel, submission, feed.witness, max_bytes)
         self.following.appended(feed, stored)
         return Interval(stored.from_, stored.until)
-
-    async def _append(self, feed: Feed, submission: Submission, max_bytes: int) -> Appended:
-        """Append, also where a Cluster just moves the journal to another node."""
-        until = monotonic() + MOVING_SECONDS
-        while True:
-            try:
-                return await self._journal.append(feed.channel, submission, feed.witness, max_bytes)
-            except KeysMoving:
-                if monotonic() > until:
-                    raise
-            await asyncio.sleep(AGAIN_SECONDS)
 
     async def publish_each(
         self, submissions: Mapping[ChannelName, Submission]
