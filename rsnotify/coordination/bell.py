@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from rsnotify.coordination import keys
-from rsnotify.redis_client import Client
+from rsnotify.redis_client import Client, Script
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,13 @@ DEAF_SECONDS = 2 * PING_SECONDS  # after the last sign of life
 RECHECK_SECONDS = 0.01  # for what came while this process was busy, and was not read yet
 AGAIN_SECONDS = 1.0
 WITHOUT = "the journals are compared instead, which takes longer"
+
+_RING = Script("coordination/ring.lua")
+
+
+def ring_at(key: str, stroke: str) -> tuple[Any, ...]:
+    """The command that rings the bell at the server that has this key."""
+    return _RING.command([key], keys.BELL, stroke)
 
 
 class Bell:

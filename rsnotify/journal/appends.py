@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any
 
 from rsnotify.coordination import keys
+from rsnotify.coordination.bell import ring_at
 from rsnotify.errors import KeysMoving, TooFewReplicas, TryAgain, Unanswered
 from rsnotify.journal.call import Append, AppendCall, Appended
 from rsnotify.journal.submission import ENTRIES_BYTES, Submission
@@ -245,7 +246,7 @@ class Appends:
             commands = [call.command(self._window, bell, self.found_at) for call in calls]
             *replies, version = await self._run(commands)
             if self._client.confirms:
-                await self._ring(map(AppendCall.stroke, calls, replies))
+                await self._ring(calls, replies)
             number = UNKNOWN if isinstance(version, Exception) else int(version or 0)
             for call, reply in zip(calls, replies, strict=True):
                 if isinstance(reply, KeysMoving):
@@ -273,10 +274,14 @@ class Appends:
             append.is_taken = False
             asyncio.get_running_loop().call_later(MOVING_AGAIN_SECONDS, self._enqueue, append)
 
-    async def _ring(self, strokes: Iterable[str | None]) -> None:
+    async def _ring(self, calls: Sequence[AppendCall], replies: Sequence[object]) -> None:
         """Replicas have it: tell the other processes, before the Sources are answered; from then on
         this process may end. If it fails, the others compare."""
-        commands = [("PUBLISH", keys.BELL, stroke) for stroke in strokes if stroke]
+        commands = [
+            ring_at(keys.record(call.channel), stroke)
+            for call, reply in zip(calls, replies, strict=True)
+            if (stroke := call.stroke(reply))
+        ]
         if commands:
             with suppress(TryAgain):
                 await self._client.together(commands)

@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from rsnotify.coordination import keys
-from rsnotify.coordination.bell import Bell
+from rsnotify.coordination.bell import Bell, ring_at
 from rsnotify.errors import InvalidSettings, NoSuchSet, PartAway, TryAgain
 from rsnotify.live.losses import Lineage, lineage_of
 from rsnotify.operation.health import WritableParts
 from rsnotify.process.engine import wait_until_usable
 from rsnotify.redis_client import Client, connect
+from rsnotify.redis_client.cluster import HUB_KEY, slot_of
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.sets.options import SetOptions, SetRecord
 from rsnotify.sets.records import Sets
@@ -293,6 +294,25 @@ async def test_the_bell_is_heard_wherever_it_is_rung_and_after_its_node_is_gone(
     await listened_to.kill()
     left = next(each for each in running.servers if each is not listened_to)
     await until(partial(hears, left, "again"))
+    listening.cancel()
+    await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_the_bell_of_a_journal_is_rung_where_the_journal_is(running, client):
+    """Another node may be silent: whoever publishes to this one does not wait for it."""
+    of_the_hub = await running.master_of(slot_of(HUB_KEY))
+    nodes = {name: await running.master_of_set(name) for name in NAMES}
+    name = next(name for name, node in nodes.items() if node is not of_the_hub)
+    heard: set[str] = set()
+    await of_the_hub.kill()
+    listening = asyncio.create_task(Bell(client).listen(heard.add))
+
+    async def hears() -> bool:
+        (answer,) = await client.together([ring_at(keys.record(_channel(name)), "stroke")])
+        assert not isinstance(answer, Exception)
+        return "stroke" in heard
+
+    await until(hears)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
 
