@@ -203,15 +203,16 @@ class Following:
                 if there is None or feed.tail.head != head:
                     self._feeds.ring(feed.channel, newest)
                     return
-            self.push_rows(feed, rows, found.marks)
+            is_pushed = self.push_rows(feed, rows, found.marks)
             feed.witness.note_found(there or ())
-            if is_more:
+            if is_more and is_pushed:
                 self._feeds.ring_again(feed.channel, newest)
             if feed.witness.is_crowded:
                 await self._losses.look(feed)
 
-    def push_rows(self, feed: Feed, rows: Sequence[Row], marks: Mapping[Position, str]) -> None:
-        """Push what follows the tail, with the marks that are known."""
+    def push_rows(self, feed: Feed, rows: Sequence[Row], marks: Mapping[Position, str]) -> bool:
+        """Push what follows the tail, with the marks that are known. False if that failed: it is
+        not tried again at once, but when the journal is compared next, or has grown."""
         try:
             while rows:
                 taken = first_batch(rows)
@@ -222,6 +223,8 @@ class Following:
                 rows = rows[len(taken) :]
         except Exception as error:
             log_unreadable(feed.channel, error)
+            return False
+        return True
 
     # --- what this process has appended ----------------------------------------------------------
 

@@ -24,11 +24,11 @@ from rsnotify.live.journals import Journals
 from rsnotify.loops import end
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import Position
-from rsnotify.resourcesync.notification import ChannelName
+from rsnotify.resourcesync.notification import NOTIFICATION_CHANGES, ChannelName
 from rsnotify.sets.options import SetOptions
 from rsnotify.sets.records import Sets
 from tests.support.faults import OwnRedis
-from tests.support.hubs import submission
+from tests.support.hubs import hub_on, submission
 from tests.support.running import until
 
 AT_ONCE = 10
@@ -129,6 +129,26 @@ class Watching:
     def turn_private(self) -> None: ...
 
     def end(self) -> None: ...
+
+
+async def test_what_cannot_be_rendered_is_tried_again_in_a_later_check_and_not_at_once(client):
+    """Damaged data: positions after the year 9999, and more of them than one reading takes."""
+    await make(client, 1)
+    channel, hub = ChannelName("set0", "change"), hub_on(client)
+    await hub.start()
+    hub.feed(channel).watch(Watching())
+    xml = submission("a").fragments[0].short
+    late = [Position(300_000_000_000_000_000 + at) for at in range(NOTIFICATION_CHANGES)]
+    pipeline = client.pipeline(transaction=False)
+    for position in late:
+        pipeline.xadd(keys.stream(channel), {"marked": xml}, position.stream_id)
+    await pipeline.execute()
+    hub.feeds.ring(channel, KnownChange(late[-1], "marked"))
+    await hub.following.read_new()
+    assert not hub.feeds.have_rung
+    await hub.checking.check_some()
+    await hub.following.read_new()
+    assert not hub.feeds.have_rung
 
 
 async def test_without_the_bell_all_are_compared_as_fast_as_is_reasonable(client, monkeypatch):
