@@ -38,7 +38,7 @@ evidence: $(VENV)/test.stamp ## run what is long, random or exhaustive, some 20 
 	@$(BIN)/python -m tests.tools.evidence $(if $(FULL),--full)
 
 check: $(VENV)/test.stamp ## before each commit: format, lint, types and the unit tests, in 20 seconds
-	@$(BIN)/python -m tests.tools.run -n 2 tests/unit $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.tools.run -n 2 tests/unit clients/python/tests/unit $(PYTEST_ARGS)
 
 test-packages: ## install what some tests need: Redis, Chromium, proxies, databases, Node, a C compiler
 	@.ci/packages

@@ -42,10 +42,10 @@ NOT_RUN = {
     "--dump-every": "follows until somebody ends it: test_dump_every.py of the clients",
     "--verify-every": "follows until somebody ends it: test_verify_every.py of the clients",
     "s3://": "needs a bucket: test_dumps_in_a_bucket.py of the clients",
-    "--retry 100": "waits for a hub that is away: tests/integration/test_shell_publish.py",
-    "resourcelist-*": "needs the pages of a list: tests/integration/test_resources_commands.py",
+    "--retry 100": "waits for a hub that is away: test_shell_publish.py of the clients",
+    "resourcelist-*": "needs the pages of a list: test_resources_commands.py of the clients",
     "--release": "needs deletions that are held back: test_bridge_commands.py of the clients",
-    "$AS_OF": "is part of a script: tests/integration/test_resources_commands.py",
+    "$AS_OF": "is part of a script: test_resources_commands.py of the clients",
     "$(cat from)": "is part of a script: tests/protocol/test_resync_page.py",
 }
 """What a command that is not run has in it, and why it is not."""

@@ -49,6 +49,7 @@ PURE = (
 WHOLE = ("-m", "evidence or not evidence")
 RUN_BY = (
     "tests/unit",
+    "clients/python/tests/unit",
     *(
         f"tests/integration/test_{name}.py"
         for name in ("loads", "pull", "pull_json", "resource_list_archive", "websub_process")

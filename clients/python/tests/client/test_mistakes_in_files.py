@@ -169,7 +169,7 @@ async def test_a_table_is_called_one_and_what_to_make_of_it_is_shown(
 
 
 async def test_the_command_of_the_docs_makes_of_a_table_what_can_be_published(hub, tmp_path):
-    text = (Path(__file__).parents[2] / "docs/publishing.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/publishing.md").read_text()
     (command,) = re.findall(r"^(python3 -c .*?)\n```", text, re.MULTILINE | re.DOTALL)
     table = (
         "loc,change,length,type\nhttp://e.com/a,updated,5,\nhttp://e.com/b,deleted,,text/plain\n"

@@ -16,7 +16,7 @@ from rsnotify_client.follower import Follower
 from rsnotify_client.hub import NO_HOST_SECONDS, HubClient, patiently
 
 CERTIFICATE = (
-    Path(__file__).parents[1] / "support/certificate.pem"
+    Path(__file__).parents[4] / "tests/support/certificate.pem"
 )  # for localhost, signed by itself
 
 

@@ -15,7 +15,7 @@ from tests.support.hub_processes import granting
 from tests.support.loading import ndjson
 from tests.support.running import TOKEN, RunningHub
 
-PUBLISHING = Path(__file__).parents[2] / "docs" / "publishing.md"
+PUBLISHING = Path(__file__).parents[4] / "docs" / "publishing.md"
 LIST = Md(capability="resourcelist", at="2026-11-21T00:00:00Z")
 
 

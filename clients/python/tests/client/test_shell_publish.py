@@ -10,7 +10,7 @@ from tests.support.needs import need
 from tests.support.redis_server import free_port
 from tests.support.running import TOKEN, RunningHub, until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 async def test_a_publish_by_curl_waits_for_the_hub_and_is_stored_once(tmp_path):
