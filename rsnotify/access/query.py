@@ -5,7 +5,6 @@ refused, because a reader that misspells `from` would silently lose changes. Not
 clock, or which sets there are.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
@@ -15,7 +14,7 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, Form, wanted_form
 from rsnotify.sets.options import SetRecord
 
-if TYPE_CHECKING:  # commands parse positions, and have no web framework
+if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
 # The parameters that the address of each knows.
@@ -34,9 +33,6 @@ LAST_EVENT_ID = "Last-Event-ID"  # what a browser sends when it comes back to an
 AHEAD_SECONDS = 5  # by how much the clocks of hub and Destination may differ
 SETS_OF_A_CONNECTION = 100
 SETS_LISTED = 10_000
-
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)  # in an address, `+` means a space
 
 Query = Mapping[str, Sequence[str]]
 
@@ -95,9 +91,8 @@ def whole_number(query: Query, name: str, low: int, high: int, default: int) -> 
 
 def parse_moment(text: str, name: str = "from") -> Position:
     """A full datetime with its zone, or a date alone: its first moment in UTC."""
-    text = _LOST_PLUS.sub("+", text)
     try:
-        return Position.parse(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
+        return Position.parse_moment(text)
     except (ValueError, OverflowError) as error:
         raise _refused(f"malformed `{name}`: {error}") from None
 

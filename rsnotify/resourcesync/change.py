@@ -64,6 +64,16 @@ class Position(int):
             raise ValueError(f"{text!r} is outside the years 1 to 9999")
         return cls(seconds * MICROSECONDS + int(((fraction or "") + "000000")[:6]))
 
+    @classmethod
+    def parse_moment(cls, text: str) -> Self:
+        """Read what people write: a full datetime, or a date alone, its first moment in UTC.
+
+        >>> Position.parse_moment("2026-11-20"), Position.parse_moment("2026-11-20T02:00 02:00")
+        (Position(2026-11-20T00:00:00.000000Z), Position(2026-11-20T00:00:00.000000Z))
+        """
+        text = _LOST_PLUS.sub("+", text)
+        return cls.parse(f"{text}T00:00:00Z" if _DATE(text) else text)
+
     @property
     def stream_id(self) -> str:
         """The position as Redis numbers what is in a stream."""
@@ -173,6 +183,7 @@ _ASCII = "%/:?#[]@!$&'()*+,;=~"
 _RELATION = re.compile(r"[a-z][a-z0-9.-]*").fullmatch
 _MONTH = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?", re.ASCII).fullmatch
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII).fullmatch
+_LOST_PLUS = re.compile(r" (?=\d\d:\d\d$)", re.ASCII)  # in an address, `+` means a space
 _RESTRICTED = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
 _PARAMETER = r"\s*;\s*[!#$%&'*+.^_`|~0-9A-Za-z-]+=(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+|\"[^\"]*\")"
 _MEDIA_TYPE = re.compile(rf"{_RESTRICTED}/{_RESTRICTED}(?:{_PARAMETER})*").fullmatch

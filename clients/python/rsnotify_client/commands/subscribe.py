@@ -11,7 +11,6 @@ import typer
 from msgspec.structs import replace
 from typer import Option
 
-from rsnotify.access.query import parse_moment
 from rsnotify.cli.options import (
     Commands,
     Framework,
@@ -20,6 +19,7 @@ from rsnotify.cli.options import (
 from rsnotify.cli.root import wrong_use
 from rsnotify.cli.target import HERE, Hub, SetName
 from rsnotify.errors import Rejected
+from rsnotify.resourcesync.change import Position
 from rsnotify_client.answer import NotAHub
 from rsnotify_client.changelists import HistoryGone
 from rsnotify_client.cursor import FileCursor
@@ -57,8 +57,8 @@ def subscribe(
         store = None if cursor is None else FileCursor(cursor)
         begin = first_position(store, None, channel)
         if position is not None:
-            with wrong_use(Rejected):
-                begin = parse_moment(position, "--position")
+            with wrong_use(ValueError, OverflowError, at="malformed `--position`"):
+                begin = Position.parse_moment(position)
         try:
             follower = Follower(channel, cursor=begin, token=token)
             asyncio.run(_print(follower, store, show, count))
