@@ -8,6 +8,7 @@
 `forks`              Processes of the command line that begin with everything imported already
 `forward_proxy`      A forward proxy as institutions have them
 `hubs`               Hubs on a real Redis without a process around them
+`hub_processes`      Hubs for tests of clients: a real process, and one that says what it is told
 `jsonform`           The JSON Schema that the documents promise
 `loading`            Loads of a set's whole state, without a process around them
 `lossy_failover`     A failover to a replica that has not received the last changes

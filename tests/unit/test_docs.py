@@ -31,6 +31,8 @@ DOCS = {
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")),
     *(ROOT / "docs" / name for name in DOCS),
+    *(ROOT.glob("clients/*/README.md")),
+    ROOT / "tests/evidence/README.md",
 ]
 
 
@@ -133,6 +135,31 @@ def test_every_link_between_documents_leads_somewhere():
             assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}"
 
 
+def folders_named(page: Path) -> set[str]:
+    """Those that the rows of its tables begin with."""
+    rows = re.findall(r"^\| (`[^|]*/`[^|]*) \|", page.read_text(), re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([\w/]+)/`", row)}
+
+
+def folders_of(*parents: Path) -> set[str]:
+    """Those with files of the project in them."""
+    return {
+        str(each.relative_to(parent.parent))
+        for parent in parents
+        for each in parent.iterdir()
+        if each.is_dir() and any(path.suffix != ".pyc" for path in each.rglob("*.*"))
+    }
+
+
+def test_every_folder_of_tests_is_named_by_the_page_of_those_who_look_there():
+    clients, evidence = ROOT / "clients", ROOT / "tests/evidence"
+    beside = {str(each.relative_to(ROOT)) for each in clients.glob("*/tests")}
+    assert folders_named(ROOT / "CONTRIBUTING.md") == folders_of(ROOT / "tests") | beside
+    assert folders_named(clients / "python/README.md") == folders_of(clients / "python/tests")
+    named = {f"evidence/{name}" for name in folders_named(evidence / "README.md")}
+    assert named == folders_of(evidence)
+
+
 def test_every_document_that_the_code_names_is_there():
     for folder in ("rsnotify", "clients"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -233,7 +260,8 @@ def test_the_map_shows_every_room_and_nothing_else():
 def test_every_file_that_the_documents_name_exists():
     for page in PAGES:
         for path in re.findall(r"`((?:rsnotify|tests|docs|clients)/[\w./-]+)`", page.read_text()):
-            assert (ROOT / path).exists(), f"{page.name} names {path}"
+            there = (ROOT / path).exists() or (page.parent / path).exists()
+            assert there, f"{page.name} names {path}"
 
 
 def test_the_page_on_the_python_api_is_made_from_the_docstrings():

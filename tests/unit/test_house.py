@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rsnotify.__main__ import EXTRA_OF
+from rsnotify.cli.root import COMMANDS
 from tests.tools.coverage import PURE
 
 ROOT = Path(__file__).parents[2]
@@ -295,12 +296,13 @@ def test_every_version_has_both_its_bounds():
 
 
 SHARED = {"resourcesync", "errors", "gunzip", "__version__"}
+FRAME = {"options", "output", "root", "target", "watched"}
 """What a client knows of the hub; its commands also know the frame of all commands."""
 
 
 def test_the_client_knows_the_hubs_documents_and_errors_only():
     for path in (path for folder in CLIENT_ROOMS for path in sources(folder)):
-        known = SHARED | {"access", "cli", "sd_notify"} if is_command(path) else SHARED
+        known = SHARED | {"cli", "sd_notify"} if is_command(path) else SHARED
         for name in imports(path):
             own = path.relative_to(CLIENT.parent).parts[0]
             others = {*CLIENTS} - {
@@ -310,6 +312,33 @@ def test_the_client_knows_the_hubs_documents_and_errors_only():
             assert name.partition(".")[0] not in others, path
             if name.startswith("rsnotify."):
                 assert name.split(".")[1] in known, f"{path}: {name}"
+            if name.startswith("rsnotify.cli."):
+                assert name.split(".")[2] in FRAME, f"{path} imports a command of the hub: {name}"
+
+
+def test_only_the_command_line_of_the_hub_knows_a_client_and_only_as_a_library():
+    """Which commands the clients bring, its table says by name; nothing imports them otherwise."""
+    for path in CODE:
+        for name in imports(path):
+            package, _, inside = name.partition(".")
+            is_of_hub = path.is_relative_to(HUB)
+            if package in CLIENTS and is_of_hub:
+                assert (package, room_of(path)) == (CLIENT.name, "cli"), f"{path}: {name}"
+            if package in CLIENTS and inside.split(".")[0] == "commands":
+                assert (is_command(path), is_of_hub) == (True, False), f"{path}: {name}"
+
+
+def test_the_frame_knows_no_command():
+    for path in (HUB / "cli" / f"{name}.py" for name in FRAME):
+        known = {name.split(".")[2] for name in imports(path) if name.startswith("rsnotify.cli.")}
+        assert known <= FRAME, path
+
+
+def test_every_module_of_commands_is_in_the_table():
+    paths = [path for path in CODE if is_command(path) and "\ncommands = " in path.read_text()]
+    names = {str(path.relative_to(ROOT)).removeprefix("clients/python/") for path in paths}
+    named = {f"{module.replace('.', '/')}.py" for module, _ in COMMANDS.values()}
+    assert named == names
 
 
 OF_OTHERS = {"_exit", "_extra", "_fields", "_replace", "_transport"}  # Python's own, so named

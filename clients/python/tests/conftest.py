@@ -1,4 +1,7 @@
-"""A hub that the tests of one file share, and an end for what a failed test has left."""
+"""What the tests of client, mirror and bridge share: a hub, a Source, an outbox table.
+
+What a failed test has left running is ended here.
+"""
 
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
