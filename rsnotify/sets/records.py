@@ -19,7 +19,7 @@ from rsnotify.coordination.clock import redis_now
 from rsnotify.errors import NoSuchSet, Rejected, TryAgain
 from rsnotify.recent import Recent
 from rsnotify.redis_client import Client, Script, each
-from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.change import MINUTE, Position
 from rsnotify.resourcesync.notification import KINDS, ChannelName
 from rsnotify.sets.options import TOPICS, SetOptions, SetRecord, check_name, check_together
 
@@ -32,6 +32,8 @@ async def new_data_id(client: Client) -> bytes:
     found: bytes = await client.get(keys.DATA_ID)
     return found
 
+
+AHEAD = MINUTE  # of Redis's clock: a set must not begin in a far future because that was wrong
 
 _SETS = Script("sets/set_keys.lua", "sets/sets.lua")
 _ALONE = Script("sets/set_keys.lua", "sets/set_alone.lua")
@@ -79,16 +81,23 @@ class Sets:
         """The set's record, whether it was made just now, and the version with it."""
         check_name(name)
         check_together(options)
-        now = await redis_now(self._client)
-        created = await self._begun(name, now) if self._client.is_cluster else now
-        record = SetRecord(
-            **msgspec.structs.asdict(options), name=name, created=str(created), edited=str(now)
-        )
-        made, stored = msgspec.json.encode(record), None
+        stored = None
         while stored is None:
+            now = await self._next_begin()
+            created = await self._begun(name, now) if self._client.is_cluster else now
+            record = SetRecord(
+                **msgspec.structs.asdict(options), name=name, created=str(created), edited=str(now)
+            )
+            made = msgspec.json.encode(record)
             free = await self._free_topics(name, msgspec.structs.asdict(options))
             stored, version = await self._act("add", name, made, int(created), free)
         return msgspec.json.decode(stored, type=SetRecord), stored == made, version
+
+    async def _next_begin(self) -> Position:
+        """Where a set begins that is made now: also where the clock is a little behind, after all
+        that one of this name has had before."""
+        changed, now = (await self.version()).changed, await redis_now(self._client)
+        return Position(changed + 1) if now <= changed <= now + AHEAD else now
 
     async def edit(self, name: str, chosen: Mapping[str, object]) -> tuple[SetRecord, Version]:
         """Change what is in `chosen`; the rest stays, even if others change it meanwhile."""
@@ -144,8 +153,9 @@ class Sets:
             raise NoSuchSet(name)
         journal = keys.record(ChannelName(name, "change"))
         created = await self._client.hget(journal, "created") or b""
-        if await self._alone("remove", name, created, *of_set):
-            is_removed, version = await self._act("forget", name, record)
+        reached = await self._alone("remove", name, created, *of_set)
+        if reached is not None:
+            is_removed, version = await self._act("forget", name, record, reached)
             if is_removed:
                 return version
         raise TryAgain(f"the set {name!r} was changed while it was removed")

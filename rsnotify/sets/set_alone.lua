@@ -10,11 +10,13 @@ local journals, acts = {KEYS[1], KEYS[2]}, {}
 -- position at which its journals begin; answers where they did
 function acts.begin(now) return begin_journals(journals, now) end
 
--- when its journals were begun, as it was read, or nothing; then as remove_keys
+-- when its journals were begun, as it was read, or nothing; then as remove_keys. Answers what they had
+-- reached; nothing if they are others
 function acts.remove(created, ...)
-  if (redis.call('HGET', journals[1], 'created') or '') ~= created then return 0 end
+  if (redis.call('HGET', journals[1], 'created') or '') ~= created then return false end
+  local reached = last_of(journals)
   remove_keys(journals, ...)
-  return 1
+  return reached
 end
 
 return acts[ARGV[1]](unpack(ARGV, 2))

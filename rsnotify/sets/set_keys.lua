@@ -13,6 +13,16 @@ local function begin_journals(journals, now)
   return redis.call('HGET', journals[1], 'created')
 end
 
+-- The last position that one of them has reached. What is damaged can be removed all the same.
+local function last_of(journals)
+  local reached = '0'
+  for _, journal in ipairs(journals) do
+    local last = redis.pcall('HGET', journal, 'last')
+    if type(last) == 'string' and tonumber(last) > tonumber(reached) then reached = last end
+  end
+  return reached
+end
+
 local function remove_snapshot(prefix, name)
   for number = 1, redis.call('HGET', prefix .. name, 'parts') or 0 do
     redis.call('UNLINK', prefix .. name .. ':' .. number)

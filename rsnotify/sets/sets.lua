@@ -15,9 +15,21 @@ local journals = {KEYS[6], KEYS[7]}
 local acts = {}
 
 local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local AHEAD = 60 * 1000000 -- of the clock, as in records.py: a moment must not run away with a wrong one
 
-local function announce()
-  redis.call('SET', KEYS[3], string.format('%.0f', time[1] * 1000000 + time[2]))
+-- This moment; or one that was reached before, if the clock has gone back a little since.
+local function moment(reached)
+  local at = tonumber(reached or 0)
+  return at <= now + AHEAD and math.max(at, now) or now
+end
+
+local changed = moment(redis.call('GET', KEYS[3]))
+
+-- What a removed set had reached counts as a moment of its own: so a set begins after all that was
+-- ever in one of its name.
+local function announce(reached)
+  redis.call('SET', KEYS[3], string.format('%.0f', math.max(changed, moment(reached))))
   redis.call('INCR', KEYS[2])
   redis.call('PUBLISH', ARGV[2], 'sets')
 end
@@ -28,9 +40,12 @@ local function is_outdated(version)
 end
 
 -- record, position at which its journals begin, the version; the record that there is
-function acts.add(record, now, version)
+function acts.add(record, begin, version)
   if is_outdated(version) then return false end
-  if journals[1] then begin_journals(journals, now) end
+  if journals[1] then
+    if changed > now and tonumber(begin) <= changed then return false end
+    begin_journals(journals, begin)
+  end
   if redis.call('HSETNX', records, name, record) == 1 then announce() end
   return redis.call('HGET', records, name)
 end
@@ -59,24 +74,25 @@ local function note_removal(stored)
 end
 
 -- It begins with what needs no room: then a Redis that is full lets the rest pass, too.
-local function forget()
+local function forget(reached)
   local stored = redis.call('HGET', records, name)
   if redis.call('HDEL', records, name) == 0 then return 0 end
   note_removal(stored)
-  announce()
+  announce(reached)
   return 1
 end
 
 -- as remove_keys
 function acts.remove(...)
+  local reached = last_of(journals)
   remove_keys(journals, ...)
-  return forget()
+  return forget(reached)
 end
 
--- record as it was read: what belongs to the set is removed already
-function acts.forget(before)
+-- record as it was read, and what its journals had reached: what belongs to the set is removed already
+function acts.forget(before, reached)
   if redis.call('HGET', records, name) ~= before then return 0 end
-  return forget()
+  return forget(reached)
 end
 
 local outcome = acts[ARGV[1]](unpack(ARGV, 4))

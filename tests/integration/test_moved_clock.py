@@ -11,8 +11,10 @@ from rsnotify.errors import TryAgain
 from rsnotify.redis_client import Client, connect
 from rsnotify.resourcesync.change import DAY as DAY_MICROSECONDS
 from rsnotify.resourcesync.change import Position
+from rsnotify.resourcesync.notification import ChannelName
 from tests.support.clock import DAY, HOUR, MINUTE
 from tests.support.faults import Losing, OwnRedis
+from tests.support.hubs import started, submission
 from tests.support.pulling import FRAMEWORK, SET, Pulling, names
 
 
@@ -164,3 +166,27 @@ async def test_a_poller_hears_what_comes_after_a_position_that_only_it_knows(
         assert names((await another.get(path)).document) == []
         assert ((await another.update("new")).until > cursor) == is_told
         assert names((await another.get(path)).document) == ["new"] * is_told
+
+
+@pytest.mark.parametrize(("seconds", "follows"), [(-59, True), (-90, False)])
+async def test_a_set_made_again_begins_after_all_that_the_former_had_though_the_clock_is_behind(
+    client, clock, seconds, follows
+):
+    """So no process takes it for the former one that has lost its changes, and whoever has read the
+    former one is told. A clock that is behind by more than a minute is not followed."""
+    channel = ChannelName("a", "change")
+    here, other = await started(client), await started(client)
+    await here.add_set("a")
+    await other.start()
+    former = await other.publish(channel, submission("1"))
+    clock.move(seconds)
+    await here.remove_set("a")
+    await here.add_set("b")  # the moment does not go back for it
+    await here.add_set("a")
+    begun = Position.parse(here.record("a").created)
+    made = await other.publish(channel, submission("2"))
+    assert made.until > former.until
+    assert (begun > former.until) == follows
+    assert (await client.hget(keys.record(channel), "gaps") is None) == follows
+    await other.start()
+    assert other.known.is_former("a", former.until) == follows
