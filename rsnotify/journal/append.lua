@@ -86,6 +86,7 @@ local function append(first_argument, number)
   for i = first_argument, after, 5 do
     local outdated = is_outdated(i)
     if not outdated then
+      close_by_time()
       store(next_position(tonumber(ARGV[i])), i, shards)
       head = last
     end

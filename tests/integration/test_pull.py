@@ -23,6 +23,7 @@ from rsnotify.documents.documents import Snapshot, change_list
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.errors import NoSuchSet, StoreFull, TryAgain
 from rsnotify.journal.gzip_parts import PackedEntries
+from rsnotify.journal.journal import Journal
 from rsnotify.journal.submission import fragment_of
 from rsnotify.journal.window import STRETCH_CHANGES, JournalRecord, Window, last_edge
 from rsnotify.journal.witness import Witness
@@ -39,6 +40,7 @@ from rsnotify.resourcesync.change import (
 from rsnotify.resourcesync.notification import Interval
 from rsnotify.sets.options import SetOptions
 from tests.support.faults import Losing, out_of_memory
+from tests.support.hubs import submission
 from tests.support.packing import pack
 from tests.support.pulling import BASE, CHANGES, FRAMEWORK, SET, Answer, Pulling, loc, names
 from tests.support.running import TOKEN, until
@@ -375,6 +377,26 @@ async def test_a_change_after_an_edge_closes_the_window_before_it(client):
         assert window.until % pulling.schedule.period == 0
         assert window.changes == 1
         assert window.until < second.until
+
+
+async def test_a_sources_own_datetime_comes_after_an_edge_though_redis_has_lost_that_a_list_closed(
+    client,
+):
+    """Who has the closed list reads on from the edge; no other process knows of the loss yet."""
+    async with Pulling(client, hours=MILLISECOND) as pulling:
+        first = await pulling.update("a")
+        await past_an_edge(pulling, first)
+        async with Losing(client):
+            await pulling.keep_windows()
+            (window,) = (await pulling.windows.span(SET)).windows
+        unaware = Journal(client, window_changes=10_000, window_hours=MILLISECOND)
+        before_it = str(Position(first.until + 1))
+        assert first.until < window.until
+        late = await unaware.append(CHANGES, submission("b", datetime=before_it))
+        assert late.until > window.until
+        assert names((await pulling.get(f"{OPEN}?from={window.until}")).document) == ["b"]
+        closed, *_ = (await pulling.windows.span(SET)).windows
+        assert (closed.from_, closed.changes) == (window.from_, window.changes)
 
 
 async def test_an_edge_that_passed_before_the_first_change_closes_nothing(client):
