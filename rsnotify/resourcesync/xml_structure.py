@@ -10,7 +10,7 @@ parse than to send.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Literal, cast
 
@@ -30,7 +30,9 @@ TEXTS = {f"{{{SITEMAP_NS}}}{name}": name for name in ELEMENTS}
 MD, LN = f"{{{RS_NS}}}md", f"{{{RS_NS}}}ln"
 PREFIXES = {SITEMAP_NS: "", RS_NS: "rs:"}
 _AFTER_TEXTS = len(TEXTS)
-_ORDER = {tag: place for place, tag in enumerate(TEXTS)} | dict.fromkeys((MD, LN), _AFTER_TEXTS)
+_ENTRY_OF: Mapping[str, str] = dict(ENTRY.items())
+_ORDER: dict[Any, int] = {tag: place for place, tag in enumerate(TEXTS)}
+_ORDER |= dict.fromkeys((MD, LN), _AFTER_TEXTS)
 
 
 class Oddity(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class Oddity(msgspec.Struct, frozen=True):
 def oddities_of(root: etree._Element) -> Iterator[Oddity]:
     """All that stands in a `<urlset>` or `<sitemapindex>` without a place of its own."""
     name = etree.QName(root).localname
-    tag, path = f"{{{SITEMAP_NS}}}{ENTRY[name]}", f"/{name}"  # type: ignore[index]
+    tag, path = f"{{{SITEMAP_NS}}}{_ENTRY_OF[name]}", f"/{name}"
     yield from _attributes(root, path, None)
     yield from stray_text(root.text, path, None)
     index = -1
@@ -54,7 +56,7 @@ def oddities_of(root: etree._Element) -> Iterator[Oddity]:
         if child.tag == tag:
             index += 1
             if not is_plain_entry(child):
-                yield from oddities_of_entry(child, f"{path}/{ENTRY[name]}[{index + 1}]", index)  # type: ignore[index]
+                yield from oddities_of_entry(child, f"{path}/{_ENTRY_OF[name]}[{index + 1}]", index)
         else:
             yield from _of_child(child, path, None)
             if index >= 0:
@@ -67,7 +69,7 @@ def is_plain_entry(entry: etree._Element) -> bool:
         return False
     before = 0
     for child in entry:
-        place = _ORDER.get(child.tag)  # type: ignore[arg-type]
+        place = _ORDER.get(child.tag)
         if place is None or place < before or len(child) or _says(child.tail):
             return False
         before, names = place, child.keys()

@@ -35,8 +35,14 @@ REASON_CHARACTERS = 200
 LINK_CHARACTERS = 8 * 1024
 
 Mode = Literal["subscribe", "unsubscribe"]
+PostedMode = Mode | Literal["publish"]
 FormFields = Mapping[str, Sequence[str]]
 
+_MODES: Mapping[str, PostedMode] = {
+    "subscribe": "subscribe",
+    "unsubscribe": "unsubscribe",
+    "publish": "publish",
+}
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+")  # a name, or what stood in brackets
 _CHANNEL = re.compile(
@@ -74,12 +80,13 @@ def parse_form(body: bytes) -> FormFields:
     return fields
 
 
-def parse_mode(form: FormFields) -> Literal["subscribe", "unsubscribe", "publish"]:
+def parse_mode(form: FormFields) -> PostedMode:
     """WEBSUB 3, and 20 for `publish`."""
-    mode = _the(form, "hub.mode")
-    if mode not in ("subscribe", "unsubscribe", "publish"):
-        raise Rejected(f"hub.mode is subscribe, unsubscribe or publish, not {mode[:80]!r}")
-    return mode  # type: ignore[return-value]
+    given = _the(form, "hub.mode")
+    mode = _MODES.get(given)
+    if mode is None:
+        raise Rejected(f"hub.mode is subscribe, unsubscribe or publish, not {given[:80]!r}")
+    return mode
 
 
 def parse_subscription_request(form: FormFields, mode: Mode) -> SubscriptionRequest:

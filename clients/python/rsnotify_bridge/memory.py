@@ -232,7 +232,8 @@ class BridgeMemory:
     @property
     def highest(self) -> int:
         """The highest number of an entry."""
-        return self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]  # type: ignore[no-any-return]
+        found: int = self._run("SELECT COALESCE(MAX(id), 0) FROM entry").fetchone()[0]
+        return found
 
     def find(self, keys: Sequence[str]) -> dict[str, Known]:
         """What is known of these."""

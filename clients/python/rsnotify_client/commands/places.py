@@ -249,9 +249,10 @@ class WrittenFiles(NamedTuple):
             with file.open() as opened:
                 entries: Iterable[JsonEntry | XmlEntry] = _ENTRIES[self.content_type](opened)
                 for place, entry in enumerate(entries):
-                    is_heading = not number and not place and isinstance(entry, JsonEntry)
-                    if not is_heading or HEADING not in entry.text:  # type: ignore[union-attr]
-                        yield file, entry
+                    is_first = not number and not place
+                    if is_first and isinstance(entry, JsonEntry) and HEADING in entry.text:
+                        continue
+                    yield file, entry
 
     def _of_file(self, detail: str) -> str:
         """What is wrong with a file as a whole; where, if that can be known."""

@@ -290,7 +290,8 @@ def _objects(model: type[Any], using: str) -> Iterator[Any]:
 def _query(using: str, statement: str, values: tuple[Any, ...]) -> Sequence[Any]:
     with connections[using].cursor() as cursor:
         cursor.execute(statement.replace("?", "%s"), values or None)
-        return cursor.fetchall()  # type: ignore[no-any-return]
+        found: Sequence[Any] = cursor.fetchall()
+        return found
 
 
 class _Receivers:
