@@ -47,13 +47,13 @@ def deaf_event_loop() -> asyncio.AbstractEventLoop:
         return asyncio.Task(work if is_first else deaf_once(work), loop=loop, **options)
 
     loop = uvloop.new_event_loop()
-    loop.set_task_factory(task)  # type: ignore[arg-type]
+    loop.set_task_factory(task)
     return loop
 
 
 if __name__ == "__main__":
-    serve.uvloop.run = partial(uvloop.run, loop_factory=deaf_event_loop)  # type: ignore[attr-defined]
+    serve.uvloop.run = partial(uvloop.run, loop_factory=deaf_event_loop)
     if "DEAF_LOOP" in os.environ:
         loops.END_SECONDS = loops.REST_SECONDS = PATIENCE_SECONDS
-        following.Following.listen = lambda _: deaf()  # type: ignore[method-assign]
+        following.Following.listen = lambda _: deaf()
     main()

@@ -98,7 +98,7 @@ async def by_event_stream(
     asked = scope | {"type": "http", "method": "GET", "extensions": {HAND_OVER: {}}}
     response = await Sse(channels, is_compressed=False).stream(Request(asked))
     await meanwhile()
-    await response(asked, None, send)  # type: ignore[arg-type]
+    await response(asked, None, send)
 
 
 Enter = Callable[[Channels, dict[str, Any], asyncio.Transport, Meanwhile], Awaitable[None]]

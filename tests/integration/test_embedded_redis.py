@@ -558,7 +558,7 @@ PACKAGED = Binary("packaged", Engine("valkey", (9, 1, 2)), is_packaged=True)
     ],
 )
 def test_data_stay_with_their_engine_and_else_the_path_comes_first(noted, found, chosen):
-    assert choose(found, noted and Engine.parse(noted)) == chosen  # type: ignore[arg-type]
+    assert choose(found, noted and Engine.parse(noted)) == chosen
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ class FrontDoor(Entrance):
         self.limits = ConnectionLimits(9, 1, lambda host: host, readers)
         self._config.ws_protocol_class = partial(Handshake, reader_input=self.channels.reader_input)
 
-    def _handshake(self) -> HttpProtocol:  # type: ignore[override]
+    def _handshake(self) -> HttpProtocol:
         return HttpProtocol(
             self._config, self.state, {}, send_timeout_seconds=60, connections=self.limits
         )

@@ -99,7 +99,7 @@ def _apply(state: State, changes: Iterable[Told]) -> None:
 
 
 def _told(entries: Iterable[Entry]) -> list[Told]:
-    return [(entry.loc, entry.md.change, entry.lastmod) for entry in entries]  # type: ignore
+    return [(entry.loc, entry.md.change, entry.lastmod) for entry in entries]
 
 
 def _later(document: Document, at: Position) -> list[Entry]:
@@ -110,12 +110,12 @@ def _later(document: Document, at: Position) -> list[Entry]:
 async def by_index(pulling: Pulling) -> AsyncIterator[Document]:
     """Every Change List that the index names; they must join."""
     index = await pulling.document(f"/{SET}/changelist-index.xml")
-    spans = [(entry.md.from_, entry.md.until) for entry in index.entries]  # type: ignore
+    spans = [(entry.md.from_, entry.md.until) for entry in index.entries]
     assert all(before[1] == after[0] for before, after in pairwise(spans))
     assert spans[-1][1] is None
     for entry, span in zip(index.entries, spans, strict=True):
         document = await pulling.document(entry.loc)
-        assert (document.md.from_, document.md.until) == span  # type: ignore
+        assert (document.md.from_, document.md.until) == span
         yield document
 
 
@@ -126,7 +126,7 @@ async def by_stretches(pulling: Pulling, at: Position) -> AsyncIterator[Document
         document = await pulling.document(path)
         yield document
         path = next((link.href for link in document.links if link.rel == "next"), None)
-        assert (path is None) == (document.md.until is None)  # type: ignore
+        assert (path is None) == (document.md.until is None)
 
 
 async def by_channel(pulling: Pulling, at: Position) -> list[Told]:
@@ -154,7 +154,7 @@ async def all_routes_agree(history: History) -> None:
     if answer.status == 404:
         return
     listed = answer.document
-    at = Position.parse(listed.md.at)  # type: ignore
+    at = Position.parse(listed.md.at)
     baseline = {entry.loc: entry.lastmod or "" for entry in listed.entries}
 
     stretches = [document async for document in by_stretches(pulling, at)]

@@ -49,7 +49,7 @@ async def served(protocol: str) -> AsyncIterator[int]:
     config = uvicorn.Config(
         app,
         port=0,
-        http=PROTOCOLS[protocol],  # type: ignore[arg-type]
+        http=PROTOCOLS[protocol],
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -295,7 +295,7 @@ async def test_a_deletion_by_others_hides_no_deletion_of_the_load(loading):
 @pytest.mark.parametrize("fields", [{}, {"changefreq": "daily"}, {"priority": 1}])
 async def test_redis_itself_finds_what_is_the_same(loading, how, fields):
     """Whatever change said it last: only what is different is looked up in what was brought."""
-    await loading.publish(Change(loc("res"), how, **fields))  # type: ignore[arg-type]
+    await loading.publish(Change(loc("res"), how, **fields))
     load = await loading.loads.begin(SET, "aaaa")
     assert load is not None
     await loading.loads.stage(load, Part([], staged_form(**fields)))
@@ -304,7 +304,7 @@ async def test_redis_itself_finds_what_is_the_same(loading, how, fields):
 
 
 def staged_form(**fields: object) -> bytes:
-    fragment = fragment_of(Change(loc("res"), "created", **fields))  # type: ignore[arg-type]
+    fragment = fragment_of(Change(loc("res"), "created", **fields))
     return pack([(fragment.loc, fragment.short[fragment.short.index(LOC_END) :])])
 
 
@@ -373,7 +373,7 @@ async def test_a_snapshot_that_is_being_taken_is_never_half_of_each_state(loadin
     async def wait(*part: object) -> None:
         halfway.set()
         await go_on.wait()
-        await write_part(*part)  # type: ignore[arg-type]
+        await write_part(*part)
 
     monkeypatch.setattr(loading.snapshots, "write_part", wait)
     taking = asyncio.create_task(loading.upkeep.snapshots.take(SET))
@@ -605,7 +605,7 @@ async def test_a_load_needs_the_right_to_publish(loading, rights, status):
 async def test_a_resource_is_told_as_it_was_published_with_its_position(loading):
     told = {"hash": f"md5:{'0' * 32}", "length": 3, "type": "text/plain"}
     links = (Link("describes", "http://example.com/é?a=1&b=2"),)
-    change = Change(loc("a&b"), "updated", "2026-01-01T00:00:00Z", links=links, **told)  # type: ignore[arg-type]
+    change = Change(loc("a&b"), "updated", "2026-01-01T00:00:00Z", links=links, **told)
     interval = await loading.publish(change)
     status, found = await loading.ask(f"{PATH}?loc={loc('a%26b')}")
     assert (status, found["datetime"]) == (200, str(interval.until))

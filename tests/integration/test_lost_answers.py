@@ -93,7 +93,7 @@ async def test_without_a_key_a_silent_redis_is_asked_until_it_answers(
 
 
 async def is_true(found: object, expected: int) -> bool:
-    return await found == expected  # type: ignore[misc]
+    return await found == expected
 
 
 async def killed_while_asked(

@@ -86,8 +86,8 @@ async def test_pages_join_and_only_the_last_is_open(pulling):
         await pulling.update(name)
     *closed, last = await walk(pulling, f"{OPEN}?from={await beginning(pulling)}&limit=2")
     for before, after in zip(closed, [*closed[1:], last], strict=True):
-        assert before.md.until == after.md.from_ == str(times(before)[-1])  # type: ignore[union-attr]
-    assert last.md.until is None  # type: ignore[union-attr]
+        assert before.md.until == after.md.from_ == str(times(before)[-1])
+    assert last.md.until is None
 
 
 async def test_the_page_before_is_the_one_that_one_came_from(pulling):
@@ -137,7 +137,7 @@ async def test_the_pages_of_a_closed_list_stay_in_it(pulling):
     first, second = index.entries[0], index.entries[1]
     found = await walk(pulling, f"{second.loc}?limit=2")
     assert [names(document) for document in found] == [["d", "e"], ["f"]]
-    assert found[-1].md.until == second.md.until  # type: ignore[union-attr]
+    assert found[-1].md.until == second.md.until
     assert link(found[0], "prev") is None
     assert all_names(await walk(pulling, f"{first.loc}?limit=2")) == "abc"
 

@@ -34,7 +34,7 @@ class Hosted:
             method,
             self.url + path,
             headers=HEADERS,
-            **options,  # type: ignore[arg-type]
+            **options,
         ) as answer:
             return answer.status, await answer.text()
 

@@ -117,7 +117,7 @@ async def test_the_source_description_is_rendered_once_for_each_change_of_the_se
 
 async def capabilities(pulling: Pulling, path: str = "capabilitylist.xml") -> dict[str, str]:
     document = await pulling.document(f"/{SET}/{path}")
-    return {entry.md.capability: entry.loc for entry in document.entries}  # type: ignore
+    return {entry.md.capability: entry.loc for entry in document.entries}
 
 
 async def test_no_resource_list_is_unpacked_by_the_event_loop(pulling, monkeypatch):
@@ -267,8 +267,8 @@ async def test_the_open_list_has_a_beginning_and_no_end(pulling):
     await pulling.update("a", "b", "c", "d")
     document = await pulling.document(OPEN)
     record = await pulling.windows.record(SET)
-    assert document.md.from_ == str(record.window_from)  # type: ignore
-    assert document.md.until is None  # type: ignore
+    assert document.md.from_ == str(record.window_from)
+    assert document.md.until is None
     assert names(document) == ["d"]
 
 
@@ -279,8 +279,8 @@ async def test_a_list_keeps_its_address_when_it_closes(pulling):
     opened = await pulling.document(address)
     last = await pulling.update("b", "a")
     closed = await pulling.document(address)
-    assert (names(opened), opened.md.until) == (["a"], None)  # type: ignore
-    assert (names(closed), closed.md.until) == (["a", "b", "a"], str(last.until))  # type: ignore
+    assert (names(opened), opened.md.until) == (["a"], None)
+    assert (names(closed), closed.md.until) == (["a", "b", "a"], str(last.until))
 
 
 async def test_the_index_names_all_lists_in_order(pulling):
@@ -289,7 +289,7 @@ async def test_the_index_names_all_lists_in_order(pulling):
     index = await pulling.document(INDEX)
     lists = [await pulling.document(entry.loc) for entry in index.entries]
     assert [names(each) for each in lists] == [list("abc"), list("def"), ["g"]]
-    assert all(a.md.until == b.md.from_ for a, b in pairwise(lists))  # type: ignore
+    assert all(a.md.until == b.md.from_ for a, b in pairwise(lists))
 
 
 async def test_a_closed_list_never_changes_a_byte(pulling):
@@ -441,15 +441,15 @@ async def test_a_stretch_goes_across_windows_and_names_the_next(pulling, monkeyp
     (following,) = (link.href for link in document.links if link.rel == "next")
     rest = await pulling.document(following)
     assert names(document) + names(rest) == list("bcdefghi")
-    assert document.md.until == rest.md.from_  # type: ignore
-    assert rest.md.until is None  # type: ignore
+    assert document.md.until == rest.md.from_
+    assert rest.md.until is None
 
 
 async def test_a_position_after_the_last_change_gives_an_empty_list(pulling):
     await pulling.update("a")
     document = await pulling.document(f"{OPEN}?from={render_datetime(time_ns() // 1000)}")
     assert document.entries == ()
-    assert document.md.from_ == str((await pulling.windows.record(SET)).last)  # type: ignore
+    assert document.md.from_ == str((await pulling.windows.record(SET)).last)
 
 
 @pytest.mark.parametrize("words", ["from=1999-12-31", "since=1999-12-31T23:00+01:00"])
@@ -457,7 +457,7 @@ async def test_a_position_before_the_first_moment_means_that_moment(pulling, wor
     await pulling.update("a")
     document = await pulling.document(f"{OPEN}?{words}")
     assert names(document) == ["a"]
-    assert document.md.from_ == str((await pulling.windows.record(SET)).created)  # type: ignore
+    assert document.md.from_ == str((await pulling.windows.record(SET)).created)
 
 
 @pytest.mark.parametrize("at", ["yesterday", "2999-01-01T00:00:00Z", "2999-01-01"])
@@ -517,7 +517,7 @@ def failing_after(pulling: Pulling, reads: int, error: Exception) -> None:
             raise error
         return await read(*arguments, **named)
 
-    pulling.journal.read = failing  # type: ignore[method-assign]
+    pulling.journal.read = failing
 
 
 async def test_a_document_that_cannot_be_begun_is_a_status(pulling):
@@ -684,7 +684,7 @@ async def test_a_large_set_has_an_index_and_parts(pulling):
     taken = await pulling.upkeep.snapshots.take(SET)
     index = await pulling.document(RESOURCES)
     assert index.root == "sitemapindex"
-    assert index.md.at == str(taken.at)  # type: ignore
+    assert index.md.at == str(taken.at)
     parts = [await pulling.document(entry.loc) for entry in index.entries]
     assert sorted(name for part in parts for name in names(part)) == list("abcde")
     assert [len(part.entries) for part in parts] == [2, 2, 1]
@@ -708,7 +708,7 @@ async def test_a_snapshot_that_nobody_walks_any_more_is_gone(pulling):
     address = (await pulling.document(RESOURCES)).entries[0].loc
     await pulling.update("d")
     await pulling.upkeep.snapshots.take(SET)
-    key = keys.snapshot(SET, old.name)  # type: ignore
+    key = keys.snapshot(SET, old.name)
     assert 0 < await pulling.client.ttl(key) <= 3600
     await pulling.client.delete(key)  # as it expires
     answer = await pulling.get(address)
@@ -813,7 +813,7 @@ async def test_a_snapshot_that_another_takes_in_the_same_round_is_enough(pulling
     monkeypatch.setattr(pulling.snapshots, "newest_of", then_another)
     await pulling.keep_snapshots()
     assert [found async for found in pulling.client.scan_iter("*:snapshot:*:1")] == [
-        keys.snapshot_part(SET, (await pulling.snapshots.newest(SET)).name, 1).encode()  # type: ignore
+        keys.snapshot_part(SET, (await pulling.snapshots.newest(SET)).name, 1).encode()
     ]
 
 
@@ -871,7 +871,7 @@ async def test_a_snapshot_of_a_set_made_anew_meanwhile_is_thrown_away(pulling):
     taken = await pulling.upkeep.snapshots.take(SET)
     async with pulling.snapshots.claim(SET) as claim:
         other = Position(record.created - 1)
-        assert not await pulling.snapshots.publish(SET, other, claim, taken)  # type: ignore
+        assert not await pulling.snapshots.publish(SET, other, claim, taken)
 
 
 async def test_a_resource_list_is_as_old_as_its_completion(pulling):
@@ -954,7 +954,7 @@ async def test_two_processes_may_let_go_of_the_same_windows(client, pulling, cap
             await other.upkeep.old.delete()
             return found
 
-        pulling.windows.oldest = meanwhile  # type: ignore[method-assign]
+        pulling.windows.oldest = meanwhile
         await pulling.upkeep.old.delete()
     assert (await pulling.windows.span(SET)).windows == []
     assert [each for each in caplog.records if each.name == "rsnotify.documents.each_set"] == []
@@ -989,7 +989,7 @@ async def test_a_set_that_cannot_be_served_holds_up_no_other(pulling, caplog):
         asked.append(name)
         raise TryAgain("no Redis")
 
-    pulling.windows.trim_framework = failing  # type: ignore[method-assign]
+    pulling.windows.trim_framework = failing
     caplog.set_level("DEBUG", logger="rsnotify.documents.each_set")
     await pulling.upkeep.old.delete()
     assert sorted(asked) == ["a", SET]
@@ -1008,7 +1008,7 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
         async def later() -> ClockHistory:
             return ClockHistory((await now()).seen + 2 * DAY)
 
-        pulling.windows.clock_history = later  # type: ignore[method-assign]
+        pulling.windows.clock_history = later
         await pulling.upkeep.old.delete()
         await pulling.keep_windows()
         await pulling.upkeep.old.delete()
@@ -1022,7 +1022,7 @@ async def test_a_window_is_not_forgotten_before_the_stream_is_trimmed_behind_it(
 
 
 async def said(pulling: Pulling) -> list[tuple[str, str, str]]:
-    first = (await pulling.journal.standings([FRAMEWORK]))[0].first  # type: ignore
+    first = (await pulling.journal.standings([FRAMEWORK]))[0].first
     return [_said(row) for _, row in await pulling.journal.read(FRAMEWORK, first, count=1_000)]
 
 
@@ -1071,7 +1071,7 @@ async def test_a_new_resource_list_is_said(pulling):
 async def test_of_many_resource_lists_one_is_said_and_never_the_index(pulling):
     await pulling.update(*"abcde")
     taken = await pulling.upkeep.snapshots.take(SET)
-    path = f"/{SET}/resourcelist/{taken.name}-1.xml"  # type: ignore
+    path = f"/{SET}/resourcelist/{taken.name}-1.xml"
     assert await said(pulling) == [("resourcelist", "created", path)]
 
 
@@ -1245,7 +1245,7 @@ async def test_whatever_is_made_while_a_set_is_removed_leaves_no_key(pulling):
 
 async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(pulling):
     last = await pulling.update("a")
-    at = (await pulling.upkeep.snapshots.take(SET)).at  # type: ignore[union-attr]
+    at = (await pulling.upkeep.snapshots.take(SET)).at
     assert at == last.until + 1
     moment = str(Position(at))
     next_ = await pulling.publish(Change(loc("b"), "updated", datetime=moment))
@@ -1256,12 +1256,12 @@ async def test_no_change_has_the_datetime_at_which_a_resource_list_stands(pullin
 async def test_snapshots_without_a_change_between_them_stand_at_the_same_place(pulling):
     await pulling.update("a")
     one, other = [await pulling.upkeep.snapshots.take(SET) for _ in range(2)]
-    assert one.at == other.at  # type: ignore[union-attr]
+    assert one.at == other.at
 
 
 async def test_whoever_asks_from_a_resource_lists_at_misses_nothing(pulling):
     await pulling.update("a")
-    at = (await pulling.upkeep.snapshots.take(SET)).at  # type: ignore[union-attr]
+    at = (await pulling.upkeep.snapshots.take(SET)).at
     assert names(await pulling.document(f"{OPEN}?from={at}")) == []
     await pulling.update("b")
     assert names(await pulling.document(f"{OPEN}?from={at}")) == ["b"]

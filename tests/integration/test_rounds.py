@@ -107,7 +107,7 @@ async def test_few_channels_are_compared_every_second_many_in_turn(client, liste
     feeds, rounds = listening.hub.feeds, CompareSchedule(listening.hub.feeds, listening.bell)
     few = await make(client, LEAST_CHANNELS // 2)
     await listening.hub.start()
-    watched = [each for each in few if feeds.get(each).watch(Watching()) is None]  # type: ignore[union-attr]
+    watched = [each for each in few if feeds.get(each).watch(Watching()) is None]
     rounds.next()  # all, as the bell was connected
     for _ in range(3):
         assert set(watched) <= set(rounds.next())

@@ -27,7 +27,7 @@ def subscriptions(
 
 
 def request(order: str = "subscribe", callback: str = CALLBACK, **fields: object) -> PendingRequest:
-    return PendingRequest(order, "http://t/", callback, "dataset1", lease_seconds=60, **fields)  # type: ignore[arg-type]
+    return PendingRequest(order, "http://t/", callback, "dataset1", lease_seconds=60, **fields)
 
 
 STORED = Stored(

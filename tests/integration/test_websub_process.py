@@ -392,7 +392,7 @@ async def test_what_turns_private_while_it_is_read_is_not_delivered(process):
 
     async def meanwhile(feed: Feed, cursor: Position) -> Notification | None:
         process.hub.sets["dataset1"] = SimpleNamespace(private=True)
-        return await batch_after(feed, cursor)  # type: ignore[no-any-return]
+        return await batch_after(feed, cursor)
 
     process.hub.reading.batch_after = meanwhile
     await process.begin(cursor=0)
@@ -506,7 +506,7 @@ async def test_a_renewal_that_is_being_written_while_a_lease_ends_is_remembered(
             is_written.set()
             await may_go_on.wait()
 
-    process.store.after = after  # type: ignore[method-assign]
+    process.store.after = after
     async with asyncio.timeout(PATIENT_SECONDS):
         await process.ownership.end_subscriptions()
     may_go_on.set()
@@ -646,7 +646,7 @@ async def caught_up(client: Client, begin: Position) -> list[tuple[bytes, Mappin
     process = HubProcess(client, fresh.hub)
     await process.begin(cursor=begin)
     await process.rest()
-    return process.callbacks.sent  # type: ignore[no-any-return]
+    return process.callbacks.sent
 
 
 async def test_whoever_is_away_longer_than_the_stream_is_kept_loses_nothing(pulling, client):

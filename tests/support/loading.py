@@ -56,7 +56,7 @@ class Upload:
         async def send(message: dict[str, Any]) -> None:
             self._messages.append(message)
 
-        await loading.loading_app(scope, self._parts.get, send)  # type: ignore[arg-type]
+        await loading.loading_app(scope, self._parts.get, send)
 
     def send(self, body: bytes, *, is_last: bool = False) -> None:
         self._parts.put_nowait({"type": "http.request", "body": body, "more_body": not is_last})

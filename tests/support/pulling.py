@@ -171,10 +171,10 @@ class Pulling:
         async def send(message: dict[str, object]) -> None:
             messages.append(message)
 
-        await (app or self.app)(scope, receive, send)  # type: ignore[arg-type]
-        body = b"".join(message.get("body", b"") for message in messages[1:])  # type: ignore[misc]
+        await (app or self.app)(scope, receive, send)
+        body = b"".join(message.get("body", b"") for message in messages[1:])
         is_whole = not messages[-1].get("more_body", False)
-        return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body, is_whole)  # type: ignore[arg-type]
+        return Answer(messages[0]["status"], Headers(raw=messages[0]["headers"]), body, is_whole)
 
     async def document(self, path: str) -> Document:
         return (await self.get(path)).document

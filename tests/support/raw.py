@@ -127,7 +127,7 @@ class Raw:
     async def body(self) -> bytes:
         return await self._timed(self.reader.read())
 
-    async def _timed(self, waiting):  # type: ignore[no-untyped-def]
+    async def _timed(self, waiting):
         async with asyncio.timeout(PATIENT_SECONDS):
             return await waiting
 

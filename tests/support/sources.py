@@ -104,7 +104,7 @@ class Source:
         else:
             self.resources[f"/{name}"] = content
             told = {"hash": digest(content), "length": len(content)} | fields
-            change = Change(self.loc(name), "updated", datetime=at, lastmod=at, **told)  # type: ignore[arg-type]
+            change = Change(self.loc(name), "updated", datetime=at, lastmod=at, **told)
         self.changes.append(change)
         self.list_changes()
         return change

@@ -29,7 +29,7 @@ def rows_of(document: bytes) -> list[Row]:
 
 
 def ends_of(document: bytes) -> Ends:
-    begins, ends = INTERVAL.search(document).groups()  # type: ignore[union-attr]
+    begins, ends = INTERVAL.search(document).groups()
     return begins.decode(), ends.decode()
 
 

@@ -30,7 +30,7 @@ class Counts(NamedTuple):
     skipped: int
     reasons: tuple[str, ...] = ()  # why each one was skipped
 
-    def __add__(self, other: "Counts") -> "Counts":  # type: ignore[override]
+    def __add__(self, other: "Counts") -> "Counts":
         sums = (mine + theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
         return Counts(*sums, self.reasons + other.reasons)
 

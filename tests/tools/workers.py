@@ -217,7 +217,7 @@ class Fork:
 
 def become_worker(config: pytest.Config, number: int, count: int, basetemp: Path) -> None:
     """Have what a process that was started anew would have of its own."""
-    config.workerinput = {"workerid": f"gw{number}", "workercount": count}  # type: ignore[attr-defined]
+    config.workerinput = {"workerid": f"gw{number}", "workercount": count}
     config.option.basetemp = str(basetemp / f"fork{number}")
     tmpdir.pytest_configure(config)
     capture: Any = config.pluginmanager.getplugin("capturemanager")

@@ -102,7 +102,7 @@ def hub() -> OneChannelHub:
 
 @pytest.fixture
 def channel(hub: OneChannelHub) -> ChannelReaders:
-    return ChannelReaders(hub, hub.feed, Keepalive(send_timeout_seconds=60))  # type: ignore[arg-type]
+    return ChannelReaders(hub, hub.feed, Keepalive(send_timeout_seconds=60))
 
 
 async def settled(channel: ChannelReaders) -> None:

@@ -175,7 +175,7 @@ def anchors(page: Path) -> set[str]:
 
 def test_every_command_that_the_documents_show_exists():
     command = get_command(app)
-    known = set(command.commands)  # type: ignore[attr-defined]
+    known = set(command.commands)
     for text in (page.read_text() for page in PAGES):
         blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
         used = re.findall(r"^(?:│ )?(?:\$ )?rsnotify ([a-z]+)", blocks, re.MULTILINE)
@@ -200,7 +200,7 @@ def test_how_long_the_hub_reads_on_after_a_refusal_stands_in_the_docs():
 
 
 OF_MANY_COMMANDS = {"--url", "--data", "--json", "--help"}
-COMMANDS = get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = get_command(app).commands
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -33,14 +33,14 @@ def in_transaction(text: str) -> str:
     ids=lambda said: said.__name__,
 )
 def test_a_code_is_known_wherever_it_stands(code, said):
-    error = ResponseError(said(f"{code} Redis can't do it now."))  # type: ignore[operator]
+    error = ResponseError(said(f"{code} Redis can't do it now."))
     kind = TryAgain if code in PASSING else StoreFull if code in FULL else RedisRefuses
     assert type(judge_error(error)) is kind
 
 
 def read(text: str) -> Exception:
     """As the client library reads it."""
-    error: Exception = BaseParser.parse_error(text)  # type: ignore[no-untyped-call]
+    error: Exception = BaseParser.parse_error(text)
     return error
 
 

@@ -385,6 +385,13 @@ def private_names(path: Path) -> set[str]:
     }
 
 
+def test_tests_excuse_themselves_to_no_type_checker():
+    """mypy checks the packages, and says there which excuse nobody needs; here none is read."""
+    excuse = "type:" + " ignore"
+    paths = [path for folder in TESTS for path in sources(folder)]
+    assert [str(path.relative_to(ROOT)) for path in paths if excuse in path.read_text()] == []
+
+
 def test_every_module_says_what_it_is_for():
     modules = [(path, nodes(path)[0]) for path in CODE]
     silent = [

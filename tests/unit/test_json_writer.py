@@ -81,7 +81,7 @@ OF_FRAMEWORK = st.fixed_dictionaries(
 def written(published: dict[str, Any], kind: str) -> bytes:
     """The entry that a published change becomes, at its place in the journal."""
     body = json.dumps(published).encode()
-    (fragment,) = read_submission(kind, body, JSON, None).fragments  # type: ignore[arg-type]
+    (fragment,) = read_submission(kind, body, JSON, None).fragments
     return render_rows([(NOW, fragment.xml)])
 
 

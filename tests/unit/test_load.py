@@ -31,7 +31,7 @@ def rest_of(change: Change) -> bytes:
 
 
 def changed(how: str = "created", **fields: object) -> bytes:
-    return rest_of(Change(LOC, how, **fields))  # type: ignore[arg-type]
+    return rest_of(Change(LOC, how, **fields))
 
 
 SAME = [

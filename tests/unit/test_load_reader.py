@@ -33,9 +33,9 @@ RESOURCES = [
 
 
 def entry(resource: dict[str, object]) -> Entry:
-    links = tuple(Link(**link) for link in resource.get("links", ()))  # type: ignore[attr-defined]
-    md = Md(length=resource.get("length"), type=resource.get("type"))  # type: ignore[arg-type]
-    return Entry(resource["loc"], resource.get("lastmod"), md=md, links=links)  # type: ignore[arg-type]
+    links = tuple(Link(**link) for link in resource.get("links", ()))
+    md = Md(length=resource.get("length"), type=resource.get("type"))
+    return Entry(resource["loc"], resource.get("lastmod"), md=md, links=links)
 
 
 def listed(*resources: dict[str, object], md: Md | None = LIST) -> bytes:

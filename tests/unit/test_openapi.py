@@ -32,7 +32,7 @@ OF_HTTP_ITSELF = {405, 414, 431, 500}  # any request may get these
 @pytest.fixture(scope="module")
 def document() -> dict:
     app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
-    return json.loads(msgspec.json.encode(described(app.routes)))  # type: ignore[attr-defined]
+    return json.loads(msgspec.json.encode(described(app.routes)))
 
 
 def operations(document: dict) -> list[dict]:
@@ -54,7 +54,7 @@ def test_each_operation_says_what_it_does(document):
 def test_all_that_is_served_is_described_and_nothing_else():
     app = build(Composition(Settings(), "redis://127.0.0.1:1", "token", "http://hub.example"))
     found = {(method, route.path) for method, route in served(app.routes)}
-    assert found == OPERATIONS.keys()  # type: ignore[attr-defined]
+    assert found == OPERATIONS.keys()
 
 
 def test_what_has_no_row_is_left_out():

@@ -68,7 +68,7 @@ class Connected:
         """From here on the connection is this reader's."""
         connected = self
 
-        class Watched(reader):  # type: ignore[valid-type, misc]
+        class Watched(reader):
             __slots__ = ()
 
             def connection_lost(self, exc: Exception | None) -> None:
@@ -131,7 +131,7 @@ def run(loop: Loop, reader: type[TransportReader], act: Callable[[Connected], ob
             running = asyncio.get_running_loop()
             transport, _ = await running.connect_accepted_socket(asyncio.Protocol, ours)
             connected.takes_over(reader, transport)
-            await act(connected)  # type: ignore[misc]
+            await act(connected)
             if not transport.is_closing():
                 transport.abort()
             await asyncio.wait_for(connected.lost.wait(), SECONDS)
@@ -190,9 +190,9 @@ def test_in_the_next_second_it_may_send_as_much_again(loop):
 def test_the_limit_is_each_readers_own():
     many, one = object(), object()
     counted = ReaderInput(clock=lambda: 0.0)
-    assert counted.takes_frames(many, FRAMES_PER_SECOND)  # type: ignore[arg-type]
-    assert counted.takes_frames(one, FRAMES_PER_SECOND)  # type: ignore[arg-type]
-    assert not counted.takes_frames(many, 1)  # type: ignore[arg-type]
+    assert counted.takes_frames(many, FRAMES_PER_SECOND)
+    assert counted.takes_frames(one, FRAMES_PER_SECOND)
+    assert not counted.takes_frames(many, 1)
 
 
 async def test_who_always_has_more_to_say_is_cut_off_however_slowly_it_is_read():

@@ -30,7 +30,7 @@ def test_a_topic_of_the_sources_own_names_its_channel():
 )
 def test_options_that_do_not_fit_together_are_refused(options, detail):
     with pytest.raises(Rejected, match=detail):
-        check_together(SetOptions(**options))  # type: ignore[arg-type]
+        check_together(SetOptions(**options))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_options_that_do_not_fit_together_are_refused(options, detail):
     ],
 )
 def test_options_that_fit_together_are_taken(options):
-    check_together(SetOptions(**options))  # type: ignore[arg-type]
+    check_together(SetOptions(**options))
 
 
 def test_a_set_is_found_by_the_capability_list_that_it_names_first():

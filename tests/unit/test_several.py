@@ -40,7 +40,7 @@ class SeveralSets(dict[str, OneSet]):
 
     def read_by(self, peer: Peer, **cursors: Position) -> SeveralChannels:
         keepalive = Keepalive(send_timeout_seconds=60)
-        several = SeveralChannels(self, keepalive, peer, set().discard)  # type: ignore[arg-type]
+        several = SeveralChannels(self, keepalive, peer, set().discard)
         several.join([(each.feed, cursors.get(name, START)) for name, each in self.items()])
         return several
 

@@ -34,7 +34,7 @@ class Connection(BoundedInput):
 
     @property
     def is_read(self) -> bool:
-        return self.transport.is_read  # type: ignore[attr-defined, no-any-return]
+        return self.transport.is_read
 
     def receive_data(self, data: bytes) -> None:
         self.got.append(len(data))

@@ -65,7 +65,7 @@ async def test_one_more_than_the_limit_waits_and_is_then_refused(two_at_once):
     with pytest.raises(TryAgain, match="too many others"):
         await anext(two_at_once.entries("dataset1", *OLD))
     waiting = asyncio.create_task(anext(two_at_once.entries("dataset1", *OLD)))
-    await readers[0].aclose()  # type: ignore[attr-defined]
+    await readers[0].aclose()
     assert await waiting
 
 
@@ -236,7 +236,7 @@ async def test_8_pieces_are_read_at_once_and_the_next_waits():
             return []
 
     journal, windows = SlowJournal(), NothingPacked()
-    stretches = Stretches(journal, windows)  # type: ignore[arg-type]
+    stretches = Stretches(journal, windows)
     readers = [
         asyncio.create_task(anext(stretches.entries("dataset1", *OLD)))
         for _ in range(READS_AT_ONCE + 1)

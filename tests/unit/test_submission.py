@@ -21,7 +21,7 @@ MD5 = "md5:1584abdf8ebdc9802ac0c6a7402c03b6"
 
 def read(body: object, content_type: str = JSON, kind: str = "change") -> Submission:
     encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_submission(kind, encoded, content_type, None)  # type: ignore[arg-type]
+    return read_submission(kind, encoded, content_type, None)
 
 
 def urlset(entries: str) -> bytes:

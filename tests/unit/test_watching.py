@@ -77,7 +77,7 @@ def report(identity: Identity, changes: float) -> Report:
 def peers() -> tuple[Peers, Clock]:
     clock = Clock()
     nothing: Any = None
-    return Peers(ThisProcess(), nothing, nothing, clock), clock  # type: ignore[arg-type]
+    return Peers(ThisProcess(), nothing, nothing, clock), clock
 
 
 OTHER = Identity("here:1", 2, 10.0)

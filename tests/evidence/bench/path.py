@@ -115,7 +115,7 @@ async def pieces() -> dict[str, float]:
     request = next(requests(Load(1, 1, 1)))
     body = request.partition(b"\r\n\r\n")[2]
     submission = read_submission("change", body, "application/json", None)
-    reader = RequestReader(_Handler(), {})  # type: ignore[arg-type]
+    reader = RequestReader(_Handler(), {})
     found = {
         "read the request": best(lambda: reader.read(request)),
         "judge the body, make the fragment": best(

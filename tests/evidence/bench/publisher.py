@@ -28,7 +28,7 @@ def calls(publisher: Publisher, pause_seconds: float) -> list[float]:
     taken = []
     for number in range(CALLS):
         began = time.perf_counter()
-        publisher.updated("dataset1", f"http://example.com/{number}", **FIELDS)  # type: ignore[arg-type]
+        publisher.updated("dataset1", f"http://example.com/{number}", **FIELDS)
         taken.append((time.perf_counter() - began) * 1e6)
         if pause_seconds:
             time.sleep(pause_seconds)

@@ -96,7 +96,7 @@ class Reader(asyncio.Protocol):
         self.arrived: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.transport: asyncio.Transport = transport
         self.transport.write(HANDSHAKE.format(path=self.path, offer="").encode())
 
     def data_received(self, data: bytes) -> None:
@@ -114,7 +114,7 @@ async def open_readers(hub: RunningHub, count: int) -> list[Reader]:
     loop = asyncio.get_running_loop()
     for number in range(count):
         path = f"/channels/{name_of(number)}/change_notification_channel"
-        _, reader = await loop.create_connection(lambda p=path: Reader(p), "127.0.0.1", hub.port)  # type: ignore[misc]
+        _, reader = await loop.create_connection(lambda p=path: Reader(p), "127.0.0.1", hub.port)
         await reader.opened
         readers.append(reader)
     return readers

@@ -46,7 +46,7 @@ class Receiver(asyncio.Protocol):
     waiting: ClassVar[list[tuple[bytes, int, asyncio.Transport]]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.transport: asyncio.Transport = transport
         self.buffer = b""
 
     def data_received(self, data: bytes) -> None:

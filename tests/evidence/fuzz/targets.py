@@ -170,7 +170,7 @@ def read_form(data: bytes) -> None:
     form = outcome(lambda: protocol.parse_form(data))
     if form != REFUSED:
         outcome(lambda: _asked(form))
-        outcome(lambda: protocol.parse_ping(form))  # type: ignore[arg-type]
+        outcome(lambda: protocol.parse_ping(form))
     outcome(lambda: protocol.parse_links(data.decode("latin-1")))
 
 

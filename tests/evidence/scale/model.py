@@ -155,7 +155,7 @@ class Deployment:
     def _tell(self, published: float) -> None:
         self.processes[0].push(published)
         for other in self.processes[1:]:
-            other.core.do(self.costs.read_back, lambda other=other: other.push(published))  # type: ignore[misc]
+            other.core.do(self.costs.read_back, lambda other=other: other.push(published))
 
     def arrived(self, published: list[float], readers: float, *, is_last: bool) -> None:
         """Some readers have it on their socket, and take it when they are free."""

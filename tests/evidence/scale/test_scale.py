@@ -25,7 +25,7 @@ COSTS = Costs(
 
 
 def outcome(**setup: object) -> Outcome:
-    return Deployment(COSTS, Setup(**setup)).run()  # type: ignore[arg-type]
+    return Deployment(COSTS, Setup(**setup)).run()
 
 
 def test_a_core_does_one_thing_after_another():
@@ -33,7 +33,7 @@ def test_a_core_does_one_thing_after_another():
     core = Core(clock)
     for seconds in (3, 1):
         core.do(seconds, lambda: ended.append(clock.now))
-    clock.at(10, lambda: core.do(1, lambda: ended.append(clock.now)))  # type: ignore[func-returns-value]
+    clock.at(10, lambda: core.do(1, lambda: ended.append(clock.now)))
     clock.run()
     assert ended == [3, 4, 11]
     assert core.busy == 5

@@ -74,7 +74,7 @@ class WorldWeb(Web):
         self.reach = None  # addresses of the world mean nothing to it
 
     @asynccontextmanager
-    async def ask(  # type: ignore[override]
+    async def ask(
         self, url: str, *, method: str = "GET", headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[WorldReply]:
         parts = urlsplit(url)
@@ -101,7 +101,7 @@ class WorldWeb(Web):
                 writer.transport.abort()
 
 
-mirror.Web = WorldWeb  # type: ignore[misc]
+mirror.Web = WorldWeb
 
 
 class Client:

@@ -95,7 +95,7 @@ class _Names(dict[str, str]):
             make(script, *names)
             self[script.command([])[1]] = Path(names[-1]).stem
 
-        Script.__init__ = learning  # type: ignore[method-assign]
+        Script.__init__ = learning
 
 
 _names = _Names()

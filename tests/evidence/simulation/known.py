@@ -308,7 +308,7 @@ def _break_module(path: Path, broken: str) -> None:
             return self.source_to_code(broken.encode(), str(path))
         return get_code(self, name)
 
-    SourceFileLoader.get_code = patched  # type: ignore[assignment,method-assign]
+    SourceFileLoader.get_code = patched
 
 
 def _break_script(path: Path, broken: str) -> None:
@@ -317,4 +317,4 @@ def _break_script(path: Path, broken: str) -> None:
     def patched(self: Path, *arguments: Any, **options: Any) -> str:
         return broken if self == path else read_text(self, *arguments, **options)
 
-    Path.read_text = patched  # type: ignore[method-assign]
+    Path.read_text = patched

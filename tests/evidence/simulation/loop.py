@@ -83,10 +83,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         pass
 
-    def call_soon_threadsafe(self, callback, *args, context=None):  # type: ignore[no-untyped-def]
+    def call_soon_threadsafe(self, callback, *args, context=None):
         return self.call_soon(callback, *args, context=context)
 
-    def call_at(self, when, callback, *args, context=None):  # type: ignore[no-untyped-def]
+    def call_at(self, when, callback, *args, context=None):
         late = self._draw() ** 4 * TIMER_LATE_SECONDS
         return super().call_at(when + late, callback, *args, context=context)
 
@@ -94,7 +94,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Exactly then: what the network does is not late twice."""
         return super().call_at(when, callback, *args, context=context)
 
-    def run_in_executor(self, _executor, func, *args):  # type: ignore[no-untyped-def]
+    def run_in_executor(self, _executor, func, *args):
         """The work is done at once when its time has come; its result is there a moment later."""
         done = self.create_future()
         self.call_later(self._draw() * THREAD_SECONDS, self._work, done, func, args)
@@ -118,18 +118,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # --- connections -----------------------------------------------------------------------------
 
-    async def getaddrinfo(self, host, port, **_):  # type: ignore[no-untyped-def]
+    async def getaddrinfo(self, host, port, **_):
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
-    async def sock_connect(self, sock, address):  # type: ignore[no-untyped-def]
+    async def sock_connect(self, sock, address):
         sock.peer = address
 
-    async def create_connection(  # type: ignore[no-untyped-def]
-        self, protocol_factory, host=None, port=None, *, sock=None, **_
-    ):
+    async def create_connection(self, protocol_factory, host=None, port=None, *, sock=None, **_):
         if sock is not None:
             host, port = sock.peer[:2]
         return await self.network.connect(protocol_factory, host, port)
 
-    async def create_server(self, protocol_factory, *_, port=None, **__):  # type: ignore[no-untyped-def]
+    async def create_server(self, protocol_factory, *_, port=None, **__):
         return self.network.listen(protocol_factory, port)

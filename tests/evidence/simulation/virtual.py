@@ -36,7 +36,7 @@ time.monotonic = time.perf_counter = _elapsed
 time.time_ns = lambda: int(_time() * 1e9)
 time.monotonic_ns = lambda: int(_elapsed() * 1e9)
 os.urandom = _urandom
-random._urandom = _urandom  # type: ignore[attr-defined]
+random._urandom = _urandom
 
 real_monotonic = _real[1]
 
@@ -61,14 +61,14 @@ def in_order(*kinds: type) -> None:
     numbers, count = dict[int, int](), itertools.count()
 
     def number(kind: type) -> None:
-        make = kind.__init__  # type: ignore[misc]
+        make = kind.__init__
 
         def making(self: object, *args: object, **options: object) -> None:
             numbers[id(self)] = next(count)
             make(self, *args, **options)
 
-        kind.__init__ = making  # type: ignore[misc]
-        kind.__hash__ = lambda self: numbers[id(self)]  # type: ignore[method-assign]
+        kind.__init__ = making
+        kind.__hash__ = lambda self: numbers[id(self)]
 
     for kind in kinds:
         number(kind)

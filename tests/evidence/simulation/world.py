@@ -60,7 +60,7 @@ class World:
         self._processes = itertools.count(1)
         self.loop.set_exception_handler(self._note_error)
         dialler._getaddrinfo = self._look_up
-        dialler.Dialler.open_socket = lambda *_: FakeSocket()  # type: ignore[assignment,method-assign]
+        dialler.Dialler.open_socket = lambda *_: FakeSocket()
         self._graveyard: list[Any] = []  # what a crash has stopped must not be freed: it would act
 
     def _look_up(self, name: str, port: int) -> list[tuple[Any, ...]]:

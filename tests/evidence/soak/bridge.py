@@ -134,7 +134,7 @@ class Worlds:
         loc = f"{self.url}/{name}"
         fields = {"lastmod": at, "datetime": at, "hash": digest(content), "length": 8}
         kind = "updated" if loc in self.world.resources else "created"
-        self.world.resources[loc] = change = Change(loc, kind, **fields)  # type: ignore[arg-type]
+        self.world.resources[loc] = change = Change(loc, kind, **fields)
         self._note(change, at)
 
     def _delete(self, loc: str) -> None:

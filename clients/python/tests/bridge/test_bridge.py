@@ -251,7 +251,7 @@ async def test_a_resource_of_two_sources_keeps_the_newest(source, bridging):
 
 
 def change(kind: str, loc: str, **fields: object) -> Change:
-    return Change(loc, kind, **fields)  # type: ignore[arg-type]
+    return Change(loc, kind, **fields)
 
 
 async def until(fact: object, seconds: float = 20) -> None:

@@ -95,7 +95,7 @@ async def look(bridging: Bridging, source: str, statements: int) -> bool:
     given = {"from": source, "set": bridging.set_name, "max-delete": 100}
     options = [msgspec.convert(given, BridgeOptions)]
     store = BridgeStore(bridging.state)
-    store.database = DyingConnection(store.database, statements)  # type: ignore[assignment]
+    store.database = DyingConnection(store.database, statements)
     bridges = None
     try:
         bridges = Bridges(options, HubAddress(bridging.hub.url, TOKEN), store, Network())
@@ -164,7 +164,7 @@ async def test_a_disk_that_was_full_at_any_write_has_lost_nothing(real_hub, tmp_
             bridging = Bridging(real_hub, name, tmp_path / f"{number}.db")
             with closing(BridgeStore(bridging.state)) as store:
                 disk = FullDisk(store.database, 10**6)
-                store.database = disk  # type: ignore[assignment]
+                store.database = disk
                 address = source.url + CAPABILITIES
                 async with bridging.running(address, store=store) as bridges:
                     assert await bridges.once()

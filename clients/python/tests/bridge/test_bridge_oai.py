@@ -126,7 +126,7 @@ async def test_a_page_is_read_beside_the_loop(repository, bridging, monkeypatch)
 
     def read(*words: object) -> OaiPage:
         threads.append(threading.current_thread())
-        return page_of(*words)  # type: ignore[arg-type]
+        return page_of(*words)
 
     monkeypatch.setattr("rsnotify_bridge.oaipmh.page_of", read)
     facts = await bridging.once(address(repository), **BY_TEMPLATE)

@@ -129,7 +129,7 @@ async def test_the_example_that_follows_several_sets_prints_their_changes(
         SqliteCursor("cursors.db", name).save(Position(0))
     with Publisher(real_hub.url, TOKEN) as publisher:
         publisher.updated("dataset2", "http://example.com/res1")
-    watching = asyncio.create_task(names["watch"](real_hub.url))  # type: ignore[arg-type]
+    watching = asyncio.create_task(names["watch"](real_hub.url))
     async with asyncio.timeout(60):
         while (found := await printed.get())[0] != "dataset2":
             pass

@@ -345,7 +345,7 @@ def read_until(terminal: int, words: str) -> str:
 
 def test_the_line_of_each_command_in_the_help_is_how_its_own_help_begins():
     for name, (_, line) in COMMANDS.items():
-        help_ = " ".join((get_command(app).commands[name].help or "").split())  # type: ignore[attr-defined]
+        help_ = " ".join((get_command(app).commands[name].help or "").split())
         assert line.split()[0] == help_.split()[0], name
 
 

@@ -40,9 +40,7 @@ async def read(
     found: list[tuple[str, str]] = []
     async with (
         asyncio.timeout(60),
-        aclosing(
-            follow_async(url, cursor=cursor, position=after, poll_seconds=QUICK)  # type: ignore[arg-type]
-        ) as changes,
+        aclosing(follow_async(url, cursor=cursor, position=after, poll_seconds=QUICK)) as changes,
     ):
         async for change in changes:
             async with change:
@@ -717,7 +715,7 @@ async def test_a_silent_connection_is_asked_and_given_up_if_it_does_not_answer(
     source.handlers["/channel"] = channel
     follower = Follower(channel_at(source))
     async with asyncio.timeout(20), aclosing(aiter(follower)) as pieces:
-        reading = asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
+        reading = asyncio.create_task(anext(pieces))
         while len(pings) < 3:
             await asyncio.sleep(0.01)
         reading.cancel()
@@ -745,7 +743,7 @@ async def test_a_frozen_network_is_noticed_though_a_source_does_not_say_where_it
         async with aclosing(aiter(follower)) as pieces:
             await anext(pieces)
             proxy.freeze()
-            reading = asyncio.create_task(anext(pieces))  # type: ignore[arg-type]
+            reading = asyncio.create_task(anext(pieces))
             accepted = proxy.accepted
             source.change("meanwhile", b"1")
             while proxy.accepted == accepted:

@@ -111,7 +111,7 @@ def test_a_program_without_an_event_loop_follows_them_too(hub, tmp_path):
     publish(hub, ("papers", "8"), ("images", "9"))
     changes = follow(hub.url, sets=SETS, cursor=cursor)
     assert set(map(short, islice(changes, 2))) == {("papers", "8"), ("images", "9")}
-    changes.close()  # type: ignore[attr-defined]
+    changes.close()
 
 
 # A peer that fails ------------------------------------------------------------------------------

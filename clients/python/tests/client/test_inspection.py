@@ -51,7 +51,7 @@ class Site(Source):
         self.documents[path] = render_document(document)
 
     def entry(self, name: str, /, *links: Link, **md: object) -> Entry:
-        return Entry(self.url + name, md=Md(**md) if md else None, links=links)  # type: ignore[arg-type]
+        return Entry(self.url + name, md=Md(**md) if md else None, links=links)
 
     def build(self) -> None:
         self.resources |= {f"/{name}": b"first /" + name.encode() for name in "ab"}
@@ -112,7 +112,7 @@ class Site(Source):
     def part(self, path: str, *names: str, links: tuple[Link, ...] = (), **md: str) -> None:
         entries = [self.resource(name, *links) for name in names]
         options = {"at": T1, "index": "/resourcelist.xml"} | md
-        self.list(path, "resourcelist", *entries, **options)  # type: ignore[arg-type]
+        self.list(path, "resourcelist", *entries, **options)
 
     def changes_within(self) -> tuple[Entry, ...]:
         """Those before the Resource List was taken."""

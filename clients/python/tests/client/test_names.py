@@ -233,10 +233,10 @@ FAILING: dict[str, Callable[[Path], object]] = {
     "no token": lambda _: Publisher("http://example.com", "a\nb"),
     "no name": lambda _: switched_off().updated("a/b", "http://example.com/1"),
     "no zone": lambda _: switched_off().updated("a", "http://example.com/1", lastmod=NO_ZONE),
-    "no loc": lambda _: switched_off().updated("a", None),  # type: ignore[arg-type]
+    "no loc": lambda _: switched_off().updated("a", None),
     "no text": lambda _: switched_off().updated("a", "http://example.com/\ud800"),
-    "no JSON": lambda _: switched_off().send("a", Change("b", "updated", length=object())),  # type: ignore[arg-type]
-    "no JSON at once": lambda _: switched_off().publish("a", [object()]),  # type: ignore[list-item]
+    "no JSON": lambda _: switched_off().send("a", Change("b", "updated", length=object())),
+    "no JSON at once": lambda _: switched_off().publish("a", [object()]),
     "no key": lambda _: Publisher(NOWHERE).publish("a", [], key="\ud800"),
     "no key of a load": lambda _: Publisher(NOWHERE).load("a", [], key="\ud800"),
     "no URL": lambda _: Publisher("http://a\ud800.example").publish("a", [], timeout=0.1),
@@ -244,7 +244,7 @@ FAILING: dict[str, Callable[[Path], object]] = {
     "nobody there": lambda _: flushed_nowhere(),
     "no state": lambda _: Publisher(NOWHERE).load("a", [{"length": 5}]),
     "no field": lambda _: Publisher(NOWHERE).load("a", [{"loc": "b", "lenght": 5}]),
-    "no mapping": lambda _: Publisher(NOWHERE).load("a", [5]),  # type: ignore[list-item]
+    "no mapping": lambda _: Publisher(NOWHERE).load("a", [5]),
     "no position": lambda _: next(iter(follow(NOWHERE, position="yesterday"))),
     "no folder": lambda path: next(iter(follow(NOWHERE, cursor=path / "no" / "cursor"))),
     "no cursor": lambda path: FileCursor(spoilt(path)).load(),
@@ -294,4 +294,4 @@ async def test_so_it_does_in_an_event_loop():
         await publisher.updated("a", "http://example.com/1", lastmod=NO_ZONE)
     with pytest.raises(Error):
         await publisher.close(timeout=0.05)
-    assert not asyncio.current_task().cancelling()  # type: ignore[union-attr]
+    assert not asyncio.current_task().cancelling()

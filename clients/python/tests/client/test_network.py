@@ -526,7 +526,7 @@ def test_so_many_requests_a_second_and_no_more():
 async def rsnotify(*words: str) -> tuple[int, str, str]:
     program = Path(sys.executable).with_name("rsnotify")
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(program, *words, **pipes)  # type: ignore[arg-type]
+    process = await asyncio.create_subprocess_exec(program, *words, **pipes)
     out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()
 

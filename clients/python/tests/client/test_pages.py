@@ -65,7 +65,7 @@ def second_page(source: Source, **answer: object) -> None:
 
     async def page(request: web.Request) -> web.StreamResponse:
         is_second = request.query.get("page") == "2"
-        return web.Response(**answer) if is_second else await whole(request)  # type: ignore[arg-type]
+        return web.Response(**answer) if is_second else await whole(request)
 
     source.handlers["/resourcelist.xml"] = page
 

@@ -439,7 +439,7 @@ def test_an_outbox_refuses_a_change_without_an_address():
     with closing(sqlite3.connect(":memory:")) as connection:
         Outbox.create(connection)
         with pytest.raises(ValueError, match="loc is None"):
-            Outbox().created(connection, "a", None)  # type: ignore[arg-type]
+            Outbox().created(connection, "a", None)
 
 
 # The table ----------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     real = socket.getaddrinfo
 
     def resolve(host: str, *words: object, **named: object) -> object:
-        return real(known.get(host, host), *words, **named)  # type: ignore[arg-type]
+        return real(known.get(host, host), *words, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     return known

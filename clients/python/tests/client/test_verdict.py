@@ -11,7 +11,7 @@ HTML = NotAHub("http://hub", "answered 413", 413)
 
 
 def test_the_changes_that_are_named_are_at_fault():
-    assert refused_changes(Rejected("", faults=FAULTS), 3) == {1: "bad"}  # type: ignore[arg-type]
+    assert refused_changes(Rejected("", faults=FAULTS), 3) == {1: "bad"}
 
 
 @pytest.mark.parametrize(

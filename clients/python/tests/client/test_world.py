@@ -69,7 +69,7 @@ def _asks_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def copied(kind: Kind, copy: Path, **options: object) -> Once:
     events: list[Event] = []
-    chosen = Options(first_retry_seconds=0.01, **options)  # type: ignore[arg-type]
+    chosen = Options(first_retry_seconds=0.01, **options)
     try:
         async with AsyncMirror(kind.address, copy, chosen, report=events.append) as mirror:
             return Once(await mirror.once(), events)

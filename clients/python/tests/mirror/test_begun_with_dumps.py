@@ -129,7 +129,7 @@ async def dumps(source: Source, tmp_path: Path) -> Dumps:
 
 async def begun(source: Source, copy: Path, **options: object) -> list[Event]:
     events: list[Event] = []
-    chosen = Options(first_retry_seconds=0.01, **options)  # type: ignore[arg-type]
+    chosen = Options(first_retry_seconds=0.01, **options)
     async with AsyncMirror(source.url + CAPABILITIES, copy, chosen, report=events.append) as mirror:
         is_whole = await mirror.once()
     return events if is_whole else [*events, Event("failed", problem="not whole")]

@@ -744,7 +744,7 @@ def die_when_published(copy: Path, out: Path, options: DumpOptions) -> None:
             os._exit(9)
 
     def act() -> None:
-        os.rename = die  # type: ignore[assignment]
+        os.rename = die
         dump(copy, out, options)
 
     assert in_child(act) == 9
@@ -824,7 +824,7 @@ async def test_killed_while_an_old_dump_is_removed_the_next_run_goes_on(source, 
         os._exit(9)
 
     def act() -> None:
-        shutil.rmtree = die  # type: ignore[assignment]
+        shutil.rmtree = die
         dump(copied, out)
 
     for number in range(KEEP + 1):

@@ -58,9 +58,9 @@ class Once:
 async def once(source: Source, copy: Path, **options: object) -> Once:
     events: list[Event] = []
     hook = options.pop("hook", None)
-    chosen = Options(**({"first_retry_seconds": 0.01} | options))  # type: ignore[arg-type]
+    chosen = Options(**({"first_retry_seconds": 0.01} | options))
     url = source.url + CAPABILITIES
-    async with AsyncMirror(url, copy, chosen, report=events.append, hook=hook) as mirror:  # type: ignore[arg-type]
+    async with AsyncMirror(url, copy, chosen, report=events.append, hook=hook) as mirror:
         return Once(await mirror.once(), events)
 
 

@@ -144,7 +144,7 @@ async def test_nothing_is_kept_of_hosts_at_which_all_is_done(copy):
     with State(copy) as state:
         state.plan([SourceResource(f"http://{n}.example/") for n in range(9)], 1, now=1.0)
         away = AwayAtFirst(state)
-        workers = Workers(state, away, print, options)  # type: ignore[arg-type]
+        workers = Workers(state, away, print, options)
         running = asyncio.create_task(workers.run())
         async with asyncio.timeout(20):
             while state.counts()[0]:

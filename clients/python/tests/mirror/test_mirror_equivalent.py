@@ -55,7 +55,7 @@ def change(source: Source, loc: str, content: bytes | None) -> None:
     else:
         serve(source, loc, content)
         told = {"hash": digest(content), "length": len(content)}
-        source.changes.append(Change(loc, "updated", datetime=at, lastmod=at, **told))  # type: ignore[arg-type]
+        source.changes.append(Change(loc, "updated", datetime=at, lastmod=at, **told))
     source.list_changes()
 
 
@@ -92,7 +92,7 @@ def test_what_is_written_in_another_way_is_planned_as_the_same_resource(tmp_path
         state.ask_again([last], 1.0)
         assert state.is_under_way(first)
         assert state.is_under_way(last)
-        assert state.again(row).version == row.version + 1  # type: ignore[union-attr]
+        assert state.again(row).version == row.version + 1
 
 
 def test_its_two_ways_are_planned_once_though_they_come_together(tmp_path):

@@ -62,7 +62,7 @@ EXACT = "2013-01-02T03:04:05.6Z"
     ],
 )
 def test_a_resource_is_current_if_what_the_source_says_of_it_is_known(wanted, have, current):
-    assert is_current(SourceResource(LOC, **wanted), Have(**have)) == current  # type: ignore[arg-type]
+    assert is_current(SourceResource(LOC, **wanted), Have(**have)) == current
 
 
 def test_rows_that_were_read_are_old_once_a_resource_that_is_known_is_planned(tmp_path):
@@ -363,7 +363,7 @@ def package(
 
 
 def entry(path: str | None, **md: object) -> Entry:
-    return Entry(LOC, md=Md(path=path, **md))  # type: ignore[arg-type]
+    return Entry(LOC, md=Md(path=path, **md))
 
 
 def test_a_package_gives_what_its_manifest_describes():
@@ -605,7 +605,7 @@ def row(have: Have | None, path: str | None = "a") -> StateRow:
     ],
 )
 def test_an_audit_sees_by_length_and_time_what_is_wrong(wanted, have, length, kind):
-    found = judged(SourceResource(LOC, **wanted), row(Have(**have)) if have else None, length)  # type: ignore[arg-type]
+    found = judged(SourceResource(LOC, **wanted), row(Have(**have)) if have else None, length)
     assert (found and found.kind) == kind
 
 

@@ -47,7 +47,7 @@ LOC = "http://a.example/1"
 
 
 def said(**fields: object) -> Change:
-    return Change(LOC, "created", **fields)  # type: ignore[arg-type]
+    return Change(LOC, "created", **fields)
 
 
 @pytest.mark.parametrize(
