@@ -82,7 +82,8 @@ async def _serve(
 
         async def served(redis: StartedRedis) -> None:
             if settings.workers > 1:
-                return await run_workers(settings, sets, redis.url, bound, ready, redis.locks)
+                where = settings.redis_url or redis.url  # each reads the password by itself
+                return await run_workers(settings, sets, where, bound, ready, redis.locks)
             base_url = settings.public_url or address
             composition = Composition(settings, redis.url, token, base_url, port=port)
             try:

@@ -231,13 +231,10 @@ def misspelt(environ: Mapping[str, str]) -> list[str]:
 
 
 def for_worker(environ: Mapping[str, str], redis_url: str) -> dict[str, str]:
-    """The variables of a process that the hub starts: they say once where Redis is."""
-    left_out = {
-        PREFIX + "REDIS_URL" + FILE,
-        PREFIX + "REDIS_PASSWORD",
-        PREFIX + "REDIS_PASSWORD" + FILE,
-    }
-    kept = {name: text for name, text in environ.items() if name not in left_out}
+    """The variables of a process that the hub starts: they say once where Redis is. Its password is
+    read again, from the file where it stands.
+    """
+    kept = {name: text for name, text in environ.items() if name != PREFIX + "REDIS_URL" + FILE}
     return kept | {PREFIX + "REDIS_URL": redis_url}
 
 

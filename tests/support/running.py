@@ -49,7 +49,10 @@ class RunningHub:
     async def start(self) -> None:
         """Start it; the second time on the port it had."""
         words = ["serve", "--data", str(self.data), "--port", str(self.port), *self.options]
-        environment = clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN} | self.settings
+        token = (
+            {} if "RSNOTIFY_ADMIN_TOKEN_FILE" in self.settings else {"RSNOTIFY_ADMIN_TOKEN": TOKEN}
+        )
+        environment = clean_environment() | token | self.settings
         with self.log.open("ab") as log:
             self.process = await self._started(words, environment, log.fileno())
         async with asyncio.timeout(self.ready_seconds):

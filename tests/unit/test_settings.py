@@ -156,6 +156,10 @@ def test_only_secrets_stand_in_files():
     assert "RSNOTIFY_PORT_FILE is no setting" in problems(RSNOTIFY_PORT_FILE="/x")[0]
 
 
-def test_a_worker_is_told_once_where_redis_is():
-    environ = {"RSNOTIFY_REDIS_URL_FILE": "/a", "RSNOTIFY_REDIS_PASSWORD": "b", "HOME": "/"}
-    assert for_worker(environ, "redis://c") == {"RSNOTIFY_REDIS_URL": "redis://c", "HOME": "/"}
+def test_a_worker_is_told_once_where_redis_is_and_reads_its_password_by_itself():
+    environ = {"RSNOTIFY_REDIS_URL_FILE": "/a", "RSNOTIFY_REDIS_PASSWORD_FILE": "b", "HOME": "/"}
+    assert for_worker(environ, "redis://c") == {
+        "RSNOTIFY_REDIS_URL": "redis://c",
+        "RSNOTIFY_REDIS_PASSWORD_FILE": "b",
+        "HOME": "/",
+    }
