@@ -7,5 +7,6 @@ release = __version__
 html_title = f"rsnotify {__version__}"
 extensions = ["myst_parser"]
 html_theme = "furo"
+myst_enable_extensions = ["tasklist"]
 myst_heading_anchors = 4  # links name headings as forges do
 suppress_warnings = ["misc.highlighting_failure"]  # the map of the rooms is in no language

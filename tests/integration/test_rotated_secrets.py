@@ -195,7 +195,7 @@ async def test_the_password_of_redis_is_replaced(tmp_path):
                 await reload(hub)
                 await client.execute_command("ACL", "SETUSER", "default", "<yesterday")
             await until(partial(_answers, hub))
-            server._password = "today"
+            server.password = "today"
             async with server.client() as client:
                 await client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             await until(partial(_publishes, hub))

@@ -30,7 +30,7 @@ class RedisServer:
         self.options = options
         self.port = free_port()
         self._binary = binary
-        self._password = password
+        self.password = password
         self.url = f"redis://127.0.0.1:{self.port}"
         self._process: Process
 
@@ -70,7 +70,7 @@ class RedisServer:
     def client(self) -> Any:
         """Speaks to it as soon as it answers."""
         retry = Retry(ConstantBackoff(AGAIN_SECONDS), int(PATIENT_SECONDS / AGAIN_SECONDS))
-        return redis.Redis.from_url(self.url, password=self._password, retry=retry, protocol=2)
+        return redis.Redis.from_url(self.url, password=self.password, retry=retry, protocol=2)
 
 
 async def binary_of(engine: str) -> str:

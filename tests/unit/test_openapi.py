@@ -73,7 +73,7 @@ def test_every_reference_leads_to_a_schema(document):
 
 
 def test_every_error_of_an_operation_has_its_line_among_the_status_codes():
-    page = (REFERENCE / "status-codes.md").read_text().partition("## WebSocket")[0]
+    page = (REFERENCE.parent / "errors.md").read_text().partition("## WebSocket")[0]
     known = {int(status) for status in re.findall(r"^\| (\d{3}) \|", page, re.MULTILINE)}
     told = all_errors()
     assert told == known - OF_HTTP_ITSELF
@@ -303,7 +303,7 @@ def test_the_channels_are_described_as_the_code_has_them():
         *("access_token", COOKIE, "Sec-WebSocket-Protocol")
     }
     assert SUBPROTOCOL in schemes["subprotocol"]["description"]
-    page = (REFERENCE / "status-codes.md").read_text().partition("## WebSocket")[2]
+    page = (REFERENCE.parent / "errors.md").read_text().partition("## WebSocket")[2]
     codes = {int(code) for code in re.findall(r"^\| (\d{4}) \|", page, re.MULTILINE)}
     assert {int(code) for code in channels["info"]["x-close-codes"]} == codes
 

@@ -20,6 +20,7 @@ from tests.support.reference import INSTALL_SECONDS
 from tests.support.running import RunningHub, until
 
 PAGE = (Path(__file__).parents[4] / "docs/discovery.md").read_text()
+NGINX = Path(__file__).parents[4] / "docs/operations/nginx.conf"
 HUB = "https://hub.example.org"
 PLAIN = "<html><head><title>our site</title></head></html>"
 
@@ -124,7 +125,8 @@ async def test_the_well_known_address_may_be_a_redirect(listed, site, resync):
 
 @pytest.mark.timeout(INSTALL_SECONDS + 60)
 async def test_site_and_hub_may_share_a_host(tmp_path, site, resync):
-    inside, outside = section("One host behind nginx")
+    (inside,) = section("One host behind nginx")
+    (outside,) = re.findall(r"map [^}]*}", NGINX.read_text())
     settings = {"public_url": site.url, "trusted_proxies": "127.0.0.1"}
     async with RunningHub(tmp_path / "data", **settings) as hub:
         own = f"http://127.0.0.1:{hub.port}"
