@@ -87,6 +87,7 @@ class Posted(NamedTuple):
     set_name: str
     key: str
     locs: list[str]
+    token: str = ""
 
 
 class Answer(NamedTuple):
@@ -124,6 +125,7 @@ class ScriptedAnswers(BaseHTTPRequestHandler):
             self.path.split("/")[3],
             self.headers["Idempotency-Key"],
             [change["loc"] for change in changes],
+            self.headers["Authorization"].removeprefix("Bearer "),
         )
         self.server.posted.append(request)
         self.say(self.server.script(request), len(changes))

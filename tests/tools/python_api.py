@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import rsnotify_client
 import rsnotify_mirror
@@ -28,11 +28,16 @@ SECTIONS = {
     "An outbox in your own database": "Outbox Relay",
     "Follow": "follow follow_async notifications notifications_async FollowedChange Received "
     "FileCursor SqliteCursor CursorStore channel_url",
-    "The network": "NetworkOptions",
+    "The network": "NetworkOptions Token TokenFile",
     "What is published and followed": "Change ChangeKind Link Position",
     "Mirror": "Mirror AsyncMirror Options Selection Event",
 }
 ERRORS = "Errors"
+OF_TYPES = {
+    "ChangeKind": "What can happen to a resource: {}.",
+    "Token": "What `token=` takes: {}. A function may block; it is called in a thread.",
+}
+"""What a type means that has no docstring; its kinds stand where the braces are."""
 SAME_IN_ANOTHER = {"AsyncPublisher": "Publisher", "AsyncMirror": "Mirror"}
 """Whose methods mean what those of the other one mean, where they say nothing themselves."""
 
@@ -78,8 +83,7 @@ def _error(each: type[Exception]) -> str:
 def _entry(name: str, each: Any) -> str:
     lines = [f"### `{name}`\n"]
     if not callable(each) or not (inspect.isclass(each) or inspect.isfunction(each)):
-        kinds = ", ".join(f"`{kind}`" for kind in getattr(each, "__args__", ()))
-        return "\n".join([*lines, f"What can happen to a resource: {kinds}.\n"])
+        return "\n".join([*lines, f"{OF_TYPES[name].format(_kinds(each))}\n"])
     if getattr(each, "_is_protocol", False) or each is rsnotify_client.Position:
         lines += [_doc(each, each) + "\n"]
     else:
@@ -87,6 +91,11 @@ def _entry(name: str, each: Any) -> str:
     if inspect.isclass(each):
         lines += [*_members(name, each), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _kinds(each: Any) -> str:
+    kinds = [kind.__name__ if inspect.isclass(kind) else str(kind) for kind in get_args(each)]
+    return ", ".join(f"`{kind.removeprefix('collections.abc.')}`" for kind in kinds)
 
 
 def _call(name: str, each: Any) -> str:

@@ -311,7 +311,7 @@ NO_NOUNS = {
         "one",
         "out",
     ),
-    *("shown", "timed", "try", "unreachable", "unreadable", "wrong"),
+    *("shown", "timed", "try", "unavailable", "unreachable", "unreadable", "wrong"),
 }
 PUBLIC = (rsnotify_client, redis_client, schemas, flask, rsnotify_mirror)
 """What is imported by name: the client, the face of our Redis client, the bodies of the API."""

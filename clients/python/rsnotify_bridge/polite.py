@@ -22,6 +22,7 @@ from rsnotify_bridge.oaipmh import PREFIX
 from rsnotify_client.address import host_of
 from rsnotify_client.answer import AGAIN
 from rsnotify_client.network import Network
+from rsnotify_client.token import HeldToken, Token
 from rsnotify_client.web import (
     REDIRECTS,
     Refused,
@@ -90,7 +91,9 @@ def ahead_seconds(headers: Mapping[str, str], now: float) -> float | None:
 class PoliteWeb(Web):
     """A client that takes its turn."""
 
-    def __init__(self, token: str | None, url: str, network: Network, hosts: Hosts) -> None:
+    def __init__(
+        self, token: Token | HeldToken | None, url: str, network: Network, hosts: Hosts
+    ) -> None:
         super().__init__(token, url, connections=4, network=network)
         self._hosts = hosts
         self.ahead_seconds: float | None = None  # by the Source's clock, when it answered last
@@ -154,7 +157,9 @@ class Webs(NamedTuple):
     channel: Web
 
     @classmethod
-    def of(cls, url: str, token: str | None, network: Network, hosts: Hosts) -> "Webs":
+    def of(
+        cls, url: str, token: Token | HeldToken | None, network: Network, hosts: Hosts
+    ) -> "Webs":
         address = url.removeprefix(PREFIX)
         polite = PoliteWeb(token, address, network, hosts)
         return cls(polite, Web(token, address, network=network))

@@ -14,6 +14,7 @@ from rsnotify_bridge.polite import Hosts, Webs
 from rsnotify_bridge.sources import find_source
 from rsnotify_bridge.target import HubTarget
 from rsnotify_client.network import Network
+from rsnotify_client.token import HeldToken, Token
 
 AT_ONCE = 16  # bridges that begin at the same time
 
@@ -22,7 +23,7 @@ class HubAddress(NamedTuple):
     """Where the bridges publish to."""
 
     url: str
-    token: str | None
+    token: Token | None
 
 
 class Bridges:
@@ -35,13 +36,14 @@ class Bridges:
         memory: BridgeStore,
         network: Network,
         *,
-        token: str | None = None,
+        token: Token | None = None,
     ) -> None:
         self._hosts = {robots: Hosts(obeys_robots=robots) for robots in (True, False)}
         self._network = network
         self._webs: list[Webs] = []
         self._targets: dict[str, HubTarget] = {}
-        self._hub, self._memory, self._token = hub, memory, token
+        self._hub, self._memory = hub, memory
+        self._token, self._hub_token = HeldToken.of(token), HeldToken.of(hub.token)
         self.bridges = [self._bridge(each) for each in options]
 
     def _bridge(self, options: BridgeOptions) -> Bridge:
@@ -50,7 +52,7 @@ class Bridges:
         self._webs.append(webs)
         name = options.set_name
         if name not in self._targets:
-            self._targets[name] = HubTarget(self._hub.url, self._hub.token, name)
+            self._targets[name] = HubTarget(self._hub.url, self._hub_token, name)
         return Bridge(
             options,
             lambda: find_source(webs, options.source, options.rule),

@@ -30,6 +30,7 @@ from rsnotify_client.loading import (
 )
 from rsnotify_client.queue import channel_of
 from rsnotify_client.threads import given_up_if
+from rsnotify_client.token import HeldToken, Token
 from rsnotify_client.web import Web
 
 CONFLICT, REFUSES = 409, "this would delete"
@@ -42,10 +43,10 @@ class TooManyGone(Exception):
 class HubTarget:
     """One set of a hub."""
 
-    def __init__(self, url: str, token: str | None, set_name: str) -> None:
+    def __init__(self, url: str, token: Token | HeldToken | None, set_name: str) -> None:
         self.url, self.set_name = url.rstrip("/"), set_name
-        self._token = token
-        self._hub = HubClient(url, token)
+        self._token = HeldToken.of(token)
+        self._hub = HubClient(url, self._token)
         self._channel = channel_of(set_name, "change")
         self._path = path_of_resources(set_name)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rsnotify_client.cursor import CursorError, CursorStore, FileCursor, SqliteCursor
     from rsnotify_client.discovery import NotOneSet
     from rsnotify_client.documents import Malformed
-    from rsnotify_client.errors import InvalidArgument, TimedOut
+    from rsnotify_client.errors import InvalidArgument, TimedOut, TokenUnavailable
     from rsnotify_client.following import (
         FollowedChange,
         follow,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rsnotify_client.queue import OutboxError, QueueFull
     from rsnotify_client.relay import Relay
     from rsnotify_client.sender import Counters, RefusedChange
+    from rsnotify_client.token import Token, TokenFile
     from rsnotify_client.web import Refused, Unreachable
 
 _NAMES = {
@@ -55,7 +56,7 @@ _NAMES = {
     "rsnotify_client.cursor": "CursorError CursorStore FileCursor SqliteCursor",
     "rsnotify_client.discovery": "NotOneSet",
     "rsnotify_client.documents": "Malformed",
-    "rsnotify_client.errors": "InvalidArgument TimedOut",
+    "rsnotify_client.errors": "InvalidArgument TimedOut TokenUnavailable",
     "rsnotify_client.following": (
         "FollowedChange follow follow_async notifications notifications_async"
     ),
@@ -68,6 +69,7 @@ _NAMES = {
     "rsnotify_client.queue": "OutboxError QueueFull",
     "rsnotify_client.relay": "Relay",
     "rsnotify_client.sender": "Counters RefusedChange",
+    "rsnotify_client.token": "Token TokenFile",
     "rsnotify_client.web": "Refused Unreachable",
 }
 _PLACES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -109,6 +111,9 @@ __all__ = [
     "SetBack",
     "SqliteCursor",
     "TimedOut",
+    "Token",
+    "TokenFile",
+    "TokenUnavailable",
     "TryAgain",
     "Unreachable",
     "Unreadable",

@@ -18,6 +18,7 @@ import msgspec
 from rsnotify.errors import Fault, Rejected, TryAgain
 from rsnotify.resourcesync.retry import Backoff, retry_after_seconds
 from rsnotify_client.address import shown
+from rsnotify_client.errors import TokenUnavailable
 
 if TYPE_CHECKING:
     import ssl
@@ -141,6 +142,8 @@ def hub_trouble(error: TryAgain) -> str:
     """The trouble in a line of the log."""
     if isinstance(error, HubUnreachable):
         return f"the hub {error.url} does not answer ({error.cause})"
+    if isinstance(error, TokenUnavailable):
+        return error.detail
     return f"the hub cannot do it now ({error.detail})"
 
 

@@ -31,6 +31,7 @@ from rsnotify_client.publisher import (
 from rsnotify_client.queue import QueueFull, WhenFull
 from rsnotify_client.sender import Counters, RefusedChange
 from rsnotify_client.threads import given_up_if
+from rsnotify_client.token import Token
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class AsyncPublisher(ChangeMethods[Coroutine[Any, Any, None]]):
     def __init__(
         self,
         url: str,
-        token: str | None = None,
+        token: Token | None = None,
         *,
         outbox: str | os.PathLike[str] | None = None,
         queue_size: int = QUEUE_SIZE,

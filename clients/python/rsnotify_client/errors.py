@@ -3,7 +3,7 @@
 Every other error on purpose says whose it is in its module. All have the root of `rsnotify.errors`.
 """
 
-from rsnotify.errors import Error
+from rsnotify.errors import Error, TryAgain
 
 
 class InvalidArgument(Error, ValueError):
@@ -12,3 +12,10 @@ class InvalidArgument(Error, ValueError):
 
 class TimedOut(Error, TimeoutError):
     """The time that the caller gave is up."""
+
+
+class TokenUnavailable(TryAgain):
+    """The token function has raised, or does not answer; it will be asked again."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, retry_after_seconds=0)

@@ -26,12 +26,14 @@ from rsnotify_client.answer import HUB_BACKOFF, in_words
 from rsnotify_client.changelists import POLL_SECONDS, ChangeLists
 from rsnotify_client.discovery import SOCKETS, Capabilities, discover, socket_of_topic
 from rsnotify_client.dumps import lists_of
+from rsnotify_client.errors import TokenUnavailable
 from rsnotify_client.moments import is_ahead
 from rsnotify_client.network import Network
 from rsnotify_client.notification import (
     Channel,
     Lost,
     Received,
+    Renewed,
     TooOld,
     channel_named,
     channels_address,
@@ -41,6 +43,7 @@ from rsnotify_client.notification import (
     set_named,
     standing,
 )
+from rsnotify_client.token import HeldToken, Token
 from rsnotify_client.web import Refused, Unreachable, Web
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,8 @@ def channel_trouble(error: Exception) -> str:
     if isinstance(error, Unreachable):
         server = urlsplit(error.url).netloc.rpartition("@")[2]
         return f"the server at {server} cannot be reached ({error.cause})"
+    if isinstance(error, TokenUnavailable):
+        return error.detail
     if isinstance(error, TryAgain):
         return f"the hub cannot serve the channel now ({error.detail})"
     if isinstance(error, Lost):
@@ -269,6 +274,9 @@ class BaseFollower(Generic[Piece]):
                     await self._note_gap(error)
                 except (Lost, TryAgain) as error:
                     await self._pause(error)
+                except Renewed as renewed:
+                    if renewed.was_refused:  # whoever is refused at once again asks seldom
+                        await asyncio.sleep(HUB_BACKOFF.seconds(0, random.random(), 0))  # noqa: S311
         finally:
             if self._owns_web:
                 await self._web.close()
@@ -311,7 +319,7 @@ class Follower(BaseFollower[Received]):
         url: str,
         *,
         cursor: Position | None = None,
-        token: str | None = None,
+        token: Token | HeldToken | None = None,
         network: Network | None = None,
         web: Web | None = None,
         offered: Capabilities | None = None,
@@ -420,7 +428,7 @@ class SetsFollower(BaseFollower[tuple[str, Received]]):
         url: str,
         cursors: Mapping[str, Position | None],
         *,
-        token: str | None = None,
+        token: Token | HeldToken | None = None,
         network: Network | None = None,
     ) -> None:
         web, self._url = Web(token, url, network=network), url.rstrip("/")

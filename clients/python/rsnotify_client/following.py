@@ -25,6 +25,7 @@ from rsnotify_client.follower import Follower, SetsFollower
 from rsnotify_client.network import NetworkOptions, network_of
 from rsnotify_client.notification import Received, channel_url, position_of
 from rsnotify_client.queue import check_name
+from rsnotify_client.token import Token
 
 Piece = TypeVar("Piece")
 Part = TypeVar("Part")
@@ -241,7 +242,7 @@ def follow(
     sets: Sequence[str] | None = None,
     cursor: Cursors | None = None,
     position: Begin = None,
-    token: str | None = None,
+    token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
 ) -> Iterator[FollowedChange]:
@@ -263,7 +264,7 @@ def follow_async(
     sets: Sequence[str] | None = None,
     cursor: Cursors | None = None,
     position: Begin = None,
-    token: str | None = None,
+    token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
 ) -> AsyncGenerator[FollowedChange, None]:
@@ -275,7 +276,7 @@ def notifications(
     url: str,
     *,
     position: Begin = None,
-    token: str | None = None,
+    token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
 ) -> Iterator[Received]:
@@ -298,7 +299,7 @@ def notifications_async(
     url: str,
     *,
     position: Begin = None,
-    token: str | None = None,
+    token: Token | None = None,
     poll_seconds: float = POLL_SECONDS,
     network: NetworkOptions | None = None,
 ) -> AsyncGenerator[Received, None]:
@@ -323,7 +324,7 @@ def _followed(
     sets: Sequence[str] | None,
     cursor: Cursors | None,
     position: Begin,
-    token: str | None,
+    token: Token | None,
     poll_seconds: float,
     network: NetworkOptions | None,
 ) -> tuple[AsyncIterable[Any], Callable[[Any], list[FollowedChange]]]:
@@ -349,7 +350,7 @@ def _several(
     sets: Sequence[str],
     cursor: Cursors | None,
     position: Begin,
-    token: str | None,
+    token: Token | None,
     network: NetworkOptions | None,
 ) -> tuple[SetsFollower, Callable[[tuple[str, Received]], list[FollowedChange]]]:
     if isinstance(sets, str) or not sets:

@@ -7,7 +7,7 @@ of its parent. A request is made once, unless `patiently` makes it.
 import logging
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
@@ -17,7 +17,7 @@ import msgspec
 from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify.resourcesync.retry import Backoff
-from rsnotify_client.address import origin, without_tokens, wrong_address, wrong_token
+from rsnotify_client.address import origin, without_tokens, wrong_address
 from rsnotify_client.answer import (
     HUB_BACKOFF,
     NO_HOST,
@@ -34,6 +34,7 @@ from rsnotify_client.answer import (
 from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.network import Credentials, NetworkOptions, network_of, without_login
 from rsnotify_client.threads import waited
+from rsnotify_client.token import HeldToken, Token
 from rsnotify_client.transport import Transport
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ JSON = "application/json"
 UNAUTHORIZED, FORBIDDEN = 401, 403
 UNTRUSTED = 495  # no answer of a hub: the changes are kept
 PLACES = {"change": "changes", "framework": "framework"}
+
+
+Body = bytes | Iterator[bytes] | Callable[[], Iterator[bytes]] | None
+"""What is sent; a function gives its pieces from the first on, each time it is called."""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -98,7 +103,7 @@ class HubClient:
     def __init__(
         self,
         url: str,
-        token: str | None = None,
+        token: Token | HeldToken | None = None,
         *,
         network: NetworkOptions | None = None,
         connect_seconds: float = CONNECT_SECONDS,
@@ -108,13 +113,10 @@ class HubClient:
         self.url = url.rstrip("/")
         if (wrong := wrong_address(self.url)) is not None:
             raise InvalidArgument(f"the hub's url is {without_tokens(url)!r}: {wrong}")
-        if token and (wrong := wrong_token(token)) is not None:
-            raise InvalidArgument(f"the token cannot be sent: {wrong}")
         self._network = network_of(network)
         self._network.proxies.lead_to(*origin(self.url))  # or it says what is missing
-        shown = Credentials(self._network, token, self.url).headers(self.url)
-        self._has_credentials = bool(shown)
-        self._headers = {"User-Agent": self._network.agent, "Accept-Encoding": "identity"} | shown
+        self._credentials = Credentials(self._network, token, self.url)
+        self._headers = {"User-Agent": self._network.agent, "Accept-Encoding": "identity"}
         self.url = without_login(self.url)
         self._path = urlsplit(self.url).path
         self._seconds = (connect_seconds, answer_seconds)
@@ -143,7 +145,7 @@ class HubClient:
 
     def check(self) -> None:
         """Ask whether this is a hub that knows the token; what else it may do is not asked."""
-        if not self._has_credentials:
+        if self._credentials.token is None and not self._credentials.headers(self.url):
             needed = Rejected(
                 "a token is needed to publish, and none is given", status=UNAUTHORIZED
             )
@@ -172,18 +174,47 @@ class HubClient:
         method: str,
         path: str,
         headers: Mapping[str, str] | None = None,
-        body: bytes | Iterator[bytes] | None = None,
+        body: Body = None,
         seconds: float | None = None,
     ) -> HubAnswer:
         """Ask once; what the hub refuses is `Rejected`, as it says it.
 
-        It takes so many seconds at most, if they are fewer than this client has for every request.
+        Where the token has ended, it is asked again with another one, if there is one; a body that
+        is an iterator is not sent again. It takes so many seconds at most, if they are fewer than
+        this client has for every request.
         """
-        sent = self._headers | dict(headers or {})
-        most = sum(self._seconds)
-        until = monotonic() + (most if seconds is None else min(seconds, most))
+        until = monotonic() + sum(self._seconds)
+        if seconds is not None:
+            until = min(until, monotonic() + seconds)
+        shown = self._shown(until)
+        sent = self._headers | shown | dict(headers or {})
         try:
-            answer = self._connections().ask(method, self.url + path, sent, body, seconds)
+            return self._asked(method, path, sent, body, until, seconds)
+        except Rejected as refused:
+            left, is_sent = until - monotonic(), isinstance(body, Iterator)
+            if refused.status != UNAUTHORIZED or is_sent or left <= 0:
+                raise
+            if not self._credentials.has_others(shown, left):
+                raise
+        sent |= self._shown(until)
+        left = max(until - monotonic(), LEAST_SECONDS)
+        return self._asked(method, path, sent, body, until, None if seconds is None else left)
+
+    def _shown(self, until: float) -> dict[str, str]:
+        return self._credentials.headers(self.url, seconds=until - monotonic())
+
+    def _asked(
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: Body,
+        until: float,
+        seconds: float | None,
+    ) -> HubAnswer:
+        pieces = body() if callable(body) else body
+        try:
+            answer = self._connections().ask(method, self.url + path, headers, pieces, seconds)
             try:
                 answer.limit(until)
                 content = answer.read(self._answer_bytes)
@@ -197,6 +228,9 @@ class HubClient:
             raise
         except ValueError as error:
             raise Rejected(f"the request to {self.url} cannot be sent: {error}") from None
+        finally:
+            if isinstance(pieces, Generator):
+                pieces.close()
         pause = answer.headers.get("retry-after")
         found = content_of(self.url, answer.status, pause, content)
         return HubAnswer(self.url, answer.status, found)

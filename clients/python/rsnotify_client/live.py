@@ -6,8 +6,8 @@ before anything else comes. A channel leads no further than any other address of
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from time import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from websockets.exceptions import (
     WebSocketException,
 )
 
-from rsnotify.errors import PROBLEM, CloseCode, Rejected
+from rsnotify.errors import PROBLEM, CloseCode, Rejected, TryAgain
 from rsnotify.resourcesync.change import Position
 from rsnotify.resourcesync.http_date import date_seconds
 from rsnotify.resourcesync.notification import FROM_HEADER
@@ -30,8 +30,16 @@ from rsnotify_client.address import joined, shown
 from rsnotify_client.answer import AGAIN, cause_of, untrusted
 from rsnotify_client.bounded import reached
 from rsnotify_client.discovery import http_twin
+from rsnotify_client.errors import InvalidArgument
 from rsnotify_client.network import OutOfReach, Proxy, without_login
-from rsnotify_client.notification import Channel, Lost, NoChannel, TooOld, resumed
+from rsnotify_client.notification import (
+    Channel,
+    Lost,
+    NoChannel,
+    Renewed,
+    TooOld,
+    resumed,
+)
 from rsnotify_client.transport import CONNECT_SECONDS, WANTS_PASSWORD
 from rsnotify_client.web import (
     MOVED,
@@ -48,6 +56,8 @@ from rsnotify_client.web import (
 NOTIFICATION_BYTES = 16 * 1024 * 1024
 QUIET_SECONDS = 35.0  # the hub pings every 25 s
 PONG_SECONDS = 10.0
+LONGEST_SLEEP_SECONDS = 3_600.0
+UNAUTHORIZED = 401
 FINAL = frozenset(code for code in CloseCode if code.is_final)  # another try would end the same
 EVENT_STREAM = "text/event-stream"
 
@@ -59,7 +69,9 @@ async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIter
         socket = await _handshake(web, resumed(url, cursor))
         if socket is not None:
             try:
-                async with aclosing(_messages(socket)) as messages:
+                shown = {} if socket.request is None else socket.request.headers
+                renewal = _until_renewed(web, shown, _messages(socket), socket.close)
+                async with aclosing(renewal) as messages:
                     begins, date = _header(socket, FROM_HEADER), _header(socket, "Date")
                     yield Channel(messages, begins, _ahead_seconds(date))
             finally:
@@ -69,9 +81,55 @@ async def open_channel(web: Web, url: str, cursor: Position | None) -> AsyncIter
     async with web.ask(resumed(url, cursor), headers={"Accept": EVENT_STREAM}) as answer:
         await _check(url, answer)
         answer.never_ends()
-        async with aclosing(_events(answer)) as events:
+        renewal = _until_renewed(web, answer.shown, _events(answer), answer.abort)
+        async with aclosing(renewal) as events:
             begins, date = (answer.headers.get(each) for each in (FROM_HEADER.lower(), "date"))
             yield Channel(events, begins, _ahead_seconds(date))
+
+
+async def _until_renewed(
+    web: Web,
+    shown: Mapping[str, str],
+    payloads: AsyncGenerator[bytes | str, None],
+    end: Callable[[], Awaitable[None]],
+) -> AsyncGenerator[bytes | str, None]:
+    """The payloads; `Renewed` once there is another token than the one that was shown.
+
+    It is asked for before that one ends, while what comes is handed on; so no renewal is waited
+    for. A channel that is closed because the token has ended asks for another one, too.
+    """
+    is_renewed = asyncio.Event()
+    renewing = asyncio.create_task(_end_when_renewed(web, shown, is_renewed, end))
+    try:
+        async with aclosing(payloads):
+            async for payload in payloads:
+                yield payload
+    except Lost:
+        if not is_renewed.is_set():
+            raise
+        raise Renewed(was_refused=False) from None
+    except Rejected as refused:
+        if refused.close_code != CloseCode.NOT_ALLOWED or not await web.has_others(shown):
+            raise
+        raise Renewed(was_refused=True) from None
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+
+
+async def _end_when_renewed(
+    web: Web,
+    shown: Mapping[str, str],
+    is_renewed: asyncio.Event,
+    end: Callable[[], Awaitable[None]],
+) -> None:
+    while (seconds := web.credentials.seconds_left(shown)) > 0:
+        await asyncio.sleep(min(seconds, LONGEST_SLEEP_SECONDS))
+        if seconds <= LONGEST_SLEEP_SECONDS:
+            with suppress(TryAgain, InvalidArgument):  # it was logged, and is asked for again
+                await web.has_others(shown)
+    is_renewed.set()
+    await end()
 
 
 def _ahead_seconds(date: str | None) -> float:
@@ -87,17 +145,22 @@ class _Once(connect):
 
 async def _handshake(web: Web, url: str) -> ClientConnection | None:
     """None if what answers speaks no WebSocket there."""
-    asked = url
-    for _ in range(REDIRECTS + 1):
+    asked, is_renewed = url, False
+    for _ in range(REDIRECTS + 2):
         if web.reach is not None and (why := web.reach.why_not_asked(url)) is not None:
             raise _out_of_reach(asked, url, why)
         scheme, host, port = origin_of(url)
         proxy = web.network.proxies.lead_to(scheme, host, port)
+        shown = await web.threads.run(web.headers, url, asked)
         try:
-            return await _connected(web, url, proxy, asked)
+            return await _connected(web, url, proxy, shown)
         except InvalidStatus as refused:
+            status = refused.response.status_code
+            if status == UNAUTHORIZED and not is_renewed and await web.has_others(shown):
+                is_renewed = True
+                continue
             to = refused.response.headers.get("Location")
-            if refused.response.status_code not in MOVED or to is None:
+            if status not in MOVED or to is None:
                 return None
             named = _socket_twin(joined(url, to))
             if named is None or (scheme == "https" and not named.startswith("wss:")):
@@ -114,7 +177,9 @@ async def _handshake(web: Web, url: str) -> ClientConnection | None:
     raise Refused(f"{url} is redirected more than {REDIRECTS} times")
 
 
-async def _connected(web: Web, url: str, proxy: Proxy | None, asked: str) -> ClientConnection:
+async def _connected(
+    web: Web, url: str, proxy: Proxy | None, shown: Mapping[str, str]
+) -> ClientConnection:
     options: dict[str, Any] = {"ssl": web.tls} if url.startswith("wss:") else {}
     if proxy is not None and proxy.scheme == "https":
         options["proxy_ssl"] = web.tls
@@ -125,7 +190,7 @@ async def _connected(web: Web, url: str, proxy: Proxy | None, asked: str) -> Cli
             options["sock"] = await web.threads.run(reached, web.reach, host, port, seconds)
         return await _Once(
             without_login(url),
-            additional_headers=web.headers(url, asked),
+            additional_headers=shown,
             user_agent_header=web.network.agent,
             proxy=proxy and proxy.url,
             compression=None,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from tempfile import TemporaryFile
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -26,6 +26,7 @@ from rsnotify_client.hub import HubAnswer, HubClient, patiently, within
 from rsnotify_client.network import NetworkOptions
 from rsnotify_client.queue import encoded
 from rsnotify_client.threads import waited
+from rsnotify_client.token import HeldToken, Token
 
 NDJSON = "application/x-ndjson"
 GZIP_HEADER = {"Content-Encoding": "gzip"}
@@ -103,7 +104,7 @@ def position(hub: HubClient, set_name: str, timeout: float = PATIENCE_SECONDS) -
 
 def load(
     url: str,
-    token: str | None,
+    token: Token | HeldToken | None,
     set_name: str,
     body: LoadBody,
     request: LoadRequest,
@@ -118,6 +119,7 @@ def load(
     It is sent again, for `patience_seconds`, until the hub has taken all of it, unless it can be
     read only once. `say` is called with what the hub is doing.
     """
+    token = HeldToken.of(token)
     headers = {**body.headers, "Idempotency-Key": key or secrets.token_hex(8)}
     path = f"{path_of_resources(set_name)}?{request.query()}"
     sending = HubClient(
@@ -125,8 +127,8 @@ def load(
     )
 
     def send() -> dict[str, Any]:
-        with closing(cast("Any", body.pieces())) as pieces:
-            return sending.ask("PUT", path, headers, pieces).object(*OUTCOME)
+        pieces = body.pieces if body.is_repeatable else body.pieces()
+        return sending.ask("PUT", path, headers, pieces).object(*OUTCOME)
 
     with closing(sending):
         answer = patiently(send, patience_seconds, BACKOFF) if body.is_repeatable else send()

@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from importlib.util import find_spec
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import quote, unquote, urlsplit
@@ -44,9 +45,11 @@ from rsnotify.resourcesync.addresses import (
 )
 from rsnotify_client.address import origin, wrong_token
 from rsnotify_client.errors import InvalidArgument
+from rsnotify_client.token import ANSWER_SECONDS, HeldToken, Token
 
 PORTS = {"http": 80, "https": 443}
 SCHEMES = {"http": 80, "https": 443, "socks4": 1080, "socks5": 1080, "socks5h": 1080}
+BEARER = "Bearer "
 EXAMPLE = "http://user:password@proxy.example.org:3128"
 
 
@@ -360,23 +363,44 @@ def parse_header(text: str) -> GivenHeader:
 class Credentials:
     """What is shown to whom: a token or a password, headers, cookies."""
 
-    def __init__(self, network: Network, token: str | None, url: str | None) -> None:
+    def __init__(self, network: Network, token: Token | HeldToken | None, url: str | None) -> None:
         self._network = network
-        self._token = token
+        self.token = HeldToken.of(token)
         self._first = None if url is None else origin(url)
         self._login = None if url is None else _login(url)
 
-    def headers(self, url: str, *, is_asked_for: bool = True) -> dict[str, str]:
-        """All for this address; a redirect leads to what nobody has asked for."""
+    def headers(
+        self, url: str, *, is_asked_for: bool = True, seconds: float = ANSWER_SECONDS
+    ) -> dict[str, str]:
+        """All for this address; a redirect leads to what nobody has asked for.
+
+        A token function is waited for, so many seconds at most.
+        """
         host, is_first = _host(url), self._first is not None and origin(url) == self._first
         found = self._given(url, host, is_first=is_first) if self._network.headers else {}
         if self._network.cookies is not None and (cookie := self._cookie(url)):
             found.setdefault("Cookie", cookie)
         if "authorization" not in map(str.lower, found):
             is_own = is_first or (self._first is None and is_asked_for)
-            if shown := self._authorization(url, is_own=is_own, is_asked_for=is_asked_for):
+            if self.token is not None and is_own:
+                found["Authorization"] = BEARER + self.token.shown(seconds)
+            elif shown := self._login_for(url, is_own=is_own, is_asked_for=is_asked_for):
                 found["Authorization"] = shown
         return found
+
+    def has_others(self, than: Mapping[str, str], seconds: float = ANSWER_SECONDS) -> bool:
+        """Whether there is another token than that of these headers, which were refused."""
+        shown = than.get("Authorization", "")
+        if self.token is None or not shown.startswith(BEARER):
+            return False
+        return self.token.has_another(shown.removeprefix(BEARER), seconds)
+
+    def seconds_left(self, of: Mapping[str, str]) -> float:
+        """How long no other token is to be asked for than that of these headers."""
+        shown = of.get("Authorization", "")
+        if self.token is None or not shown.startswith(BEARER):
+            return inf
+        return self.token.seconds_left(shown.removeprefix(BEARER))
 
     def _given(self, url: str, host: str, *, is_first: bool) -> dict[str, str]:
         is_downgrade = self._first is not None and self._first[0] == "https" != origin(url)[0]
@@ -387,9 +411,7 @@ class Credentials:
             if (is_first if each.host is None else each.host in hosts)
         }
 
-    def _authorization(self, url: str, *, is_own: bool, is_asked_for: bool) -> str | None:
-        if self._token is not None and is_own:
-            return f"Bearer {self._token}"
+    def _login_for(self, url: str, *, is_own: bool, is_asked_for: bool) -> str | None:
         own = _login(url) if self._first is None else self._login  # never what a Source wrote
         if own is not None and is_own:
             return own

@@ -215,6 +215,14 @@ class Lost(Exception):
     """The connection ended; another may be made from the cursor."""
 
 
+class Renewed(Exception):
+    """There is another token: the channel is opened again with it, from the cursor."""
+
+    def __init__(self, *, was_refused: bool) -> None:
+        super().__init__("the token was renewed")
+        self.was_refused = was_refused
+
+
 class TooOld(Exception):
     """The channel no longer has what followed the cursor; Change Lists may."""
 

@@ -36,6 +36,7 @@ from rsnotify_client.queue import (
 )
 from rsnotify_client.sender import Counters, RefusedChange, Sender, what_stays
 from rsnotify_client.threads import is_given_up
+from rsnotify_client.token import HeldToken, Token
 
 if TYPE_CHECKING:
     from rsnotify_client.outboxfile import OutboxFile
@@ -65,7 +66,7 @@ class Publisher(ChangeMethods[None]):
     def __init__(
         self,
         url: str,
-        token: str | None = None,
+        token: Token | None = None,
         *,
         outbox: str | os.PathLike[str] | None = None,
         queue_size: int = QUEUE_SIZE,
@@ -78,8 +79,9 @@ class Publisher(ChangeMethods[None]):
         self._is_enabled = enabled
         if not enabled:
             url, token, outbox, network = EXAMPLE, None, None, None  # nothing is asked or kept
-        self._hub = HubClient(url, token, network=network)
-        self._address = url, token
+        held = HeldToken.of(token)
+        self._hub = HubClient(url, held, network=network)
+        self._address = url, held
         self._network = network
         self._store = _store(outbox, queue_size, when_full)
         self._sender = Sender(

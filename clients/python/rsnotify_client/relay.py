@@ -18,6 +18,7 @@ from rsnotify_client.network import NetworkOptions
 from rsnotify_client.outbox import DATABASES, Database, OutboxTable
 from rsnotify_client.publisher import BATCH_SECONDS
 from rsnotify_client.sender import Counters, RefusedChange, Sender
+from rsnotify_client.token import HeldToken, Token
 
 if TYPE_CHECKING:
     import ssl
@@ -60,16 +61,17 @@ class Relay:
         self,
         database: str | Callable[[], Any],
         url: str,
-        token: str | None = None,
+        token: Token | None = None,
         *,
         look_seconds: float = LOOK_SECONDS,
         on_refused: Callable[[RefusedChange], object] | None = None,
         network: NetworkOptions | None = None,
     ) -> None:
         self.table = table_of(database)
-        self._hub = HubClient(url, token, network=network)
+        held = HeldToken.of(token)
+        self._hub = HubClient(url, held, network=network)
         self._soon = HubClient(
-            url, token, network=network, connect_seconds=CHECK_SECONDS, answer_seconds=CHECK_SECONDS
+            url, held, network=network, connect_seconds=CHECK_SECONDS, answer_seconds=CHECK_SECONDS
         )
         self._sender = Sender(
             self.table,

@@ -24,8 +24,8 @@ from rsnotify.errors import Rejected, TryAgain
 from rsnotify.resourcesync.change import Change
 from rsnotify.resourcesync.notification import ChannelName
 from rsnotify_client.answer import HUB_BACKOFF, HubUnreachable, hub_trouble, refused_changes
-from rsnotify_client.errors import TimedOut
-from rsnotify_client.hub import HubClient
+from rsnotify_client.errors import InvalidArgument, TimedOut, TokenUnavailable
+from rsnotify_client.hub import UNAUTHORIZED, HubClient
 from rsnotify_client.queue import BATCH_CHANGES, Batch, ChangeStore, OutboxError
 from rsnotify_client.threads import is_given_up, notify_of_forks
 
@@ -96,7 +96,8 @@ class Troubles:
         `asked` is when that was asked which failed: an answer to what was asked before somebody
         began to wait means nothing to them.
         """
-        where = None if isinstance(error, HubUnreachable) else channel
+        is_of_all = isinstance(error, HubUnreachable | TokenUnavailable)
+        where = None if is_of_all else channel
         known = self._known.get(where)
         is_new = known is None or known.since < self._eager_since
         attempt = 0 if known is None or is_new else known.attempt + 1
@@ -368,6 +369,8 @@ class Sender:
             self._postpone(batch, error)
         except Rejected as error:
             self._refuse_or_keep(batch, error)
+        except InvalidArgument as error:  # what the token function gave is no token
+            self._refuse_or_keep(batch, Rejected(str(error), status=UNAUTHORIZED))
         else:
             self._settle(batch)
         with self._progress:

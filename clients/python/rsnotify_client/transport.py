@@ -101,6 +101,8 @@ class Answer(io.RawIOBase):
         self.status = response.status
         self.leads_to: str | None = None
         """Of one that was closed: where its redirect leads."""
+        self.shown: Mapping[str, str] = {}
+        """The credentials with which it was asked for."""
         self.headers = {name.lower(): value for name, value in response.headers.itermerged()}
         """By lower-case name; one that came several times is joined by commas."""
         self._response = response

@@ -25,6 +25,7 @@ from rsnotify_client.answer import AGAIN, cause_of, problem_in, untrusted
 from rsnotify_client.blocking_threads import BlockingThreads
 from rsnotify_client.bounded import SILENCE_SECONDS
 from rsnotify_client.network import Credentials, Network, OutOfReach, Reach, without_login
+from rsnotify_client.token import HeldToken, Token
 from rsnotify_client.transport import WANTS_PASSWORD, Answer, Transport
 
 # --- what is compressed --------------------------------------------------------------------------
@@ -142,11 +143,16 @@ class Reply:
         self.url = answer.url
         self.status = answer.status
         self.headers = answer.headers
+        self.shown = answer.shown
         self._answer = answer
         self._threads = threads
 
     def close(self) -> None:
         self._answer.close()
+
+    async def abort(self) -> None:
+        """Whoever reads it gets an error at once."""
+        self._answer.abort()
 
     async def read(self, size: int) -> bytes:
         """So many bytes of the body, fewer only at its end."""
@@ -194,7 +200,7 @@ class Web:
 
     def __init__(
         self,
-        token: str | None = None,
+        token: Token | HeldToken | None = None,
         url: str | None = None,
         *,
         connections: int = 32,
@@ -206,7 +212,7 @@ class Web:
         self.network = network or Network.of(os.environ)
         if url is not None:
             origin_of(url)
-        self._credentials = Credentials(self.network, token, url)
+        self.credentials = Credentials(self.network, token, url)
         self.reach = None
         if url is not None:
             source, source_kinds = self.network.source or url, self.network.source_kinds
@@ -237,7 +243,11 @@ class Web:
         `asked` is the address that was redirected to this one.
         """
         is_same = asked is None or asked is url or origin_of(asked) == origin_of(url)
-        return self._credentials.headers(url, is_asked_for=is_same)
+        return self.credentials.headers(url, is_asked_for=is_same)
+
+    async def has_others(self, shown: Mapping[str, str]) -> bool:
+        """Whether there is another token than that of these headers, which were refused."""
+        return await self.threads.run(self.credentials.has_others, shown)
 
     @asynccontextmanager
     async def ask(
@@ -284,8 +294,26 @@ class Web:
             raise Refused(f"{asked} is no address that can be fetched: http and https can")
         if self.reach is not None and (why := self.reach.why_not_asked(asked)) is not None:
             raise Refused(f"{asked}: {why}" if asked is url else f"{url}: {asked}: {why}")
+        answer = self._shown(url, asked, headers)
+        if answer.status == 401 and self._has_others(answer):
+            return self._shown(url, asked, headers)
+        return answer
+
+    def _shown(self, url: str, asked: str, headers: dict[str, str]) -> Answer:
         shown = self.headers(asked, url)
-        return self._transport.ask("GET", without_login(asked), headers | shown)
+        answer = self._transport.ask("GET", without_login(asked), headers | shown)
+        answer.shown = shown
+        return answer
+
+    def _has_others(self, refused: Answer) -> bool:
+        """Whether there is another token than the one that this answer refuses; else it is kept."""
+        has_others = True
+        try:
+            has_others = self.credentials.has_others(refused.shown)
+        finally:
+            if has_others:
+                refused.close()
+        return has_others
 
     async def page(
         self, url: str, *, accept: str = XML_FIRST, cap: int = PAGE_BYTES

@@ -25,6 +25,7 @@ from rsnotify_client.dumps import RemotePackages
 from rsnotify_client.missing import kept_back, probe_locs
 from rsnotify_client.network import Network
 from rsnotify_client.resource import SourceResource, checker, digests
+from rsnotify_client.token import Token
 from rsnotify_client.web import Unchanged, Web, check_status
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import condition_of
@@ -104,7 +105,7 @@ async def audit(
     url: str,
     directory: Path,
     *,
-    token: str | None = None,
+    token: Token | None = None,
     sample: int | None = None,
     network: Network | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
@@ -338,7 +339,7 @@ async def repair(
     directory: Path,
     found: Audit,
     *,
-    token: str | None = None,
+    token: Token | None = None,
     report: Report | None = None,
     max_delete: float = MAX_DELETE,
     network: Network | None = None,

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rsnotify_client.network import NetworkOptions
+from rsnotify_client.token import Token
 from rsnotify_mirror.mirror import AsyncMirror
 from rsnotify_mirror.plan import Options
 from rsnotify_mirror.report import Event, OnStatus, Report
@@ -37,7 +38,7 @@ class Mirror:
         directory: str | os.PathLike[str],
         options: Options | None = None,
         *,
-        token: str | None = None,
+        token: Token | None = None,
         hook: BlockingHook | None = None,
         report: Report | None = None,
         on_status: OnStatus | None = None,

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from rsnotify.errors import InvalidSettings
 from rsnotify_client.network import NetworkOptions, network_of
 from rsnotify_client.resource import SourceResource
+from rsnotify_client.token import Token
 from rsnotify_client.web import Web
 from rsnotify_mirror.disk import Disk
 from rsnotify_mirror.fetch import Fetcher
@@ -46,7 +47,7 @@ class AsyncMirror:
         directory: str | os.PathLike[str],
         options: Options | None = None,
         *,
-        token: str | None = None,
+        token: Token | None = None,
         hook: Hook | None = None,
         report: Report | None = None,
         on_status: OnStatus | None = None,

@@ -30,6 +30,7 @@ from rsnotify_client.discovery import (
 )
 from rsnotify_client.network import Network
 from rsnotify_client.notification import Channel, Lost, Received, read_notification
+from rsnotify_client.token import Token
 from rsnotify_client.web import FetchedPage, Unpacker, Web
 from rsnotify_mirror.inspection.contents import Contents, Found
 from rsnotify_mirror.inspection.documents import Documents, Packages, Report
@@ -224,7 +225,7 @@ class Inspection(msgspec.Struct):
 async def inspect(
     url: str,
     *,
-    token: str | None = None,
+    token: Token | None = None,
     bounds: Bounds | None = None,
     network: Network | None = None,
     report: Report = lambda _: None,

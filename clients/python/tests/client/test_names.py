@@ -176,7 +176,8 @@ CAUGHT_WITHIN = {
     "Unchanged",  # by whoever asks whether a document has changed
     "NotJoined",
     "Lost",
-    "TooOld",  # all three by the follower, which then asks again or reads the lists
+    "Renewed",
+    "TooOld",  # all four by the follower, which then asks again or reads the lists
     "BadAnswer",
     "OutOfReach",
     "StaleConnection",
