@@ -180,4 +180,6 @@ def close_reason(detail: str) -> str:
 
 def transport_of(name: str) -> str:
     """The transport that writes a format of this name."""
+    if name == "long poll":
+        return name
     return "websocket" if "frame" in name else "event stream"

@@ -59,7 +59,7 @@ def build(parts: Composition) -> ASGIApp:
             *_publishing_routes(parts),
             *_administration_routes(parts),
             *cors.opened(browsers.opened(_channel_routes(parts))),
-            *cors.opened(_stream_routes(parts)),
+            *cors.opened(_stream_routes(parts, cors)),
             *_websub_routes(parts),
             *_watching_routes(parts.watching),
             *cors.opened(_page_routes(parts)),
@@ -155,8 +155,14 @@ class ChannelEndpoint:
         )
 
 
-def _stream_routes(parts: Composition) -> Routes:
-    streams = Streams(parts.journals, parts.access, parts.stores.windows)
+def _stream_routes(parts: Composition, cors: Cors) -> Routes:
+    journals, windows = parts.journals, parts.stores.windows
+    return stream_routes(
+        Streams(journals, parts.access, windows, parts.channels, parts.long_polls, cors)
+    )
+
+
+def stream_routes(streams: Streams) -> Routes:
     return [
         Route(STREAM_PATH, streams.changes, advice=PUBLISHED.format("changes")),
         Route(FRAMEWORK_STREAM_PATH, streams.framework, advice=PUBLISHED.format("framework")),

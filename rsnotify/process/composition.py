@@ -49,6 +49,7 @@ from rsnotify.redis_client import connect
 from rsnotify.resourcesync.change import HOUR
 from rsnotify.resourcesync.notification import wrong_name
 from rsnotify.sets.records import Sets
+from rsnotify.streams.long_polls import LongPolls
 from rsnotify.websub import WebSub
 from rsnotify.websub.ownership import settle_lost_subscriptions
 from rsnotify.websub.subscription_store import Subscriptions
@@ -145,6 +146,15 @@ class Composition:
         return Channels(
             self.journals, self.access, self._keepalive, allowed_origins=origins, limits=limits
         )
+
+    @cached_property
+    def long_polls(self) -> LongPolls:
+        return LongPolls(self.journals, self.channels, self.settings.long_poll_seconds)
+
+    async def drain(self, seconds: float) -> None:
+        """Answer who waits, and disconnect all other readers, spread over this time."""
+        draining = self.channels.drain(seconds)
+        await asyncio.gather(self.long_polls.drain(), draining)
 
     @cached_property
     def connections(self) -> ConnectionLimits:

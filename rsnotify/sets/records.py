@@ -257,7 +257,7 @@ class KnownSets:
         record = self.records.get(name)
         if former is None or record is None:
             return False
-        return Position.parse(former) < position < Position.parse(record.created)
+        return Position.parse(former) <= position < Position.parse(record.created)
 
     def note_former(self, former: Mapping[str, str]) -> None:
         """Redis knows of these; what this process knows besides, Redis may have lost."""

@@ -100,7 +100,7 @@ async def check_status(hub: RunningHub) -> None:
     _, status = await hub.ask("GET", "/api/status")
     (first, _) = status["sets"]
     assert (first["name"], first["changes"], status["ready"]) == ("dataset1", 2, True)
-    assert first["channels"][0]["readers"] == {"websocket": 1, "event stream": 0}
+    assert first["channels"][0]["readers"] == {"websocket": 1, "event stream": 0, "long poll": 0}
     assert status["websub"]["subscribers"]["up to date"] == 1
     assert len(status["processes"]) == 1
 
