@@ -110,7 +110,7 @@ class Checking:
         self._out_of_turn: dict[ChannelName, None] = {}  # to be compared in the next check
         self._next = self._next_of_sets = self._next_probe = float("-inf")
         self._ended = monotonic() - STALE_SECONDS
-        self._sets_rang = False
+        self._sets_have_changed = False
         losses.after_another_server += (self._close_sets_again, self._hear_anew)
 
     @property
@@ -126,11 +126,11 @@ class Checking:
     @property
     def next_at(self) -> float:
         """When the next check is due."""
-        return min(self._next, self._next_of_sets) if self._sets_rang else self._next
+        return min(self._next, self._next_of_sets) if self._sets_have_changed else self._next
 
-    def ring(self) -> None:
+    def note_sets_changed(self) -> None:
         """Another process may have created, edited or deleted a set."""
-        self._sets_rang = True
+        self._sets_have_changed = True
 
     def postpone(self) -> None:
         """Something went wrong: check again, but not at once."""
@@ -143,8 +143,8 @@ class Checking:
     async def check_what_is_due(self) -> None:
         if monotonic() >= self._next:
             await self.check_some()
-        elif self._sets_rang and monotonic() >= self._next_of_sets:
-            self._sets_rang = False
+        elif self._sets_have_changed and monotonic() >= self._next_of_sets:
+            self._sets_have_changed = False
             await self.check_changed_sets()
 
     async def check_some(self) -> None:
@@ -223,7 +223,7 @@ class Checking:
             raise
 
     async def _update(self, due: dict[ChannelName, None]) -> None:
-        began, self._sets_rang = monotonic(), False
+        began, self._sets_have_changed = monotonic(), False
         self._next = began + TICK_SECONDS
         await self._losses.check_lineage()
         version = await self._stored_sets.version()

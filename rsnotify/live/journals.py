@@ -180,7 +180,7 @@ class Journals:
     def has_changed(self, set_name: str) -> bool:
         """Whether a change was ever published to the set, as far as this process knows."""
         feed = self.feeds.get(ChannelName(set_name, "change"))
-        return feed is None or str(feed.newest_known) != feed.created
+        return feed is None or str(feed.known_head) != feed.created
 
     async def head(self, channel: ChannelName) -> Position:
         """The position of the newest change in Redis, which this process may not have read yet."""
@@ -206,10 +206,10 @@ class Journals:
         if last < before:
             await self.losses.look(feed)
             raise TryAgain("Redis has just lost changes of this set; ask again to see what is left")
-        if newest.position > feed.newest_known and self._journal.client.confirms:
+        if newest.position > feed.known_head and self._journal.client.confirms:
             await self._confirming.result(feed, lambda: self.losses.confirm(feed))
-            if newest.position > feed.newest_known:
-                newest = KnownChange(feed.newest_known, "")
+            if newest.position > feed.known_head:
+                newest = KnownChange(feed.known_head, "")
         if newest.mark:
             feed.witness.note_change(*newest)
         elif newest.position == feed.tail.head:
@@ -233,7 +233,7 @@ class Journals:
         """Wait until this process has read what is in Redis now."""
         newest = await self._newest(feed.channel)
         head = newest.position
-        self.feeds.ring(feed.channel, newest)
+        self.feeds.note_unread(feed.channel, newest)
         try:
             async with asyncio.timeout(STALE_SECONDS):
                 await self.following.reached(feed, head)

@@ -106,7 +106,7 @@ class Losses:
         """Learn where its journal ends, as far as replicas know."""
         (found,) = await self._journal.confirmed([feed.channel])
         if isinstance(found, Standing):
-            self._feeds.ring(feed.channel, found.newest)
+            self._feeds.note_unread(feed.channel, found.newest)
         elif isinstance(found, Exception) and not isinstance(found, TooFewReplicas):
             raise found
 

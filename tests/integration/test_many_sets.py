@@ -114,7 +114,7 @@ async def test_a_set_whose_journal_cannot_be_read_is_removed_and_the_others_are_
     await other.remove_set("bad")
     head = (await hub.publish(good, submission("a"))).until
     await other.start()
-    assert other.feed(good).newest_known == head
+    assert other.feed(good).known_head == head
     with pytest.raises(NoSuchSet):
         other.feed(bad)
 

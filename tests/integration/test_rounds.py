@@ -78,7 +78,7 @@ async def ticks_until_known(hub: Journals, heads: dict[ChannelName, Position], m
     """In how many seconds, one check in each, all of it was found."""
     for tick in range(1, most + 1):
         await hub.checking.check_some()
-        if all(hub.feed(channel).newest_known == head for channel, head in heads.items()):
+        if all(hub.feed(channel).known_head == head for channel, head in heads.items()):
             return tick
     raise AssertionError(f"not found in {most} checks")
 
@@ -143,12 +143,12 @@ async def test_what_cannot_be_rendered_is_tried_again_in_a_later_check_and_not_a
     for position in late:
         pipeline.xadd(keys.stream(channel), {"marked": xml}, position.stream_id)
     await pipeline.execute()
-    hub.feeds.ring(channel, KnownChange(late[-1], "marked"))
+    hub.feeds.note_unread(channel, KnownChange(late[-1], "marked"))
     await hub.following.read_new()
-    assert not hub.feeds.have_rung
+    assert not hub.feeds.have_unread
     await hub.checking.check_some()
     await hub.following.read_new()
-    assert not hub.feeds.have_rung
+    assert not hub.feeds.have_unread
 
 
 async def test_without_the_bell_all_are_compared_as_fast_as_is_reasonable(client, monkeypatch):
@@ -254,7 +254,7 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(own_redi
     hub = listening.hub
 
     async def has_rung() -> bool:
-        return hub.feeds.have_rung
+        return hub.feeds.have_unread
 
     async def is_due() -> bool:
         return monotonic() >= hub.checking.next_at
@@ -268,7 +268,7 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(own_redi
     async with refused(other, command):
         await hub.following.go_on()
     assert hub.feed(channel).tail.head < head
-    assert not hub.feeds.have_rung, "otherwise it would be tried again and again"
+    assert not hub.feeds.have_unread, "otherwise it would be tried again and again"
     await hub.checking.check_some()
     await hub.following.read_new()
     assert hub.feed(channel).tail.head == head
@@ -289,7 +289,7 @@ async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(passed, monkeypa
         return [away] * len(channels)
 
     head = await append_unheard(listening.journal.client, channel, monkeypatch)
-    hub.feeds.ring(channel, KnownChange(head, ""))
+    hub.feeds.note_unread(channel, KnownChange(head, ""))
     with monkeypatch.context() as patch:
         patch.setattr(listening.journal, "read_from", unread)
         patch.setattr(listening.journal, "standings", unseen)
@@ -357,7 +357,7 @@ async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_go
     with monkeypatch.context() as patch:
         patch.setattr(listening.journal, "standings", look_and_hear)
         await hub.checking.check_some()
-    assert hub.feed(new).newest_known < heads[new]
+    assert hub.feed(new).known_head < heads[new]
     assert await ticks_until_known(hub, heads, 1) == 1
 
 
@@ -376,7 +376,7 @@ async def test_a_stroke_of_a_set_made_here_that_comes_before_its_feed_is_made_go
         head = await append_unheard(client, new, monkeypatch)
         hub.following.hear(f"{new} another {int(head)}")
     await making
-    assert hub.feed(new).newest_known < head
+    assert hub.feed(new).known_head < head
     assert await ticks_until_known(hub, {new: head}, 1) == 1
 
 

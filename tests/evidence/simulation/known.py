@@ -128,7 +128,7 @@ FAULTS = {
     # More changes than fit into a notification wait for the next stroke of the bell.
     "rest_unread": Fault(
         "large_publish",
-        "                self._feeds.ring_again(feed.channel, newest)\n",
+        "                self._feeds.note_more_unread(feed.channel, newest)\n",
         "                pass\n",
     ),
     # A subscriber begins where the journal ends when its callback has answered, not when asked.
@@ -249,7 +249,7 @@ FAULTS = {
     # Who heard of a change before noticing the loss before it takes the gap for the newest of all.
     "newest_behind_head": Fault(
         "unread_after_a_loss",
-        "        self.newest_known = max(self.newest_known, head)\n",
+        "        self.known_head = max(self.known_head, head)\n",
         "",
     ),
     # Others are told before a replica has it.
