@@ -137,7 +137,7 @@ class Appends:
         self.round_changes = Histogram(CHANGES)
         self.gaps = Gaps()
         self.found_at = Position(0)  # when this process found the Redis that it has: see `losses`
-        self.process = secrets.token_hex(8)  # distinguishes our strokes of the bell from others'
+        self.process = secrets.token_hex(8)  # distinguishes our messages of the bell from others'
         self._writers = (f"{self.process}-{number}" for number in count(1))
         self._call_numbers = count(1)
 
@@ -278,9 +278,9 @@ class Appends:
         """Replicas have it: tell the other processes, before the Sources are answered; from then on
         this process may end. If it fails, the others compare."""
         commands = [
-            ring_at(keys.record(call.channel), stroke)
+            ring_at(keys.record(call.channel), message)
             for call, reply in zip(calls, replies, strict=True)
-            if (stroke := call.stroke(reply))
+            if (message := call.message(reply))
         ]
         if commands:
             with suppress(TryAgain):

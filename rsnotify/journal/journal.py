@@ -162,7 +162,7 @@ class Journal:
             pipeline.hmget(keys.record(channel), *STANDING)
         return each(await pipeline.execute(raise_on_error=False), _standing)
 
-    async def latest(self, channel: ChannelName) -> Position | None:
+    async def newest_begin(self, channel: ChannelName) -> Position | None:
         """The position after which the newest append begins; None if there was none."""
         latest, first = await self.client.hmget(keys.record(channel), "latest", "first")
         return None if latest is None else max(Position(int(latest)), Position(int(first)))

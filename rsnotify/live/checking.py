@@ -26,10 +26,10 @@ from rsnotify.sets.records import KnownSets, Sets, Version
 
 log = logging.getLogger(__name__)
 
-ROUND_TICKS = 60  # what the bell has missed is found within so many seconds…
-LEAST_CHANNELS = 200  # …or the next one, if there are no more channels than this
+CYCLE_SECONDS = 60  # in which all are compared: what the bell has missed is found so soon…
+LEAST_CHANNELS = 200  # …or in the next second, if there are no more channels than this
 MOST_CHANNELS = 4_000  # in a second, while the bell is not heard
-UNREAD_EVERY = 10  # a channel without readers is compared in every tenth round
+UNREAD_EVERY = 10  # a channel without readers is compared in every tenth cycle
 
 
 class CompareSchedule:
@@ -68,7 +68,7 @@ class CompareSchedule:
     def _count(self) -> int:
         if self._is_urgent or not self._bell.is_heard:
             return MOST_CHANNELS
-        return max(LEAST_CHANNELS, ceil(len(self._feeds) / ROUND_TICKS))
+        return max(LEAST_CHANNELS, ceil(len(self._feeds) / CYCLE_SECONDS))
 
     def _begin(self) -> Iterator[tuple[int, ChannelName]]:
         self._number += 1
@@ -170,7 +170,7 @@ class Checking:
             await self.update(list(self._feeds))
 
     async def _hear_anew(self) -> None:
-        """Redis is another one now: strokes of the bell may have gone elsewhere."""
+        """Redis is another one now: messages of the bell may have gone elsewhere."""
         self._bell.doubt()
         self._schedule.look_at_all()
 
@@ -206,7 +206,7 @@ class Checking:
         for name in known.keys() - stored.keys():
             log.error("Redis has lost the set %r", name)
         await self._stored_sets.begin_lost_journals(stored.values())
-        await self._stored_sets.pass_version(number)
+        await self._stored_sets.raise_version(number)
 
     async def update(self, channels: Iterable[ChannelName] = ()) -> None:
         """Read which sets there are, and where these journals stand; under the lock.

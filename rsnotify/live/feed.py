@@ -61,8 +61,8 @@ class Feed:
         "_watchers",
         "channel",
         "created",
-        "mark",
         "known_head",
+        "mark",
         "tail",
         "witness",
     )

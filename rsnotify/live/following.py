@@ -34,7 +34,7 @@ from rsnotify.sets.records import KnownSets
 log = logging.getLogger(__name__)
 
 FEW_READERS = 8  # to write to them takes less than to make the answer
-OWN_STROKE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
+OWN_MESSAGE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
 
 HearOfToken = Callable[[str, str], None]
 """Called with what was done to a token, of `TOKEN_ACTS`, and with the token's key."""
@@ -67,8 +67,8 @@ class Following:
         self._sets = sets
         self._feeds = feeds
         # By channel: head and mark, since the timer ran last.
-        self._own_strokes: dict[str, tuple[str, str]] = {}
-        self._older_strokes: dict[str, tuple[str, str]] = {}  # those before: looked at next
+        self._own_messages: dict[str, tuple[str, str]] = {}
+        self._older_messages: dict[str, tuple[str, str]] = {}  # those before: looked at next
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
         self._has_read = asyncio.Condition()  # notified after each reading
         self._base_url = base_url
@@ -105,9 +105,9 @@ class Following:
         """Listen to the bell, which other hub processes ring too, for as long as the hub runs."""
         await self._bell.listen(self.hear)
 
-    def hear(self, stroke: str) -> None:
-        """Take a stroke of the bell: a process has appended, or something else has changed."""
-        name, _, appended = stroke.partition(" ")
+    def hear(self, message: str) -> None:
+        """Take a message of the bell: a process has appended, or something else has changed."""
+        name, _, appended = message.partition(" ")
         who, _, head = appended.partition(" ")
         process, _, mark = who.partition(":")
         if name in TOKEN_ACTS:
@@ -129,16 +129,16 @@ class Following:
     def _hear_own(self, name: str, head: str, mark: str) -> None:
         """As a rule, readers are notified at once of what was appended here. The journal is looked
         at later all the same: if the Source has gone meanwhile, nobody has notified them."""
-        if not self._own_strokes and not self._older_strokes:
-            asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._note_own_unread)
-        self._own_strokes[name] = head, mark
+        if not self._own_messages and not self._older_messages:
+            asyncio.get_running_loop().call_later(OWN_MESSAGE_SECONDS, self._note_own_unread)
+        self._own_messages[name] = head, mark
 
     def _note_own_unread(self) -> None:
-        for name, stroke in self._older_strokes.items():
-            self._note_unread(name, *stroke)
-        self._older_strokes, self._own_strokes = self._own_strokes, {}
-        if self._older_strokes:
-            asyncio.get_running_loop().call_later(OWN_STROKE_SECONDS, self._note_own_unread)
+        for name, message in self._older_messages.items():
+            self._note_unread(name, *message)
+        self._older_messages, self._own_messages = self._own_messages, {}
+        if self._older_messages:
+            asyncio.get_running_loop().call_later(OWN_MESSAGE_SECONDS, self._note_own_unread)
 
     def _try_again_later(self) -> None:
         self._checking.postpone()

@@ -220,13 +220,13 @@ class Journals:
             await self.losses.look(feed)
         return newest
 
-    async def latest(self, feed: Feed) -> Notification | None:
+    async def newest_notification(self, feed: Feed) -> Notification | None:
         """The newest notification that is in Redis now; None if there is none."""
         await self.catch_up(feed)
-        newest = await self.reading.latest(feed)
+        newest = await self.reading.newest_notification(feed)
         if newest is None:  # there is none, or a newer one came while the journal was read
             await self.catch_up(feed)
-            newest = await self.reading.latest(feed)
+            newest = await self.reading.newest_notification(feed)
         return newest
 
     async def catch_up(self, feed: Feed) -> None:

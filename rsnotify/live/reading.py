@@ -130,13 +130,13 @@ class Reading:
         self._cache.use(feed)
         return joined
 
-    async def latest(self, feed: Feed) -> Notification | None:
+    async def newest_notification(self, feed: Feed) -> Notification | None:
         """The newest notification, even from before this process; None if there is none."""
         head = feed.tail.head
         newest = feed.tail.newest
         if newest is not None:
             return newest
-        begin = await self._journal.latest(feed.channel)
+        begin = await self._journal.newest_begin(feed.channel)
         if begin is None or begin >= head:
             return None
         cursor = begin

@@ -305,10 +305,10 @@ class Peers:
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""
-        await self._bell.listen(self._hear_stroke)
+        await self._bell.listen(self._hear_message)
 
-    def _hear_stroke(self, stroke: str) -> None:
-        text = stroke.encode()
+    def _hear_message(self, message: str) -> None:
+        text = message.encode()
         if text == self._published:
             return
         try:

@@ -353,7 +353,7 @@ class Stores:
         return bell
 
     async def doubt_bells(self) -> None:
-        """Redis is another one now: strokes may have gone elsewhere."""
+        """Redis is another one now: messages may have gone elsewhere."""
         for bell in self._bells:
             bell.doubt()
 

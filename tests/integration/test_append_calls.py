@@ -252,9 +252,9 @@ async def test_the_bell_names_each_change_by_the_call_that_stored_it(client):
     _, (field, _) = (await client.xrange(keys.stream(CHANNEL)))[-1]
     first = mark_of_call("process", 1)
     assert mark_of(field) == first
-    assert call.stroke(reply) == f"a/change process:{first} {reply[0][0][1]}"
-    assert call.stroke(NoSuchSet("a")) is None
-    assert call.stroke([[[]], 0, 0]) is None, "its key was used otherwise"
-    assert call.stroke([[[0]], 0, -1]) is None, "its set is full"
-    assert call.stroke([[[7, 7, 0, [0]]], 0, 0]) is None, "another has stored 7"
-    assert call.stroke([[], 7, 0]) == f"a/change process:{call.mark} 7", "a gap"
+    assert call.message(reply) == f"a/change process:{first} {reply[0][0][1]}"
+    assert call.message(NoSuchSet("a")) is None
+    assert call.message([[[]], 0, 0]) is None, "its key was used otherwise"
+    assert call.message([[[0]], 0, -1]) is None, "its set is full"
+    assert call.message([[[7, 7, 0, [0]]], 0, 0]) is None, "another has stored 7"
+    assert call.message([[], 7, 0]) == f"a/change process:{call.mark} 7", "a gap"

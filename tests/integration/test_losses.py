@@ -329,7 +329,7 @@ async def test_a_loss_that_only_a_reader_of_another_process_had_is_said_by_that_
 
 
 async def test_what_nobody_was_given_is_lost_in_silence(hub, client, losing):
-    """A stroke is no evidence: nobody has read what it announced, and its publisher is gone."""
+    """A message is no evidence: nobody has read what it announced, and its publisher is gone."""
     readers = Readers(hub)
     peer = readers.join()
     async with losing:
@@ -522,7 +522,7 @@ async def test_an_append_that_stores_nothing_does_not_forget_what_it_has_found(
 
 
 async def test_a_load_that_stores_nothing_does_not_claim_the_change_of_another(hub, client):
-    """Its rows are outdated; the journal ends with a change whose stroke was not heard yet."""
+    """Its rows are outdated; the journal ends with a change whose message was not heard yet."""
     stranger = Journal(client, window_changes=10_000)
     await stranger.append(CHANNEL, submission("newer"))
     (fragment,) = submission("loaded").fragments

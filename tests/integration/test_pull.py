@@ -745,9 +745,15 @@ async def test_a_list_is_written_anew_when_a_tenth_of_the_set_has_changed(client
 async def looked(pulling: Pulling, *updated: str) -> None:
     """Its list is looked at, once it is old enough to be followed by another one."""
     await pulling.update(*updated)
-    newest, until_ripe = await pulling.snapshots.newest(SET), pulling.schedule.until_ripe
+    newest, until_early_snapshot = (
+        await pulling.snapshots.newest(SET),
+        pulling.schedule.until_early_snapshot,
+    )
     assert newest is not None
-    while until_ripe(newest.begun, newest.completed, await pulling.windows.now()) is not None:
+    while (
+        until_early_snapshot(newest.begun, newest.completed, await pulling.windows.now())
+        is not None
+    ):
         await asyncio.sleep(0.005)
     await pulling.keep_snapshots()
 

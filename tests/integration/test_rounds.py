@@ -14,9 +14,9 @@ from rsnotify.errors import PartAway, TryAgain
 from rsnotify.journal.journal import Journal, Standing
 from rsnotify.journal.witness import KnownChange
 from rsnotify.live.checking import (
+    CYCLE_SECONDS,
     LEAST_CHANNELS,
     MOST_CHANNELS,
-    ROUND_TICKS,
     UNREAD_EVERY,
     CompareSchedule,
 )
@@ -68,7 +68,7 @@ async def listening(client: Client, redis_url: str) -> AsyncIterator[Listening]:
 async def append_unheard(
     client: Client, channel: ChannelName, monkeypatch: pytest.MonkeyPatch
 ) -> Position:
-    """As another process appends, whose stroke of the bell is lost."""
+    """As another process appends, whose message of the bell is lost."""
     with monkeypatch.context() as patch:
         patch.setattr(keys, "BELL", "rsnotify:nobody")
         return (await Journal(client, window_changes=10).append(channel, submission("a"))).until
@@ -83,7 +83,7 @@ async def ticks_until_known(hub: Journals, heads: dict[ChannelName, Position], m
     raise AssertionError(f"not found in {most} checks")
 
 
-async def test_a_lost_stroke_is_found_within_a_round(client, listening, monkeypatch):
+async def test_a_lost_message_is_found_within_a_round(client, listening, monkeypatch):
     channels, hub = await make(client), listening.hub
     await hub.start()
     for _ in range(2):
@@ -91,7 +91,7 @@ async def test_a_lost_stroke_is_found_within_a_round(client, listening, monkeypa
     for channel in channels[::50]:
         hub.feed(channel).watch(reader := Watching())
         head = await append_unheard(client, channel, monkeypatch)
-        assert await ticks_until_known(hub, {channel: head}, ROUND_TICKS) <= ROUND_TICKS
+        assert await ticks_until_known(hub, {channel: head}, CYCLE_SECONDS) <= CYCLE_SECONDS
         hub.feed(channel).unwatch(reader)
 
 
@@ -248,7 +248,9 @@ async def passed(own_redis: OwnRedis) -> AsyncIterator[Passed]:
 
 
 @pytest.mark.parametrize("command", ["get", "mget"])
-async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(own_redis, passed, command):
+async def test_a_message_is_not_forgotten_where_looking_or_reading_fails(
+    own_redis, passed, command
+):
     """`get` is of reading on, `mget` of the check before it."""
     (listening, channel), other = passed, connect(own_redis.url)
     hub = listening.hub
@@ -275,7 +277,7 @@ async def test_a_stroke_is_not_forgotten_where_looking_or_reading_fails(own_redi
     await other.aclose()
 
 
-async def test_a_stroke_of_a_part_that_is_away_is_not_forgotten(passed, monkeypatch):
+async def test_a_message_of_a_part_that_is_away_is_not_forgotten(passed, monkeypatch):
     """As where a node of a Cluster cannot be reached for some seconds."""
     (listening, channel), away = passed, PartAway("a node is away")
     hub = listening.hub
@@ -338,7 +340,7 @@ async def test_what_comes_to_be_compared_during_a_check_is_compared_in_the_next(
     assert await ticks_until_known(listening.hub, {channel: head}, 1) == 1
 
 
-async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_good(
+async def test_a_message_of_a_set_of_others_that_comes_before_its_feed_is_made_good(
     passed, monkeypatch
 ):
     listening, new = passed[0], ChannelName("new", "change")
@@ -361,7 +363,7 @@ async def test_a_stroke_of_a_set_of_others_that_comes_before_its_feed_is_made_go
     assert await ticks_until_known(hub, heads, 1) == 1
 
 
-async def test_a_stroke_of_a_set_made_here_that_comes_before_its_feed_is_made_good(
+async def test_a_message_of_a_set_made_here_that_comes_before_its_feed_is_made_good(
     passed, monkeypatch
 ):
     listening, new = passed[0], ChannelName("new", "change")

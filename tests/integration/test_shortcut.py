@@ -56,14 +56,14 @@ async def hubs_on(client: Client) -> tuple[Journals, Journals]:
     return one, other
 
 
-def stroke(caller: str, head: Position) -> str:
+def message(caller: str, head: Position) -> str:
     """How the bell tells it."""
     return f"{CHANNEL} {caller} {int(head)}"
 
 
 async def read_on(hub: Journals) -> None:
     """What the follow loop does next."""
-    hub.following.hear(stroke("another", (await hub.reading.standing(CHANNEL)).head))
+    hub.following.hear(message("another", (await hub.reading.standing(CHANNEL)).head))
     await hub.following.read_new()
 
 
@@ -215,23 +215,23 @@ async def test_what_nobody_reads_is_not_made(client):
     assert hub.feeds.have_unread
 
 
-async def test_our_own_stroke_of_the_bell_wakes_nobody_at_once(client):
+async def test_our_own_message_of_the_bell_wakes_nobody_at_once(client):
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     head = (await other.publish(CHANNEL, submission("1"))).until
-    hub.following.hear(stroke(hub.following.process, head))
+    hub.following.hear(message(hub.following.process, head))
     assert not hub.feeds.have_unread
-    hub.following.hear(stroke(other.following.process, head))
+    hub.following.hear(message(other.following.process, head))
     assert hub.feeds.have_unread
 
 
-async def test_our_own_stroke_is_looked_at_later(client):
+async def test_our_own_message_is_looked_at_later(client):
     """Of what was appended for a Source that has gone meanwhile nobody was told."""
     hub, other = await hubs_on(client)
     Reader(hub.feed(CHANNEL))
     for number in "12":
         head = (await other.publish(CHANNEL, submission(number))).until
-        hub.following.hear(stroke(hub.following.process, head))
+        hub.following.hear(message(hub.following.process, head))
 
         async def has_rung(head: Position = head) -> bool:
             return hub.feed(CHANNEL).known_head == head

@@ -25,7 +25,7 @@ def after(feed: Feed, changes: int) -> KnownChange:
     return KnownChange(Position(feed.tail.head + changes), f"mark{changes:02}")
 
 
-async def test_an_older_stroke_does_not_take_the_place_of_a_newer_one():
+async def test_an_older_message_does_not_take_the_place_of_a_newer_one():
     feeds, feed, woken = feeds_of_one_set()
     feeds.note_read(feed)
     five = after(feed, 5)
@@ -35,7 +35,7 @@ async def test_an_older_stroke_does_not_take_the_place_of_a_newer_one():
     assert feeds.take_unread() == {CHANNEL: (feed, five)}
 
 
-async def test_each_stroke_after_a_look_wakes_whoever_follows_again():
+async def test_each_message_after_a_look_wakes_whoever_follows_again():
     feeds, feed, woken = feeds_of_one_set()
     for changes in (1, 2):
         woken.clear()
@@ -59,7 +59,7 @@ async def test_a_feed_that_nobody_reads_moves_on_and_what_is_known_of_it_stays()
     assert feed.witness.given == known.position, "nobody was given where it has moved to"
 
 
-async def test_a_stroke_heard_before_a_loss_was_noticed_counts_after_it():
+async def test_a_message_heard_before_a_loss_was_noticed_counts_after_it():
     """Else whatever is given of this journal would end at the gap, until somebody publishes."""
     feeds, feed, _ = feeds_of_one_set()
     newest = after(feed, 5)

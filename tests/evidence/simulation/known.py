@@ -96,9 +96,9 @@ FAULTS = {
         "if following.until == cursor:",
     ),
     # What was appended for a Source that has gone is announced by nobody.
-    "own_stroke_forgotten": Fault(
+    "own_message_forgotten": Fault(
         "gone_source",
-        "        self._own_strokes[name] = head, mark\n",
+        "        self._own_messages[name] = head, mark\n",
         "",
     ),
     # A call that Redis reads late is executed though its process has asked again.
@@ -125,7 +125,7 @@ FAULTS = {
         "            reader.cursor = self._feed.tail.head\n        self._take_out",
         "            pass\n        self._take_out",
     ),
-    # More changes than fit into a notification wait for the next stroke of the bell.
+    # More changes than fit into a notification wait for the next message of the bell.
     "rest_unread": Fault(
         "large_publish",
         "                self._feeds.note_more_unread(feed.channel, newest)\n",
