@@ -14,7 +14,7 @@ from time import monotonic
 
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, TooFewReplicas
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.live.feed import Feeds
 from rsnotify.live.losses import Losses
 from rsnotify.resourcesync.notification import (
@@ -92,7 +92,7 @@ class Checking:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         stored_sets: Sets,
         losses: Losses,
         sets: KnownSets,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from rsnotify.errors import TryAgain
-from rsnotify.journal.journal import Standing
+from rsnotify.journal.journal_store import Standing
 from rsnotify.journal.witness import Evidence, KnownChange, Witness
 from rsnotify.live.cache import Cache, RecentNotifications, Tail
 from rsnotify.resourcesync.change import Position

@@ -15,7 +15,7 @@ from time import monotonic
 from rsnotify.coordination.bell import TOKEN_ACTS, Bell
 from rsnotify.errors import TryAgain
 from rsnotify.journal.call import Appended
-from rsnotify.journal.journal import Continuation, Journal
+from rsnotify.journal.journal_store import Continuation, JournalStore
 from rsnotify.journal.witness import KnownChange, proved_by
 from rsnotify.live.checking import Checking
 from rsnotify.live.feed import Feed, Feeds, log_unreadable
@@ -49,7 +49,7 @@ class Following:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         bell: Bell,
         checking: Checking,
         losses: Losses,

@@ -10,7 +10,7 @@ from time import monotonic
 
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import NoSuchSet, SetFull, TryAgain
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission
 from rsnotify.journal.windows import Windows
 from rsnotify.journal.witness import KnownChange
@@ -37,7 +37,7 @@ class Journals:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         sets: Sets,
         bell: Bell,
         windows: Windows | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from rsnotify.errors import HistoryDeleted, NoSuchSet, Trimmed, TryAgain
 from rsnotify.journal.gzip_parts import rows_after, rows_until
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.journal.windows import Windows
 from rsnotify.live.cache import Cache, Tail
 from rsnotify.live.feed import Feed
@@ -28,7 +28,7 @@ from rsnotify.single_flight import SingleFlight
 class History:
     """Reads the changes after a position. A framework channel has no windows."""
 
-    def __init__(self, journal: Journal, windows: Windows | None) -> None:
+    def __init__(self, journal: JournalStore, windows: Windows | None) -> None:
         self._journal = journal
         self._windows = windows
 
@@ -92,7 +92,7 @@ class Reading:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: JournalStore,
         history: History,
         cache: Cache,
         base_url: str,

@@ -19,7 +19,7 @@ from rsnotify.coordination import keys
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Histogram
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.operation.health import Health
@@ -100,7 +100,7 @@ class Watched(NamedTuple):
     """The rooms that count."""
 
     journals: Journals
-    journal: Journal
+    journal: JournalStore
     intake: Intake
     channels: Channels
     ownership: Ownership

@@ -28,7 +28,7 @@ from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.errors import TryAgain
 from rsnotify.http.connection_limits import ConnectionLimits, total_connections
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
 from rsnotify.live.cache import Cache
@@ -326,7 +326,7 @@ class Stores:
         self._client = connect(redis_url, replicas=replicas)
         # Of its own: publishing never waits for readers.
         self.publishing_client = connect(redis_url, replicas=replicas)
-        self.journal = Journal(
+        self.journal = JournalStore(
             self.publishing_client,
             window_changes=settings.changelist_max,
             window_hours=settings.changelist_hours,

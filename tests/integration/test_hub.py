@@ -10,7 +10,7 @@ from rsnotify.channels.channels import Channels
 from rsnotify.channels.keepalive import Keepalive
 from rsnotify.coordination import keys
 from rsnotify.errors import NoSuchSet, TryAgain
-from rsnotify.journal.journal import Standing
+from rsnotify.journal.journal_store import Standing
 from rsnotify.live.feed import Feed
 from rsnotify.loops import end
 from rsnotify.resourcesync.change import Position

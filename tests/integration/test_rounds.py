@@ -11,7 +11,7 @@ import pytest
 from rsnotify.coordination import keys
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import PartAway, TryAgain
-from rsnotify.journal.journal import Journal, Standing
+from rsnotify.journal.journal_store import JournalStore, Standing
 from rsnotify.journal.witness import KnownChange
 from rsnotify.live.checking import (
     CYCLE_SECONDS,
@@ -49,7 +49,7 @@ class Listening:
 
     def __init__(self, client: Client, url: str) -> None:
         self.bell = Bell(connect(url))
-        self.journal = Journal(client, window_changes=10)
+        self.journal = JournalStore(client, window_changes=10)
         self.hub = Journals(self.journal, Sets(client), self.bell, base_url="http://hub")
 
     async def is_heard(self) -> bool:
@@ -71,7 +71,9 @@ async def append_unheard(
     """As another process appends, whose message of the bell is lost."""
     with monkeypatch.context() as patch:
         patch.setattr(keys, "BELL", "rsnotify:nobody")
-        return (await Journal(client, window_changes=10).append(channel, submission("a"))).until
+        return (
+            await JournalStore(client, window_changes=10).append(channel, submission("a"))
+        ).until
 
 
 async def ticks_until_known(hub: Journals, heads: dict[ChannelName, Position], most: int) -> int:
@@ -261,7 +263,7 @@ async def test_a_message_is_not_forgotten_where_looking_or_reading_fails(
     async def is_due() -> bool:
         return monotonic() >= hub.checking.next_at
 
-    head = (await Journal(other, window_changes=10).append(channel, submission("a"))).until
+    head = (await JournalStore(other, window_changes=10).append(channel, submission("a"))).until
     await until(has_rung)
     if command == "mget":
         await until(is_due)
@@ -404,12 +406,12 @@ async def test_journals_that_end_where_they_did_need_no_look(own_redis):
     await own_redis.start()
     await deaf.start()
     assert await ranges(client) == 0, "it ends with the change that is known"
-    await Journal(client, window_changes=10).append(channel, submission("by another"))
+    await JournalStore(client, window_changes=10).append(channel, submission("by another"))
     await own_redis.kill()
     await own_redis.start()
     await deaf.start()
     assert await ranges(client) == 1, "whether the one that is known is before it"
-    (standing,) = await Journal(client, window_changes=10).standings([channel])
+    (standing,) = await JournalStore(client, window_changes=10).standings([channel])
     assert isinstance(standing, Standing)
     assert standing.gap == 0
     await client.aclose()

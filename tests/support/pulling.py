@@ -25,7 +25,7 @@ from rsnotify.documents.responses import SetAdmission
 from rsnotify.documents.snapshots import Snapshots
 from rsnotify.documents.stretches import Stretches
 from rsnotify.http.endpoints import Routes
-from rsnotify.journal.journal import Journal
+from rsnotify.journal.journal_store import JournalStore
 from rsnotify.journal.submission import Submission, fragment_of
 from rsnotify.journal.window import DocumentSchedule
 from rsnotify.journal.windows import Windows
@@ -86,7 +86,7 @@ class Pulling:
         page_size: int = 50_000,
     ) -> None:
         self.client = client
-        self.journal = Journal(client, window_changes=changes, window_hours=hours)
+        self.journal = JournalStore(client, window_changes=changes, window_hours=hours)
         self.windows, self.snapshots = Windows(client), Snapshots(client)
         bell = Bell(connect("redis://nowhere"))
         self.hub = Journals(self.journal, Sets(client), bell, self.windows, base_url=BASE)

@@ -53,7 +53,7 @@ class Continuation(NamedTuple):
     gap: Position  # where the newest gap ends
 
 
-class Journal:
+class JournalStore:
     """Every channel's journal, in one Redis."""
 
     def __init__(self, client: Client, *, window_changes: int, window_hours: float = 24) -> None:
