@@ -71,33 +71,6 @@ class Histogram:
         self.total += number
 
 
-class _Patience:
-    """Gives up on appends that have not been answered for too long, in their order."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Append] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def watch(self, append: Append) -> None:
-        self._waiting.append(append)
-        if self._timer is None:
-            self._start(APPEND_SECONDS)
-
-    def forget_answered(self) -> None:
-        while self._waiting and self._waiting[0].answer.done():
-            self._waiting.popleft()
-
-    def _start(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._give_up)
-
-    def _give_up(self) -> None:
-        self._timer, now = None, monotonic()
-        while self._waiting and self._waiting[0].began + APPEND_SECONDS <= now:
-            self._waiting.popleft().give_up()
-        if self._waiting:
-            self._start(self._waiting[0].began + APPEND_SECONDS - now)
-
-
 class _Queue:
     """The appends to one channel that wait, and their size."""
 
@@ -129,7 +102,6 @@ class Appends:
         self._usage = usage
         self._window = window
         self._lanes: dict[str, _Lane] = {}
-        self._patience = _Patience()
         self._waiting_bytes = 0
         self.writing = 0  # writers that are at work: while there are, an append is under way
         self.accepted = dict.fromkeys(KINDS, 0)  # changes that were appended by this process
@@ -157,9 +129,12 @@ class Appends:
         size = sum([len(fragment.xml) for fragment in submission.fragments])
         began = monotonic()
         append = Append(channel, submission, size, max_bytes, witness, began, answer)
-        self._patience.watch(append)
+        patience = asyncio.get_running_loop().call_later(APPEND_SECONDS, append.give_up)
         self._enqueue(append)
-        appended: Appended = await answer
+        try:
+            appended: Appended = await answer
+        finally:
+            patience.cancel()
         self.seconds.add(monotonic() - append.began)
         if not appended.is_repeated:
             self.accepted[channel.kind] += len(submission.fragments)
@@ -204,7 +179,6 @@ class Appends:
         try:
             while taken := self._take_round(lane.waiting):
                 await self._write_round(taken, writer)
-                self._patience.forget_answered()
         finally:
             self.writing -= 1
             lane.resting.append(writer)

@@ -34,7 +34,7 @@ from rsnotify.sets.records import KnownSets
 log = logging.getLogger(__name__)
 
 FEW_READERS = 8  # to write to them takes less than to make the answer
-OWN_MESSAGE_SECONDS = 0.25  # our own are looked at after this time, or twice as long
+OWN_MESSAGE_SECONDS = 0.25  # until it is looked at whether our own append was pushed
 
 HearOfToken = Callable[[str, str], None]
 """Called with what was done to a token, of `TOKEN_ACTS`, and with the token's key."""
@@ -66,9 +66,6 @@ class Following:
         self._losses = losses
         self._sets = sets
         self._feeds = feeds
-        # By channel: head and mark, since the timer ran last.
-        self._own_messages: dict[str, tuple[str, str]] = {}
-        self._older_messages: dict[str, tuple[str, str]] = {}  # those before: looked at next
         self._waiting: dict[ChannelName, dict[Position, Appended]] = {}  # by where each begins
         self._has_read = asyncio.Condition()  # notified after each reading
         self._base_url = base_url
@@ -113,7 +110,10 @@ class Following:
         if name in TOKEN_ACTS:
             self._hear_of_token(name, appended)
         elif process == self.process:
-            self._hear_own(name, head, mark)
+            # As a rule, readers are notified at once of what was appended here. If the Source has
+            # gone meanwhile, nobody has notified them.
+            later = asyncio.get_running_loop().call_later
+            later(OWN_MESSAGE_SECONDS, self._note_unread, name, head, mark)
         elif not self._note_unread(name, head, mark):
             self._checking.note_sets_changed()
             self._feeds.woken.set()
@@ -125,20 +125,6 @@ class Following:
             return False
         self._feeds.note_unread(ChannelName(set_name, kind), KnownChange(Position(int(head)), mark))
         return True
-
-    def _hear_own(self, name: str, head: str, mark: str) -> None:
-        """As a rule, readers are notified at once of what was appended here. The journal is looked
-        at later all the same: if the Source has gone meanwhile, nobody has notified them."""
-        if not self._own_messages and not self._older_messages:
-            asyncio.get_running_loop().call_later(OWN_MESSAGE_SECONDS, self._note_own_unread)
-        self._own_messages[name] = head, mark
-
-    def _note_own_unread(self) -> None:
-        for name, message in self._older_messages.items():
-            self._note_unread(name, *message)
-        self._older_messages, self._own_messages = self._own_messages, {}
-        if self._older_messages:
-            asyncio.get_running_loop().call_later(OWN_MESSAGE_SECONDS, self._note_own_unread)
 
     def _try_again_later(self) -> None:
         self._checking.postpone()

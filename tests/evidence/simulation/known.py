@@ -118,8 +118,8 @@ FAULTS: dict[str, Fault | ScriptFault] = {
     # What was appended for a Source that has gone is announced by nobody.
     "own_message_forgotten": Fault(
         "gone_source",
-        "rsnotify.live.following.Following._hear_own",
-        drop("self._own_messages[name]"),
+        "rsnotify.live.following.Following.hear",
+        drop("later"),
     ),
     # A call that Redis reads late is executed though its process has asked again.
     "late_call_stored": ScriptFault(
