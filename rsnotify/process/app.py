@@ -157,9 +157,16 @@ class ChannelEndpoint:
 
 def _stream_routes(parts: Composition, cors: Cors) -> Routes:
     journals, windows = parts.journals, parts.stores.windows
-    return stream_routes(
-        Streams(journals, parts.access, windows, parts.channels, parts.long_polls, cors)
+    streams = Streams(
+        journals,
+        parts.access,
+        windows,
+        parts.channels,
+        parts.long_polls,
+        cors,
+        is_compressed=parts.settings.channel_compression == "on",
     )
+    return stream_routes(streams)
 
 
 def stream_routes(streams: Streams) -> Routes:

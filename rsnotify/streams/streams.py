@@ -1,4 +1,4 @@
-"""The streams of every set: catch-up reads, long polls, and what a stream says of itself.
+"""The streams of every set: catch-up reads, waiting for more, what a stream says of itself.
 
 A chunk is what `live.reading` gives to any reader at its cursor: read and rendered once for all who
 are there. A read shows every change that was acknowledged before it came, by any hub process.
@@ -16,7 +16,9 @@ from starlette.responses import Response
 from rsnotify.access.access import Access
 from rsnotify.access.cors import Cors
 from rsnotify.access.query import check_not_future
+from rsnotify.channels.admission import ChannelEntry
 from rsnotify.channels.channels import Channels
+from rsnotify.channels.requested_channels import ChannelCursor
 from rsnotify.errors import BecamePrivate, HistoryDeleted, NoSuchSet
 from rsnotify.journal.window import whole_from
 from rsnotify.journal.windows import Windows
@@ -26,8 +28,10 @@ from rsnotify.resourcesync.change import MICROSECONDS, Position
 from rsnotify.resourcesync.forms import JSON, accepts_gzip
 from rsnotify.resourcesync.notification import ChannelName, Kind, Notification
 from rsnotify.sets.options import SetRecord
+from rsnotify.streams.cursors import next_cursor
 from rsnotify.streams.long_polls import LongPolls, PollEntry, PollResponse
 from rsnotify.streams.replies import Lines, messages_of, reply_with, variant_of
+from rsnotify.streams.stream_events import StreamEvents, control
 from rsnotify.streams.stream_headers import (
     EMPTY,
     NO_STORE,
@@ -70,6 +74,8 @@ class Streams:
         channels: Channels,
         polls: LongPolls,
         cors: Cors,
+        *,
+        is_compressed: bool = True,
     ) -> None:
         self._journals = journals
         self._access = access
@@ -77,6 +83,7 @@ class Streams:
         self._channels = channels
         self._polls = polls
         self._cors = cors
+        self._is_compressed = is_compressed  # event streams
 
     async def changes(self, request: Request) -> Response:
         """A set's changes as a Durable Stream, from an offset on."""
@@ -89,6 +96,8 @@ class Streams:
     async def _read(self, request: Request, kind: Kind) -> Response:
         asked = parse_stream_question(request.scope["query_string"])
         requested = await self._admit(request, kind)
+        if asked.live == "sse" and request.method != "HEAD":
+            return await self._events(requested, asked)
         if request.method == "HEAD":
             return await self._tail(requested)
         if asked.live == "long-poll":
@@ -120,15 +129,12 @@ class Streams:
     async def _long_poll(self, requested: RequestedStream, asked: StreamQuestion) -> Response:
         """What follows the offset, or the promise of it."""
         feed = requested.feed
-        is_now = asked.offset is Sentinel.NOW
-        begin = Position(0) if is_now else await self._begin(feed, asked.offset)
-        if is_now or begin > feed.tail.head:
-            await self._journals.catch_up(feed)
-            begin = feed.tail.head if is_now else min(begin, feed.tail.head)
+        begin = await self._waiting_begin(feed, asked.offset)
         found = await self._journals.reading.batch_after(feed, begin)
         self._check_unchanged(requested)
         is_private = requested.record.private
         lines = _encoded(self._cors.headers(requested.request, is_private=is_private))
+        is_now = asked.offset is Sentinel.NOW
         variant = variant_of(lines, is_shared=asked.is_canonical and not is_now)
         if found is not None:
             reply = reply_with(feed, found, is_private=is_private)
@@ -141,6 +147,35 @@ class Streams:
         entry = PollEntry(feed, is_private, begin, address, requested.token)
         enter = partial(self._polls.enter, entry=entry)
         return PollResponse(enter, self._channels.reader_input, asked.cursor, variant)
+
+    async def _events(self, requested: RequestedStream, asked: StreamQuestion) -> Response:
+        """An event stream from the offset on: a reader of the channel, in a form of its own."""
+        request, feed, admission = requested.request, requested.feed, self._channels.admission
+        admitted = await admission.admit(request, [ChannelCursor(requested.channel, None)])
+        begin = await self._waiting_begin(feed, asked.offset)
+        await self._journals.reading.after(feed, begin)  # 410 is said before the stream begins
+        places = [(requested.channel, begin)]
+        address = self._access.client_address(request)
+        entry = ChannelEntry(places, False, admitted, JSON, address)
+        in_gzip = self._is_compressed and accepts_gzip(request.headers.get("accept-encoding"))
+        is_newest = begin >= feed.tail.head
+        is_known = is_newest or asked.cursor is not None
+        opening = (
+            control(begin, next_cursor(asked.cursor, begin, 0), is_newest=is_newest)
+            if is_known
+            else b""
+        )
+        return StreamEvents.opened(self._channels, entry, opening, in_gzip=in_gzip)
+
+    async def _waiting_begin(self, feed: Feed, offset: Offset) -> Position:
+        """Where somebody begins who goes on to wait: at the head, or before it."""
+        if offset is Sentinel.NOW:
+            await self._journals.catch_up(feed)
+            return feed.note_head_given()
+        begin = await self._begin(feed, offset)
+        if begin > feed.tail.head:
+            await self._journals.catch_up(feed)
+        return min(begin, feed.tail.head)
 
     # --- catching up -----------------------------------------------------------------------------
 
