@@ -112,8 +112,8 @@ class Following:
         elif process == self.process:
             # As a rule, readers are notified at once of what was appended here. If the Source has
             # gone meanwhile, nobody has notified them.
-            later = asyncio.get_running_loop().call_later
-            later(OWN_MESSAGE_SECONDS, self._note_unread, name, head, mark)
+            loop = asyncio.get_running_loop()
+            loop.call_later(OWN_MESSAGE_SECONDS, self._note_unread, name, head, mark)
         elif not self._note_unread(name, head, mark):
             self._checking.note_sets_changed()
             self._feeds.woken.set()
