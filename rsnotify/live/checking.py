@@ -30,6 +30,12 @@ CYCLE_SECONDS = 60  # in which all are compared: what the bell has missed is fou
 LEAST_CHANNELS = 200  # …or in the next second, if there are no more channels than this
 MOST_CHANNELS = 4_000  # in a second, while the bell is not heard
 UNREAD_EVERY = 10  # a channel without readers is compared in every tenth cycle
+TICK_SECONDS = 1.0
+CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
+AT_ONCE = 2_000  # journals to ask about in one round trip
+
+PROBE_SECONDS = 10.0  # after replicas did not confirm: the bell says it when they do
+STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 
 class CompareSchedule:
@@ -77,14 +83,6 @@ class CompareSchedule:
     def _is_read(self, channel: ChannelName) -> bool:
         feed = self._feeds.get(channel)
         return feed is not None and self._feeds.is_read(feed)
-
-
-TICK_SECONDS = 1.0
-CHECK_SHARE = 10  # at most a tenth of the time is spent on checks because the bell rang
-AT_ONCE = 2_000  # journals to ask about in one round trip
-
-PROBE_SECONDS = 10.0  # after replicas did not confirm: the bell says it when they do
-STALE_SECONDS = 5.0  # a follow loop this far behind makes the hub unready
 
 
 class Checking:

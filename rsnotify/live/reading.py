@@ -24,6 +24,8 @@ from rsnotify.resourcesync.notification import (
 )
 from rsnotify.single_flight import SingleFlight
 
+CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
+
 
 class History:
     """Reads the changes after a position. A framework channel has no windows."""
@@ -82,9 +84,6 @@ class History:
             older = await asyncio.to_thread(rows_until, packed, Position(reached), wanted)
             rows, reached = older + rows, window.from_
         return rows
-
-
-CATCHING_UP_AT_ONCE = 8  # many readers must not take Redis from publishers
 
 
 class Reading:
