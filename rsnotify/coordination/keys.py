@@ -1,5 +1,7 @@
 """The names of everything the hub keeps in Redis. All keys of a set share one Cluster slot."""
 
+from zlib import crc32
+
 from rsnotify.resourcesync.notification import ChannelName
 
 BELL = "rsnotify:bell"  # pub/sub: "<set>/<kind> <caller>:<mark> <head>", or "sets"
@@ -75,6 +77,11 @@ def claim(set_name: str, act: str) -> str:
 def state(set_name: str, shard: int | None = None) -> str:
     """One of the hashes of a set's current state; without a shard, what their names begin with."""
     return of_set(set_name, "state", "" if shard is None else str(shard))
+
+
+def shard_of(loc: bytes) -> int:
+    """Which of these hashes has the resource with this escaped loc."""
+    return crc32(loc) % STATE_SHARDS
 
 
 def load(set_name: str, *parts: str) -> str:

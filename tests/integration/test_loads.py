@@ -20,7 +20,7 @@ from rsnotify.publishing.loads import load_endpoint as resources
 from rsnotify.publishing.loads import load_formats
 from rsnotify.publishing.loads.load import Difference, LoadCounts, fragments_of
 from rsnotify.publishing.loads.load_endpoint import BesideTheLoop
-from rsnotify.publishing.loads.load_store import Load, Part, pack, shard_of
+from rsnotify.publishing.loads.load_store import Load, Part, pack
 from rsnotify.redis_client import Client
 from rsnotify.resourcesync.change import Change, Link
 from rsnotify.resourcesync.notification import LOC_END, ChannelName, Interval, shorten, spell_out
@@ -268,12 +268,12 @@ async def test_what_others_publish_before_the_differences_are_published_wins(loa
     assert "new" not in await loading.known()
     assert list(await loading.known()) == ["res0", "res1", "res5"]
     late = fragments_of([difference("late")], load.token)
-    latest = await loading.journal.newest_begin(CHANGES)
+    latest = await loading.journal.latest(CHANGES)
     witness = loading.hub.feed(CHANGES).witness
     before = witness.evidence
     interval = await loading.hub.publish(CHANGES, Submission(late))
     assert interval.from_ == interval.until == (await loading.hub.reading.standing(CHANGES)).head
-    assert await loading.journal.newest_begin(CHANGES) == latest
+    assert await loading.journal.latest(CHANGES) == latest
     assert witness.evidence == before, "nothing of it is there to be missed"
     assert "late" not in await loading.known()
 
@@ -341,7 +341,7 @@ async def test_a_large_shard_is_replaced_whole(loading):
 
 def of_one_shard(count: int) -> list[str]:
     every = (f"res{number}" for number in itertools.count())
-    chosen = (name for name in every if shard_of(loc(name).encode()) == 7)
+    chosen = (name for name in every if keys.shard_of(loc(name).encode()) == 7)
     return list(itertools.islice(chosen, count))
 
 

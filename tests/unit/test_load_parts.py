@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from rsnotify.coordination import keys
 from rsnotify.documents.snapshots import SLICE_BYTES, SLICE_RESOURCES, _slices
 from rsnotify.publishing.loads import load_store as load_parts
-from rsnotify.publishing.loads.load_store import Brought, Gathered, pack, shard_of
+from rsnotify.publishing.loads.load_store import Brought, Gathered, pack
 
 
 def brought(count: int) -> list[Brought]:
@@ -25,7 +26,7 @@ def test_parts_hold_everything_once_sorted_by_shard():
     assert [len(part.brought) for part in parts] == [1_000, 1_000, 500]
     together = [each for part in parts for each in part.brought]
     assert sorted(together) == sorted(brought(2_500))
-    shards = [shard_of(loc) for loc, _ in together]
+    shards = [keys.shard_of(loc) for loc, _ in together]
     assert shards == sorted(shards)
 
 
@@ -33,7 +34,7 @@ def test_a_part_is_packed_as_the_script_reads_it():
     (part,) = gathered(brought(1_000)).parts()
     packed = msgspec.msgpack.decode(part.packed)
     assert part.packed == pack(brought(1_000))
-    assert packed[::2] == sorted({shard_of(loc) for loc, _ in brought(1_000)})
+    assert packed[::2] == sorted({keys.shard_of(loc) for loc, _ in brought(1_000)})
     texts = [text for of_shard in packed[1::2] for text in of_shard]
     assert texts == [text.decode() for each in part.brought for text in each]
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
-from zlib import crc32
 
 import msgspec
 
@@ -48,7 +47,7 @@ class Gathered:
         self._bytes = 0
 
     def add(self, brought: Iterable[Brought]) -> None:
-        added = [(shard_of(each[0]), each) for each in brought]
+        added = [(keys.shard_of(each[0]), each) for each in brought]
         self._held += added
         self._bytes += sum([len(loc) + len(rest) for _, (loc, rest) in added])
 
@@ -84,11 +83,7 @@ def _packed(sorted_: Iterable[tuple[int, Brought]]) -> bytes:
 
 def pack(brought: Iterable[Brought]) -> bytes:
     """So many that they are one part."""
-    return _packed(sorted([(shard_of(each[0]), each) for each in brought], key=_shard_in))
-
-
-def shard_of(loc: bytes) -> int:
-    return crc32(loc) % keys.STATE_SHARDS
+    return _packed(sorted([(keys.shard_of(each[0]), each) for each in brought], key=_shard_in))
 
 
 _LOADS = Script("publishing/loads/loads.lua")
@@ -201,7 +196,7 @@ class Loads:
         return [(how.decode(), loc) for how, loc in zip(found[::2], found[1::2], strict=True)]
 
     async def _note(self, load: Load, which: str, locs: Iterable[bytes]) -> list[bytes]:
-        by_shard = groupby(sorted([(shard_of(loc), loc) for loc in locs]), _shard_in)
+        by_shard = groupby(sorted([(keys.shard_of(loc), loc) for loc in locs]), _shard_in)
         packed: list[int | list[str]] = []
         for shard, group in by_shard:
             packed += (shard, [loc.decode() for _, loc in group])
@@ -298,7 +293,7 @@ class Loads:
 
     async def known(self, set_name: str, loc: bytes) -> bytes | None:
         """What is kept of the resource with this escaped loc."""
-        found: bytes | None = await self._client.hget(keys.state(set_name, shard_of(loc)), loc)
+        found: bytes | None = await self._client.hget(keys.state(set_name, keys.shard_of(loc)), loc)
         return found
 
     async def count(self, set_name: str) -> int:
