@@ -204,6 +204,7 @@ FILES = {
 
 async def asked_at(hub: RunningHub, path: str) -> list[str]:
     """Addresses that there are, for the path of an operation."""
+    asked = QUERIES.get(path, ())
     if path in FILES:
         names = (each.name for each in FILES[path].iterdir() if each.suffix in (".js", ".css"))
         return [path.replace("{file}", name) for name in names]
@@ -214,7 +215,7 @@ async def asked_at(hub: RunningHub, path: str) -> list[str]:
     values = {"{set}": "dataset1", "{kind}": "change", "{from_}": first, "{part}": part}
     for name, value in values.items():
         path = path.replace(name, value)
-    queries = ["", *(f"?{query.format(first=first)}" for query in QUERIES.get(path, ()))]
+    queries = ["", *(f"?{query.format(first=first)}" for query in asked)]
     return [f"{PARAMETER.sub('x', path)}{query}" for query in queries]
 
 
