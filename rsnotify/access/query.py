@@ -23,6 +23,10 @@ RESOURCE_LIST = (*DOCUMENT, "limit", "offset")
 CHANGE_LIST = (*DOCUMENT, "from", "since", "until", "limit")
 CHANNEL = (*DOCUMENT, "from", "since")
 SEVERAL_CHANNELS = (*CHANNEL, "set")
+OAI = (
+    *("verb", "identifier", "metadataPrefix", "from", "until", "set", "resumptionToken"),
+    "access_token",
+)
 LISTED_SETS = ("name", "search", "limit")
 RIGHTS = ("name",)
 RESOURCES = ("loc", "access_token")

@@ -131,11 +131,14 @@ def edit_set(
             help="For Destinations of version 0.8: name the Capability List with ws:// first.",
         ),
     ] = None,
+    oai: Annotated[
+        bool | None, Option("--oai/--no-oai", help="Whether it can be harvested by OAI-PMH.")
+    ] = None,
     max_bytes: MaxBytes = None,
     json: Json = False,
     hub: Hub = HERE,
 ) -> None:
-    options = {"private": private, "sockets_first": sockets_first}
+    options = {"private": private, "sockets_first": sockets_first, "oai": oai}
     chosen: dict[str, bool | int | str | None] = {
         name: value for name, value in options.items() if value is not None
     }
@@ -175,6 +178,8 @@ def _edited(option: str, value: bool | int | str | None) -> str:
         return "private" if value else "public"
     if option == "sockets_first":
         return "sockets first" if value else "topics first"
+    if option == "oai":
+        return "harvested by OAI-PMH" if value else "not harvested by OAI-PMH"
     return f"{option} {value}" if value else f"no {option}"
 
 

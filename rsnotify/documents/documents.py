@@ -397,7 +397,12 @@ def described(loc: bytes, kept: bytes) -> dict[str, Any]:
     document = parse_document(open_root("urlset") + entries + close_root("urlset"))
     fields: dict[str, Any] = msgspec.to_builtins(change_of(document.entries[0]))
     del fields["change"]
-    return fields | {"datetime": render_datetime(int(_short(kept).partition(LOC_END)[0]))}
+    return fields | {"datetime": render_datetime(kept_position(kept))}
+
+
+def kept_position(kept: bytes) -> Position:
+    """The position of the last change of a resource of which this is kept."""
+    return Position(int(_short(kept).partition(LOC_END)[0]))
 
 
 # --- what of a set's documents has been announced, and what is to be announced next --------------

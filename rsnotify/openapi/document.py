@@ -26,6 +26,8 @@ from rsnotify.openapi.schemas import MOMENT_OR_DAY, XML_TEXT, Json, components, 
 from rsnotify.resourcesync.forms import DOCUMENT_FORMS, LIST_FORMS
 from rsnotify.resourcesync.notification import NAME
 from rsnotify.resourcesync.tables import MAX_ENTRIES
+from rsnotify.views.oai_question import PREFIX, VERBS
+from rsnotify.views.oai_token import TOKEN_CHARACTERS
 from rsnotify.web.page import HEADERS, framed
 
 Described = Mapping[str, Any]
@@ -200,6 +202,15 @@ STREAM_OFFSET = {
     "anyOf": [{"enum": ["-1", "now"]}, {"type": "string", "format": "date-time"}],
     "description": "As Stream-Next-Offset has said it; -1 is the beginning, now the end",
 }
+OF_OAI: dict[str, Json] = {
+    "verb": {"enum": [*VERBS]},
+    "metadataPrefix": {"const": PREFIX},
+    "identifier": {"type": "string", "description": "The loc of a resource"},
+    "from": {"type": "string", "description": "A day, or a second with Z: the first"},
+    "until": {"type": "string", "description": "A day, or a second with Z: the last"},
+    "set": {"type": "string", "description": "There are none: noSetHierarchy"},
+    "resumptionToken": {"type": "string", "maxLength": TOKEN_CHARACTERS},
+}
 SECURITY: dict[str, tuple[tuple[str, ...], ...]] = {
     "admin": (("token",),),
     "publish": (("token",), ("JWT in a cookie",)),
@@ -279,7 +290,9 @@ def _parameters(operation: Operation, path: str) -> Iterator[Json]:
     for name in re.findall(r"{(\w+)}", path):
         yield _parameter(name, "path") | {"required": True}
     for name in operation.query:
-        if name == "set":
+        if operation.query == query.OAI and name in OF_OAI:
+            yield {"name": name, "in": "query", "schema": OF_OAI[name]}
+        elif name == "set":
             yield {"name": "set", "in": "query", "required": True, "schema": SETS}
         elif name == "format":
             yield {"name": name, "in": "query", "schema": {"enum": _forms(operation)}}
@@ -307,7 +320,7 @@ def _parameter(name: str, where: str) -> Json:
 
 def errors_of(operation: Operation, path: str, method: str) -> list[int]:
     """Every error that an operation may answer."""
-    is_stored = method not in ("GET", "HEAD") and operation.who != "everybody"
+    is_stored = method not in ("GET", "HEAD") and operation.who in ("publish", "admin")
     found = {*operation.errors}
     if "/health/live" not in path:
         found.add(503)

@@ -15,6 +15,7 @@ from rsnotify.access.query import (
     CHANNEL,
     DOCUMENT,
     LISTED_SETS,
+    OAI,
     RESOURCE_LIST,
     RIGHTS,
     SEVERAL_CHANNELS,
@@ -122,6 +123,12 @@ FORMS: Json = {
     ],
 }
 
+OAI_FORM: Json = {
+    "type": "object",
+    "properties": {name: ANY_TEXT for name in OAI if name != "access_token"},
+    "required": ["verb"],
+}
+
 
 def _json(name: str, *statuses: int) -> Mapping[int, Content]:
     return {status: {JSON: ref(name)} for status in statuses or (200,)}
@@ -138,15 +145,12 @@ def _document(query: tuple[str, ...] = DOCUMENT, *errors: int) -> Operation:
 
 _STREAM = Operation(
     "reader",
-    {
-        200: {JSON: {"type": "array", "items": ANY_OBJECT}, STREAM: ANY_TEXT},
-        204: {},
-        304: {},
-    },
+    {200: {JSON: {"type": "array", "items": ANY_OBJECT}}, 304: {}},
     STREAM_QUESTION,
     ("If-None-Match",),
     errors=(410,),
 )
+_OAI: Mapping[int, Content] = {200: {"text/xml": ANY_TEXT}}
 _TEXT: Mapping[int, Content] = {200: {TEXT: ANY_TEXT}}
 _OBJECT: Mapping[int, Content] = {200: {JSON: ANY_OBJECT}}
 _SUBSCRIPTION = "/api/subscriptions/{subscription}"
@@ -272,6 +276,15 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/{set}/resourcelist.xml"): _document(RESOURCE_LIST),
     ("GET", "/{set}/resourcelist-archive.xml"): _document(),
     ("GET", "/{set}/resourcelist/{part}.xml"): _document(RESOURCE_LIST, 410),
+    ("GET", "/{set}/oai"): Operation("reader", _OAI, OAI, errors=(404,)),
+    ("POST", "/{set}/oai"): Operation(
+        "reader",
+        _OAI,
+        ("access_token",),
+        body={FORM: OAI_FORM},
+        examples={FORM: {"verb": "Identify"}},
+        errors=(404, 415),
+    ),
     ("GET", "/api/openapi.json"): Operation("everybody", _OBJECT),
     ("GET", "/api"): Operation("everybody", {200: {"text/html": ANY_TEXT}}),
 }

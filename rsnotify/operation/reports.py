@@ -19,7 +19,7 @@ from rsnotify.coordination import keys
 from rsnotify.coordination.bell import Bell
 from rsnotify.errors import TryAgain
 from rsnotify.journal.appends import Histogram
-from rsnotify.journal.journal_store import JournalStore
+from rsnotify.journal.journal import Journal
 from rsnotify.live.feed import Feed
 from rsnotify.live.journals import Journals
 from rsnotify.operation.health import Health
@@ -100,7 +100,7 @@ class Watched(NamedTuple):
     """The rooms that count."""
 
     journals: Journals
-    journal: JournalStore
+    journal: Journal
     intake: Intake
     channels: Channels
     ownership: Ownership
@@ -305,10 +305,10 @@ class Peers:
 
     async def listen(self) -> None:
         """Hear the others, for as long as the hub runs."""
-        await self._bell.listen(self._hear_message)
+        await self._bell.listen(self._hear_stroke)
 
-    def _hear_message(self, message: str) -> None:
-        text = message.encode()
+    def _hear_stroke(self, stroke: str) -> None:
+        text = stroke.encode()
         if text == self._published:
             return
         try:

@@ -32,6 +32,8 @@ from rsnotify.resourcesync.notification import (
     change_list_index,
 )
 from rsnotify.streams.streams import Streams
+from rsnotify.views.harvests import Harvests
+from rsnotify.views.oai_endpoint import OaiEndpoint, oai_path
 from rsnotify.web.page import ForBrowsers, FrontPage
 from rsnotify.web.validation import Validation
 from rsnotify.websub.subscribe_endpoint import SubscriptionAdmin, Topic, WebSubEndpoint
@@ -59,11 +61,12 @@ def build(parts: Composition) -> ASGIApp:
             *_publishing_routes(parts),
             *_administration_routes(parts),
             *cors.opened(browsers.opened(_channel_routes(parts))),
-            *cors.opened(_stream_routes(parts, cors)),
+            *cors.opened(_stream_routes(parts)),
             *_websub_routes(parts),
             *_watching_routes(parts.watching),
             *cors.opened(_page_routes(parts)),
             *cors.opened(browsers.opened(_pull_routes(parts))),
+            *cors.opened(_view_routes(parts)),
         ],
         lambda app: cors.around(browsers.around(app)),
     )
@@ -155,21 +158,8 @@ class ChannelEndpoint:
         )
 
 
-def _stream_routes(parts: Composition, cors: Cors) -> Routes:
-    journals, windows = parts.journals, parts.stores.windows
-    streams = Streams(
-        journals,
-        parts.access,
-        windows,
-        parts.channels,
-        parts.long_polls,
-        cors,
-        is_compressed=parts.settings.channel_compression == "on",
-    )
-    return stream_routes(streams)
-
-
-def stream_routes(streams: Streams) -> Routes:
+def _stream_routes(parts: Composition) -> Routes:
+    streams = Streams(parts.journals, parts.access, parts.stores.windows)
     return [
         Route(STREAM_PATH, streams.changes, advice=PUBLISHED.format("changes")),
         Route(FRAMEWORK_STREAM_PATH, streams.framework, advice=PUBLISHED.format("framework")),
@@ -257,4 +247,18 @@ def pull_routes(
         Route("/{set}/resourcelist.xml", resource_lists.newest),
         Route("/{set}/resourcelist-archive.xml", resource_lists.archive),
         Route("/{set}/resourcelist/{part}.xml", resource_lists.part),
+    ]
+
+
+def _view_routes(parts: Composition) -> Routes:
+    journals, stores = parts.journals, parts.stores
+    harvests = Harvests(journals, stores.windows, stores.known_resources, parts.schedule.period)
+    email = parts.settings.admin_email
+    return view_routes(OaiEndpoint(journals, parts.access, parts.base_url, harvests, email))
+
+
+def view_routes(oai: OaiEndpoint) -> Routes:
+    return [
+        Route(oai_path("{set}"), oai.get),
+        Route(oai_path("{set}"), oai.post, methods=["POST"]),
     ]

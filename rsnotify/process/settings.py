@@ -39,6 +39,7 @@ WORKER = "_RSNOTIFY_WORKER"  # the number of a worker, set by its parent
 _WEB_ADDRESS = re.compile(
     r"https?://[^\s\x00-\x20<>\"{}|\\^`?#@/]+(?:/[^\s\x00-\x20<>\"{}|\\^`?#]*)?"
 ).fullmatch
+_EMAIL = re.compile(r"[!-?A-~]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+").fullmatch
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@,]+").fullmatch
 _HEADER_TEXT = re.compile(r"[!-~](?:[ -~]*[!-~])?").fullmatch
 
@@ -73,6 +74,12 @@ def _web_address(text: str) -> str:
     if not _WEB_ADDRESS(text) or not _has_port_in_range(text):
         raise ValueError("must be an address such as https://hub.example.org")
     return text.rstrip("/")
+
+
+def _email(text: str) -> str:
+    if not _EMAIL(text):
+        raise ValueError("must be an address such as admin@hub.example.org")
+    return text
 
 
 def is_web_address(text: str) -> bool:
@@ -151,7 +158,6 @@ class Settings:
     send_timeout_seconds: int = _setting(60, _whole(1, 86_400))
     channel_compression: str = _setting("on", _one_of("on", "off"))
     drain_seconds: int = _setting(5, _whole(0, 3_600))
-    long_poll_seconds: int = _setting(25, _whole(2, 300))
     changelist_max: int = _setting(10_000, _whole(1, 50_000))
     page_size: int = _setting(50_000, _whole(1, 50_000))
     callback_private: str = _setting("refuse", _one_of("refuse", "allow"))
@@ -171,6 +177,7 @@ class Settings:
     resourcelist_archive: int = _setting(10, _whole(0, 10_000))
     resourcelist_archive_days: int = _setting(30, _whole(1, 3650))
     describedby: str | None = _setting(None, _web_address)
+    admin_email: str | None = _setting(None, _email)
     cache_mb: int = _setting(256, _whole(64, 1_048_576))
     connections: int = _setting(50_000, _whole(1, 1_000_000))
     connections_per_address: int = _setting(20_000, _whole(1, 1_000_000))

@@ -159,7 +159,7 @@ def large(name: str) -> dict[str, object]:
 async def full_hub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningHub]:
     """Whatever can be long in a public set, is."""
     data = tmp_path_factory.mktemp("full") / "data"
-    async with RunningHub(data, changelist_max="20") as hub:
+    async with RunningHub(data, changelist_max="20", admin_email="a@hub.example") as hub:
         await hub.ask("PATCH", "/api/sets/dataset1", json=options("first"))
         for number in range(SETS):
             path = f"/api/sets/{number:x<64}"
@@ -193,6 +193,12 @@ QUERIES = {
     "/api/sets": ["limit=10000", "search=x"],
     "/api/status": ["limit=10000", "search=x"],
     CHANNELS_PATH: ["set=dataset1"],
+    "/{set}/oai": [
+        "verb=Identify",
+        "verb=ListRecords&metadataPrefix=oai_dc",
+        f"verb=GetRecord&metadataPrefix=oai_dc&identifier={'%22' * 5_000}",
+        f"verb=ListRecords&resumptionToken={'%26' * 5_000}",
+    ],
 }
 MISSING = {"/{set}/changelist-archive.xml"}  # no list is so old
 FILES = {

@@ -40,7 +40,8 @@ class HubProcess:
     def start(self) -> None:
         sets = [word for name in self._sets for word in ("--set", name)]
         words = ["serve", "--data", str(self._data), "--port", self._port, *sets]
-        environment = clean_environment() | {"RSNOTIFY_ADMIN_TOKEN": TOKEN}
+        chosen = {"RSNOTIFY_ADMIN_TOKEN": TOKEN, "RSNOTIFY_ADMIN_EMAIL": "admin@hub.example.org"}
+        environment = clean_environment() | chosen
         with self._data.with_suffix(".log").open("ab") as log:
             self.process = Spawned(words, environment, log.fileno())
         self.url = self.process.stdout.readline().split()[-1]
@@ -125,7 +126,7 @@ class ScriptedAnswers(BaseHTTPRequestHandler):
             self.path.split("/")[3],
             self.headers["Idempotency-Key"],
             [change["loc"] for change in changes],
-            self.headers.get("Authorization", "").removeprefix("Bearer "),
+            self.headers["Authorization"].removeprefix("Bearer "),
         )
         self.server.posted.append(request)
         self.say(self.server.script(request), len(changes))

@@ -33,7 +33,7 @@ FLOORS = (
     ("live",),
     ("access",),
     ("channels", "documents", "websub"),
-    ("publishing", "streams"),
+    ("publishing", "streams", "views"),
     ("operation", "web"),
     ("openapi",),
     ("process",),

@@ -6,7 +6,8 @@
 --       4 prefix of the hashes that hold what was staged   5 prefix of those that hold the state
 --       6 claim of the set's next snapshot   7 what became of the last load
 --       8 the moments of the loads before this one (hash: `until`, up to where the last of them reached;
---         `replaced`, where the last one stands that published nothing)
+--         `replaced`, where the last one stands that published nothing, and `brought`, the position in the
+--         state of what that one brought)
 --       9 what others changed since the moment of the load before this one, up to `until` (set as 3)
 --      10 what of 3 was settled already   11 what this load would take back (set as 3)
 -- ARGV  1 the act   2 token of the load   3 how many acts of it have been answered, then what the act needs
@@ -307,7 +308,7 @@ function acts.replace(most, ...)
   end
   local at = digits(tonumber(redis.call('HGET', record, 'last')) + 1)
   redis.call('HSET', record, 'last', at)
-  note_moment('until', at, 'replaced', at)
+  note_moment('until', at, 'replaced', at, 'brought', redis.call('HGET', load, 'at'))
   redis.call('UNLINK', newer, settled, KEYS[6])
   redis.call('HDEL', record, 'load')
   redis.call('HDEL', load, 'bytes') -- they are not freed when the load ends

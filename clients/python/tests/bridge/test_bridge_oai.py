@@ -1,5 +1,6 @@
 """`rsnotify bridge oai:…`: repositories that have OAI-PMH and nothing else."""
 
+import json
 import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -24,6 +25,37 @@ async def repository() -> AsyncIterator[Repository]:
         for number in range(35):
             found.put(number)
         yield found
+
+
+async def test_a_set_of_a_hub_that_is_harvested_and_published_again_is_the_same(
+    real_hub, bridging, set_name
+):
+    """From the hub to a harvester and back, in pages: nothing is missing, nothing comes twice."""
+    origin = f"{set_name[:50]}-origin"
+    real_hub.add_set(origin)
+    names = [f"a?b={number}&c=%C3%BC" for number in range(600)]
+
+    def publish(change: str, *some: str) -> None:
+        changes = [{"loc": f"http://example.com/{name}", "change": change} for name in some]
+        real_hub.ask("POST", f"/api/sets/{origin}/changes", json.dumps(changes).encode())
+
+    publish("created", *names)
+    address = f"oai:{real_hub.url}/{origin}/oai"
+    facts = await bridging.once(address, **BY_ELEMENT)
+    assert (facts.error, facts.skipped, bridging.told()) == (None, None, [])
+    assert {*bridging.resources()} == {f"http://example.com/{name}" for name in names}
+    publish("updated", names[3])
+    publish("deleted", names[5])
+    publish("created", "new", "gone")
+    publish("deleted", "gone")
+    await bridging.once(address, **BY_ELEMENT)
+    changed = [("deleted", names[5]), ("created", "new")]
+    assert [each for each in bridging.told() if each[0] != "updated"] == changed
+    assert bridging.count() == 600
+    bridging.forget_comparison()
+    await bridging.once(address, **BY_ELEMENT)
+    assert [each for each in bridging.told() if each[0] != "updated"] == changed
+    assert {name for change, name in bridging.told() if change == "updated"} <= {names[3]}
 
 
 def address(repository: Repository) -> str:
