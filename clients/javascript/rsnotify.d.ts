@@ -78,13 +78,16 @@ export type WebSocketClass = new (url: string, protocols?: string[]) => {
   close(): void;
 };
 
+/** A token, or a function that is asked for one before the one in use ends. */
+export type Token = string | (() => string | Promise<string>);
+
 export interface FollowOptions {
   /** That of the last change that was dealt with. Without it, or with null: from now on. */
   position?: string | null;
   /** Aborting it ends the loop. */
   signal?: AbortSignal;
   /** A token that may read; shown to the origin of the address only. */
-  token?: string;
+  token?: Token;
   /**
    * "sse": never a WebSocket. "websocket", or nothing: a WebSocket where there is one, else an
    * event stream; "websocket" is refused where the platform has none.
@@ -142,7 +145,7 @@ export interface NewChange {
 
 export interface PublishOptions {
   /** A token that may publish. */
-  token?: string;
+  token?: Token;
   /** Publish changes of capability documents, not of resources. */
   framework?: boolean;
   /** The idempotency key; without it, a random one. Keep it to repeat after a crash. */

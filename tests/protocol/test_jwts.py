@@ -234,6 +234,18 @@ async def test_a_subprotocol_brings_a_token_and_is_not_sent_back(hub, form, orig
         assert text.startswith("{") == (form == "rsnotify.json")
 
 
+@pytest.mark.parametrize(("characters", "said"), [(4_096, "cannot be read"), (4_097, "4096")])
+async def test_a_token_in_a_subprotocol_is_no_longer_than_another(hub, characters, said):
+    long = ("eyJhbGciOiJIUzI1NiJ9.e30.").ljust(characters, "a")
+    names = ("rsnotify.xml", f"rsnotify.token.{long}")
+    with pytest.raises(InvalidStatus) as refused:
+        async with connect(hub.channel("secret"), **offered(*names)):
+            pass
+    assert refused.value.response.status_code == 401
+    assert said in refused.value.response.body.decode()
+    assert long[:60] not in hub.log.read_text()
+
+
 @pytest.mark.parametrize(
     ("names", "answered"),
     [

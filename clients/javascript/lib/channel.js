@@ -4,13 +4,14 @@
 // header where it begins. A WebSocket says neither to a program in JavaScript. Where one can be
 // had it takes over; until it is open the stream stays, so nothing lies between the two.
 
-import { Rejected, TooOld, TryAgain } from "./errors.js";
+import { Rejected, Renewed, TooOld, TryAgain } from "./errors.js";
 import { positionOf } from "./position.js";
 import { decoded, detailIn, httpTwin, isSocket, pieces, refused, textOf, withQuery } from "./web.js";
 
 export const NOTIFICATION_CHARS = 16 * 1024 * 1024;
 export const HANDSHAKE_SECONDS = 10;
 export const QUIET_SECONDS = 90; // then it is checked whether a WebSocket is dead
+const NOT_ALLOWED = 1008;
 const REFUSED = [1008, 4400, 4404]; // another try would end the same
 const TOO_OLD = 4410;
 const EVENT_STREAM = "text/event-stream";
@@ -27,16 +28,36 @@ export async function openChannel(web, url, standing, options = {}) {
     if (!wantsSocket || error instanceof TooOld || web.signal?.aborted) throw error;
     return { error };
   });
-  if (!wantsSocket) return stream;
+  if (!wantsSocket) return renewable(web, stream);
   const from = standing() ?? stream.begins;
-  const socket = await openSocket(WebSocket, web.socket(resumed(url, from)), web.signal);
+  const socket = await openSocket(web, WebSocket, resumed(url, from));
   web.signal?.throwIfAborted();
   const saysMore = () => hasMore(web, httpTwin(url), standing() ?? from);
   const isDead = stream.begins === undefined ? isBehind : saysMore;
   if (socket && isDead) watch(socket, isDead, quietSeconds);
   if (socket) stream.close?.();
   else if (stream.error) throw stream.error;
-  return socket ? { ...socket, transport: "websocket", begins: stream.begins } : stream;
+  if (!socket) return renewable(web, stream);
+  return renewable(web, { ...socket, transport: "websocket", begins: stream.begins });
+}
+
+/** The channel; its payloads end with `Renewed` once there is another token. */
+function renewable(web, channel) {
+  if (channel.shown === undefined) return channel;
+  return { ...channel, payloads: untilRenewed(web, channel) };
+}
+
+async function* untilRenewed(web, { payloads, close, shown }) {
+  const stop = web.token.whenAnother(shown, () => close(new Renewed()));
+  try {
+    yield* payloads;
+  } catch (error) {
+    const isRefused = error.closeCode === NOT_ALLOWED;
+    if (isRefused && (await web.token.hasAnother(shown, web.signal))) throw new Renewed(true);
+    throw error;
+  } finally {
+    stop();
+  }
 }
 
 function resumed(url, cursor) {
@@ -49,7 +70,11 @@ export async function openStream(web, url, cursor) {
   const closing = new AbortController();
   const signal = web.signal ? AbortSignal.any([web.signal, closing.signal]) : closing.signal;
   const answer = await web.ask(resumed(url, cursor), { headers: { Accept: EVENT_STREAM }, signal });
-  const close = () => closing.abort();
+  let why;
+  const close = (error) => {
+    why ??= error;
+    closing.abort();
+  };
   const isStream = answer.headers.get("Content-Type")?.startsWith(EVENT_STREAM);
   if (answer.status !== 200 || !isStream) {
     const error = await refusal(url, answer);
@@ -57,7 +82,8 @@ export async function openStream(web, url, cursor) {
     throw error;
   }
   const begins = positionOf(answer.headers.get("Rsnotify-From"));
-  return { transport: "sse", begins, payloads: events(decoded(pieces(answer)), close), close };
+  const payloads = events(decoded(pieces(answer)), close, () => why);
+  return { transport: "sse", begins, payloads, close, shown: web.shownFor(answer) };
 }
 
 async function refusal(url, answer) {
@@ -68,11 +94,13 @@ async function refusal(url, answer) {
 }
 
 /** The data of each event; the stream's end is `TryAgain`. */
-async function* events(texts, close) {
+async function* events(texts, close, whyClosed) {
   const parse = eventParser();
   try {
     for await (const text of texts) yield* parse(text);
     throw new TryAgain("the hub closed the stream");
+  } catch (error) {
+    throw whyClosed() ?? error;
   } finally {
     close();
   }
@@ -103,28 +131,34 @@ export function eventParser() {
 
 // WebSockets --------------------------------------------------------------------------------------
 
-/** `{queue, payloads, close}` of an open WebSocket; undefined if none can be had. */
-async function openSocket(WebSocket, how, signal) {
-  const socket = made(WebSocket, how);
+/** `{queue, payloads, close, shown}` of an open WebSocket; undefined if none can be had. */
+async function openSocket(web, WebSocket, url) {
+  const socket = await made(web, WebSocket, url);
   if (!socket) return undefined;
+  const { signal } = web;
   const queue = new Queue(NOTIFICATION_CHARS);
-  const close = () => queue.end(new TryAgain("following was ended"));
-  signal?.addEventListener("abort", close);
-  queue.atEnd(() => signal?.removeEventListener("abort", close));
+  const close = (error = new TryAgain("following was ended")) => queue.end(error);
+  const leave = () => close();
+  signal?.addEventListener("abort", leave);
+  queue.atEnd(() => signal?.removeEventListener("abort", leave));
   queue.atEnd(() => socket.close());
   socket.onmessage = ({ data }) => queue.put(String(data));
   socket.onclose = ({ code, reason }) => queue.end(ended(code, reason));
   socket.onerror = () => {}; // it closes, too; of the package ws an unheard error ends the process
-  if (await hasOpened(socket, queue)) return { queue, payloads: payloadsOf(queue, close), close };
+  const shown = web.shownFor(socket);
+  if (await hasOpened(socket, queue)) {
+    return { queue, payloads: payloadsOf(queue, close), close, shown };
+  }
   close();
   return undefined;
 }
 
 /** A page of https may not open ws. */
-function made(WebSocket, how) {
+async function made(web, WebSocket, url) {
   try {
-    return new WebSocket(...how);
-  } catch {
+    return await web.socket(WebSocket, url);
+  } catch (error) {
+    if (error instanceof Rejected || error instanceof TryAgain) throw error; // of a token function
     return undefined;
   }
 }

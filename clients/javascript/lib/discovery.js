@@ -144,9 +144,8 @@ async function look(web, url) {
 
 /** What is wrong with a token that was sent, only its server knows. */
 function checkRight(web, url, page) {
-  const isSent = web.shown(url) !== url;
   if ([401, 403].includes(page.status)) {
-    throw refused(url, page, isSent ? detailIn(page.text) : undefined);
+    throw refused(url, page, web.isShown(url) ? detailIn(page.text) : undefined);
   }
 }
 

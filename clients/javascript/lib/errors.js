@@ -41,3 +41,13 @@ export class TooOld extends Error {
 export class NotJoined extends Error {
   name = "NotJoined";
 }
+
+/** There is another token: the channel is opened again with it, from the cursor. */
+export class Renewed extends Error {
+  name = "Renewed";
+
+  constructor(wasRefused = false) {
+    super("the token was renewed");
+    this.wasRefused = wasRefused;
+  }
+}

@@ -6,7 +6,7 @@
 import { ChangeLists } from "./changelists.js";
 import { openChannel } from "./channel.js";
 import { discover, socketOfTopic } from "./discovery.js";
-import { HistoryGone, NotJoined, Rejected, TooOld, TryAgain } from "./errors.js";
+import { HistoryGone, NotJoined, Rejected, Renewed, TooOld, TryAgain } from "./errors.js";
 import { readNotification } from "./notification.js";
 import { positionOf } from "./position.js";
 import { delaySeconds, LONGEST_SECONDS, sleep } from "./retry.js";
@@ -227,10 +227,16 @@ export class Follower {
   // Trouble ---------------------------------------------------------------------------------------
 
   async #mend(error) {
-    if (error instanceof NotJoined) await this.#askAgain(error);
+    if (error instanceof Renewed) await this.#renew(error);
+    else if (error instanceof NotJoined) await this.#askAgain(error);
     else if (error instanceof TooOld) await this.#fallBehind(error);
     else if (error instanceof TryAgain) await this.#pause(error);
     else throw error;
+  }
+
+  /** At once, and nobody is told; whoever is refused at once again asks seldom. */
+  async #renew({ wasRefused }) {
+    if (wasRefused) await sleep(delaySeconds(0, Math.random()), this.#options.signal);
   }
 
   /** The first time the channel is asked again from the cursor; then the lists are. */

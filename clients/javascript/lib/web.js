@@ -3,18 +3,18 @@
 // The token is shown to the origin that it is for, and to no other.
 
 import { Rejected, TryAgain } from "./errors.js";
+import { HeldToken } from "./token.js";
 
 export const PAGE_CHARS = 2 * 1024 * 1024;
 export const PAGE_SECONDS = 60; // until it has come
 export const ANSWER_SECONDS = 20; // until an answer begins
 export const SILENCE_SECONDS = 45; // until more of it comes; a hub says something every 25 s
 export const RETRY_AFTER_SECONDS = 3_600;
+const UNAUTHORIZED = 401;
 const AGAIN = [408, 425, 429, 500, 502, 503, 504];
-const TOKEN = /^[!-~]([ -~]*[!-~])?$/;
 const IN_SUBPROTOCOL = /^[\w!#$%&'*+.^`|~-]+$/; // what RFC 9110 calls a token
 const CHOSEN = "rsnotify.xml"; // the server must choose one, and never the one with the token
 const XML_FIRST = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1";
-const NO_TOKEN = "the token has a line break or another character that no token has: write it anew";
 const MENDS = {
   401: "a token is needed: give one that may read it",
   403: "it may not be read: give a token that may",
@@ -65,32 +65,35 @@ export function withoutToken(url) {
 }
 
 export class Web {
-  #token;
   #origin;
   #fetch;
+  #shown = new WeakMap(); // the token with which an answer was asked for
 
   constructor({ token, url, signal, fetch = globalThis.fetch }) {
-    if (token && !TOKEN.test(token)) throw new Rejected(NO_TOKEN);
+    this.token = token ? new HeldToken(token) : undefined;
     this.signal = signal;
-    this.#token = token;
     this.#origin = new URL(httpTwin(checkedUrl(url))).origin;
     this.#fetch = fetch.bind(globalThis);
   }
 
-  /** The address with the token in it, for what can have no headers. */
-  shown(url) {
-    return this.#isShown(url) ? withQuery(url, "access_token", this.#token) : url;
+  /** Whether the token is shown there. */
+  isShown(url) {
+    return this.token !== undefined && new URL(httpTwin(url)).origin === this.#origin;
   }
 
-  /** What a WebSocket is made with: its address, and the subprotocol that brings the token. */
-  socket(url) {
-    if (!this.#isShown(url)) return [url];
-    if (!IN_SUBPROTOCOL.test(this.#token)) return [this.shown(url)];
-    return [url, [CHOSEN, `rsnotify.token.${this.#token}`]];
+  /** The token with which this was asked for, or opened; undefined if none was shown. */
+  shownFor(answer) {
+    return this.#shown.get(answer);
   }
 
-  #isShown(url) {
-    return this.#token && new URL(httpTwin(url)).origin === this.#origin;
+  /** A WebSocket there, with the token in a subprotocol; undefined if that cannot carry it. */
+  async socket(WebSocket, url) {
+    if (!this.isShown(url)) return new WebSocket(url);
+    const secret = await this.token.shown(this.signal);
+    if (!IN_SUBPROTOCOL.test(secret)) return undefined;
+    const socket = new WebSocket(url, [CHOSEN, `rsnotify.token.${secret}`]);
+    this.#shown.set(socket, secret);
+    return socket;
   }
 
   /** Whether a page asks another origin: it may send few headers, and read few answers. */
@@ -100,21 +103,31 @@ export class Web {
   }
 
   /** One answer of any status, its body still to come. */
-  async ask(url, { headers = {}, signal = this.signal, method, body } = {}) {
-    const isOurs = new URL(checkedUrl(url)).origin === this.#origin && this.#token;
-    const inHeader = isOurs && !this.isForeign(url);
+  async ask(url, options = {}) {
+    const answer = await this.#asked(url, options);
+    const shown = this.shownFor(answer);
+    if (answer.status !== UNAUTHORIZED || shown === undefined) return answer;
+    if (!(await this.token.hasAnother(shown, options.signal ?? this.signal))) return answer;
+    answer.body?.cancel().catch(() => {});
+    return this.#asked(url, options);
+  }
+
+  async #asked(url, { headers = {}, signal = this.signal, method, body }) {
+    const secret = this.isShown(checkedUrl(url)) ? await this.token.shown(signal) : undefined;
     const late = new AbortController();
     const timer = setTimeout(() => late.abort(), ANSWER_SECONDS * 1000);
     const signals = [late.signal, signal].filter(Boolean);
     try {
-      return await this.#fetch(inHeader ? url : this.shown(url), {
+      const answer = await this.#fetch(url, {
         method,
         body,
-        headers: inHeader ? { ...headers, Authorization: `Bearer ${this.#token}` } : headers,
+        headers: secret === undefined ? headers : { ...headers, Authorization: `Bearer ${secret}` },
         signal: AbortSignal.any(signals),
         cache: "no-cache",
         credentials: "same-origin",
       });
+      if (secret !== undefined) this.#shown.set(answer, secret);
+      return answer;
     } catch (error) {
       throw unreachable(url, error);
     } finally {

@@ -2,7 +2,7 @@
 //
 //   node reader.mjs MODULE URL [OPTIONS AS JSON]
 //
-// The option WebSocket is the file of a package that has one.
+// The option WebSocket is the file of a package that has one; `tokens` is where a token is fetched.
 
 const [module, url, options = "{}"] = process.argv.slice(2);
 const { follow } = await import(module);
@@ -14,7 +14,13 @@ const told = {
 };
 const given = JSON.parse(options);
 if (given.onGap) given.onGap = (gap) => say({ gap });
+if (given.tokens) given.token = async () => tokenIn(await fetch(given.tokens));
 if (given.WebSocket) given.WebSocket = (await import(given.WebSocket)).default;
+
+async function tokenIn(answer) {
+  if (!answer.ok) throw new Error(`the token service says ${answer.status}`);
+  return answer.text();
+}
 
 try {
   for await (const change of follow(url, { ...told, ...given })) say({ change });

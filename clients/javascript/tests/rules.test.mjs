@@ -422,7 +422,10 @@ describe("addresses", () => {
 
   test("of the token's own origin show it, and no others", async () => {
     const shown = [];
-    const fetch = async (url, { headers }) => shown.push([url, headers.Authorization]);
+    const fetch = async (url, { headers }) => {
+      shown.push([url, headers.Authorization]);
+      return new Response();
+    };
     const web = new Web({ token: "rsn_t", url: "ws://a/channel", fetch });
     await web.ask("http://a/x");
     await web.ask("http://b/x");
@@ -430,32 +433,46 @@ describe("addresses", () => {
       ["http://a/x", "Bearer rsn_t"],
       ["http://b/x", undefined],
     ]);
-    assert.equal(web.shown("ws://a/channel"), "ws://a/channel?access_token=rsn_t");
+    const made = [];
+    class Socket {
+      constructor(...words) {
+        made.push(words);
+      }
+    }
+    await web.socket(Socket, "ws://a/channel");
+    await web.socket(Socket, "ws://b/channel");
     const protocols = ["rsnotify.xml", "rsnotify.token.rsn_t"];
-    assert.deepEqual(web.socket("ws://a/channel"), ["ws://a/channel", protocols]);
-    assert.deepEqual(web.socket("ws://b/channel"), ["ws://b/channel"]);
-    const odd = new Web({ token: "with space", url: "http://a/" });
-    assert.deepEqual(odd.socket("ws://a/c"), ["ws://a/c?access_token=with+space"]);
-    assert.equal(web.shown("ws://b/channel"), "ws://b/channel");
+    assert.deepEqual(made, [["ws://a/channel", protocols], ["ws://b/channel"]]);
   });
 
-  test("are told without the token that a page shows to another origin", async (context) => {
+  test("never have the token in them, not even where nothing else can carry it", async (context) => {
     Object.assign(globalThis, { document: {}, location: { origin: "http://page" } });
     context.after(() => delete globalThis.document && delete globalThis.location);
+    const asked = [];
+    const fetch = async (url, { headers }) => {
+      asked.push([url, headers.Authorization]);
+      return new Response();
+    };
+    const web = new Web({ token: "with space", url: "http://a/", fetch });
+    await web.ask("http://a/x");
+    assert.deepEqual(asked, [["http://a/x", "Bearer with space"]]);
+    assert.equal(await web.socket(assert.fail, "ws://a/c"), undefined);
+  });
+
+  test("are told without a token that stands in them", async () => {
     const fetch = async (url) => {
       const body = new ReadableStream({ pull: (controller) => controller.error(new Error("cut")) });
       return Object.defineProperty(new Response(body), "url", { value: url });
     };
-    const web = new Web({ token: "rsn_t", url: "http://a/", fetch });
-    const answer = await web.ask(`http://a/x?from=${at(1)}`);
-    assert.match(answer.url, /access_token=rsn_t/);
+    const answer = await new Web({ url: "http://a/", fetch }).ask(
+      `http://a/x?access_token=rsn_t&from=${at(1)}`,
+    );
     const why = (error) => error.message.startsWith(`http://a/x?from=${at(1)} cannot`);
     await assert.rejects(textOf(answer), why);
     const page = await new Web({
-      token: "rsn_t",
       url: "http://a/",
       fetch: async (url) => Object.defineProperty(new Response("x"), "url", { value: url }),
-    }).page("http://a/y");
+    }).page("http://a/y?access_token=rsn_t");
     assert.equal(page.url, "http://a/y");
   });
 });

@@ -39,6 +39,7 @@ NUMBERS = {
     "changelists.js": {"DOCUMENT_BYTES": "50 * 1024 * 1024"},
     "follower.js": {"POLL_SECONDS": "60", "OPTION_SECONDS": "1_000_000"},
     "publish.js": {"GIVE_UP_SECONDS": "60"},
+    "token.js": {"ANSWER_SECONDS": "30", "EARLY_SECONDS": "30"},
     "retry.js": {"FIRST_SECONDS": "0.5", "LONGEST_SECONDS": "30"},
 }
 
@@ -85,7 +86,11 @@ async def test_the_example_that_renews_its_token_goes_on_with_the_next(hub, tmp_
     _, first = await hub.ask("POST", "/api/tokens", json=asked)
     tokens = [first["token"].encode(), TOKEN.encode()]
 
+    asked_for = 0
+
     async def give(_: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked_for
+        asked_for += 1
         token = tokens.pop(0) if tokens[1:] else tokens[0]
         writer.write(response("200 OK", token, Content_Type="text/plain"))
 
@@ -96,9 +101,11 @@ async def test_the_example_that_renews_its_token_goes_on_with_the_next(hub, tmp_
         async with asyncio.timeout(60):
             assert await process.stdout.readline() == b"updated http://example.com/1\n"
             await hub.ask("DELETE", f"/api/tokens/{first['id']}")
-            while (await process.stdout.readline()).startswith(b"updated "):
-                pass  # until it is refused
-            assert await process.stdout.readline() == b"updated http://example.com/1\n"
+            while asked_for < 2:  # the revoked one is refused
+                assert await process.stdout.readline() == b"updated http://example.com/1\n"
+            await hub.publish("http://example.com/2", set_name="renewed")
+            while (line := await process.stdout.readline()) != b"updated http://example.com/2\n":
+                assert line == b"updated http://example.com/1\n"
         publishing.cancel()
         process.kill()
         await process.wait()

@@ -15,6 +15,7 @@ FOLLOW = """async ([url, options]) => {
   const { follow } = await import("/rsnotify.js");
   globalThis.told = [];
   const onState = ({ state, transport }) => told.push({ state, transport });
+  if (options.tokens) options.token = async () => (await fetch(options.tokens)).text();
   (async () => {
     try {
       for await (const { loc } of follow(url, { ...options, onState })) told.push({ loc });

@@ -9,7 +9,7 @@ import {
     Rejected,
     TryAgain,
 } from "rsnotify";
-import type { FollowedChange, Gap, Notification } from "rsnotify";
+import type { FollowedChange, Gap, Notification, Token } from "rsnotify";
 
 export async function allowed(signal: AbortSignal): Promise<string | undefined> {
     let position: string | undefined;
@@ -26,11 +26,13 @@ export async function allowed(signal: AbortSignal): Promise<string | undefined> 
     for await (const { timed, until } of notifications("ws://a/", { transport: "sse" })) {
         position = timed[0]?.position ?? until;
     }
+    for await (const _ of follow("http://a/", { token: async () => "t" })) break;
+    const token: Token = () => "t";
     const { accepted, until } = await publish(
         "http://a/",
         "set",
         [{ loc: "http://a/", change: "created" }],
-        { key: "k" },
+        { key: "k", token },
     );
     const [entry] = parseDocument("<urlset/>").entries;
     console.log(accepted + 1, until, entry?.md.change, entry?.changefreq, entry?.priority);
