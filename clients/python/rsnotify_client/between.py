@@ -25,7 +25,7 @@ from rsnotify.resourcesync.xml_writer import Entry
 from rsnotify_client.address import joined, wrong_address
 from rsnotify_client.answer import cause_of
 from rsnotify_client.database import open_scratch
-from rsnotify_client.documents import IndexWalk, next_after
+from rsnotify_client.documents import IndexWalk, PageWalk
 from rsnotify_client.web import Unpacker, Web
 
 PIECE_BYTES = 64 * 1024
@@ -39,7 +39,7 @@ class Unreadable(Rejected):
 
 def entries_of(place: str) -> Iterator[Entry]:
     """Every entry of the list at a path or URL, or of all lists that it is an index of."""
-    walk = IndexWalk(place, locate=_part)
+    walk = IndexWalk(place, locate=joined if _is_url(place) else _part)
     for each in walk:
         parts = list[str]()
         head = yield from _document(each, parts)
@@ -49,9 +49,7 @@ def entries_of(place: str) -> Iterator[Entry]:
 
 
 def _part(index: str, loc: str) -> str:
-    """Where a part of an index, or the next page of a list, is."""
-    if _is_url(index):
-        return joined(index, loc)
+    """Where a part of an index, or the next page of a list, is that is a file."""
     name = unquote(urlsplit(loc).path).rpartition("/")[2]
     beside = Path(index).parent / name
     if name and beside.exists():
@@ -63,43 +61,38 @@ def _part(index: str, loc: str) -> str:
 
 def _document(place: str, parts: list[str]) -> Generator[Entry, None, Head]:
     """The entries of one document in all its pages; of an index, the parts, which are none."""
-    pages, heads = [place], list[Head]()
-    while len(heads) < len(pages):
-        heads.append((yield from _page(pages[-1], parts)))
-        if heads[-1].root != heads[0].root:
-            raise Rejected(f"{pages[-1]} is a {heads[-1].root}, not a page of {place}")
-        if (named := heads[-1].link("next")) is not None:
-            pages.append(_next(pages, named))
-    return heads[0]
+    pages = PageWalk(place, joined if _is_url(place) else _part)
+    has_more = True
+    while has_more:
+        has_more = yield from _page(pages, parts)
+    return pages.heads[0]
 
 
-def _next(pages: list[str], named: str) -> str:
-    if _is_url(pages[-1]):
-        return next_after(pages, pages[-1], named)
-    page = _part(pages[-1], named)
-    if page in pages:
-        raise Rejected(f"{pages[-1]} names {page} as its next page, which was read before it")
-    return page
-
-
-def _page(place: str, parts: list[str]) -> Generator[Entry, None, Head]:
-    stream = DocumentStream()
+def _page(pages: PageWalk, parts: list[str]) -> Generator[Entry, None, bool]:
+    """The entries of one page; whether there is another one."""
+    stream, place = DocumentStream(), pages.url
     try:
         with closing(_opened(place)) as file:
             for entries in _read(stream, file):
                 if stream.skipped:
                     raise Rejected(stream.skipped[0])
-                if entries and stream.head.root == "sitemapindex":
+                if not entries:
+                    continue
+                pages.check(stream.head)
+                if stream.head.root == "sitemapindex":
                     parts += [entry.loc for entry in entries]
-                else:
-                    yield from entries
+                    continue
+                if not all(entry.loc for entry in entries):
+                    raise Rejected("it has entries without <loc>")
+                yield from entries
+            found_at, headers = getattr(file, "url", place), getattr(file, "headers", {})
+            return pages.turn(stream.head, found_at, headers.get("link", ""))
     except Rejected as error:
         if isinstance(error, Unreadable) or error.detail.startswith(place):
             raise
         raise Rejected(f"{place}: {error.detail}") from None
     except OSError as error:
         raise Rejected(f"cannot read {place}: {cause_of(error)}") from None
-    return stream.head
 
 
 def _read(stream: DocumentStream, file: IO[bytes]) -> Iterator[list[Entry]]:

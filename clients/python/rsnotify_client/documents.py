@@ -32,6 +32,10 @@ DEPTH = 3
 """So many indexes may be under each other; what the last of them names are lists."""
 
 
+Locate = Callable[[str, str], str]
+"""Where something is that is named in a document at an address; or in a file."""
+
+
 class Malformed(Refused):
     """A document that cannot be read to its end."""
 
@@ -43,7 +47,7 @@ class IndexWalk(Iterator[str]):
     read once, however many name it. Nothing here knows how a document is read.
     """
 
-    def __init__(self, *urls: str, locate: Callable[[str, str], str] = joined) -> None:
+    def __init__(self, *urls: str, locate: Locate = joined) -> None:
         self.url, self.depth = "", 0  # of the document that is being read
         self._above: dict[str, str] = dict.fromkeys(urls, "")  # each that was named, and by which
         self._left = [(url, 0) for url in reversed(self._above)]
@@ -89,6 +93,39 @@ class IndexWalk(Iterator[str]):
             url = self._above[url]
 
 
+class PageWalk:
+    """The pages of a document, one after the other. Nothing here knows how a page is read."""
+
+    def __init__(self, url: str, locate: Locate = joined) -> None:
+        self.asked = [url]  # the addresses of the pages, in their order
+        self.heads: list[Head] = []  # of the pages that were read to their ends
+        self._locate = locate
+
+    @property
+    def url(self) -> str:
+        """Of the page that is being read."""
+        return self.asked[-1]
+
+    def check(self, head: Head) -> None:
+        """Refuse a page of another kind than the first: something else came in its place."""
+        if not self.heads:
+            return
+        kinds = [(each.root, each.md.capability) for each in (head, self.heads[0])]
+        if kinds[0] != kinds[1]:
+            this, first = [capability or root for root, capability in kinds]
+            raise Malformed(f"{self.url} is a {this}, not a page of a {first}")
+
+    def turn(self, head: Head, found_at: str = "", link_header: str = "") -> bool:
+        """The page was read to its end, at this address, with this `Link` header: go to the next;
+        False if there is none."""
+        self.check(head)
+        self.heads.append(head)
+        named = head.link("next") or linked(link_header, "next")
+        if named:
+            self.asked.append(next_after(self.asked, found_at or self.url, named, self._locate))
+        return bool(named)
+
+
 class RemoteDocument:
     """One document with all its pages; iterate for its entries, then `head` and the rest is known.
 
@@ -106,22 +143,23 @@ class RemoteDocument:
         self.now = time()  # or later, if it is later by the server's clock
         self._web = web
         self._known = known
-        self._asked = [url]  # the addresses of the pages, in their order
-        self._heads: list[Head] = []  # of the pages that were read to their ends
+        self._pages = PageWalk(url)
         self._stream = DocumentStream()
 
     @property
     def head(self) -> Head:
         """The head of the first page, which is that of the whole document."""
-        return self._heads[0] if self._heads else self._stream.head
+        heads = self._pages.heads
+        return heads[0] if heads else self._stream.head
 
     @property
     def last_head(self) -> Head:
-        return self._heads[-1] if self._heads else self._stream.head
+        heads = self._pages.heads
+        return heads[-1] if heads else self._stream.head
 
     @property
     def has_head(self) -> bool:
-        return bool(self._heads) or self._stream.has_head
+        return bool(self._pages.heads) or self._stream.has_head
 
     def skip(self, what: str) -> None:
         """Skip an entry that the caller cannot read."""
@@ -133,7 +171,7 @@ class RemoteDocument:
         """Raises `Unchanged` at once if it is the document that is known."""
         has_more = True
         while has_more:
-            self._stream, url = DocumentStream(), self._asked[-1]
+            self._stream, url = DocumentStream(), self._pages.url
             async with self._web.ask(url, headers=self._headers()) as answer:
                 check_status(url, answer)
                 if not self.pages:
@@ -141,7 +179,7 @@ class RemoteDocument:
                     self.now = max(time(), date_seconds(answer.headers.get("date")) or 0.0)
                 async with aclosing(self._entries(answer)) as pieces:
                     async for entries in pieces:
-                        self._check_kind()
+                        self._pages.check(self._stream.head)
                         yield entries
                 has_more = self._turn_page(answer)
 
@@ -151,30 +189,18 @@ class RemoteDocument:
 
     def _turn_page(self, answer: Reply) -> bool:
         """Go to the next page; False if there is none."""
-        self._check_kind()
+        head, link_header = self._stream.head, answer.headers.get("link", "")
+        self._pages.check(head)
         self.pages += 1
-        self.moments.add(self._stream.head.md.at)
+        self.moments.add(head.md.at)
         self.skipped_count += self._stream.skipped_count
         self.skipped += self._stream.skipped[: SKIPPED_NAMED - len(self.skipped)]
-        self._heads = [*self._heads[:1], self._stream.head]
-        named = self._stream.head.link("next") or linked(answer.headers.get("link", ""), "next")
-        is_alone = self.pages == 1 and not named
-        self.tag = Tag.of(answer.headers) if is_alone else Tag()
-        if named:
-            self._asked.append(next_after(self._asked, answer.url, named))
-        return bool(named)
-
-    def _check_kind(self) -> None:
-        """Refuse a page of another kind than the first: something else came in its place."""
-        if not self._heads:
-            return
-        first, head = self.head, self._stream.head
-        if (head.root, head.md.capability) != (first.root, first.md.capability):
-            kinds = [each.md.capability or each.root for each in (head, first)]
-            raise Malformed(f"{self._asked[-1]} is a {kinds[0]}, not a page of a {kinds[1]}")
+        has_more = self._pages.turn(head, answer.url, link_header)
+        self.tag = Tag() if self.pages > 1 or has_more else Tag.of(answer.headers)
+        return has_more
 
     async def _entries(self, answer: Reply) -> AsyncGenerator[list[Entry], None]:
-        url, total = self._asked[-1], 0
+        url, total = self._pages.url, 0
         try:
             async with aclosing(unpacked(answer)) as pieces:
                 async for piece in pieces:
@@ -191,18 +217,18 @@ class RemoteDocument:
             raise Malformed(f"{url}: {error.detail}") from None
 
 
-def next_after(pages: Sequence[str], url: str, named: str) -> str:
+def next_after(pages: Sequence[str], url: str, named: str, locate: Locate = joined) -> str:
     """The address of the page that the last of these pages, found at `url`, names as the next.
 
     >>> next_after(["http://a/1"], "http://a/1", "?page=2")
     'http://a/1?page=2'
     """
-    page, last = joined(url, named), pages[-1]
+    page, last = locate(url, named), pages[-1]
     if page in pages:
         raise Malformed(f"{last} names {page} as its next page, which was read before it")
     if len(pages) >= MAX_PAGES:
         raise Malformed(f"{pages[0]} has more than {MAX_PAGES:,} pages")
-    if _host(page) not in {_host(pages[0]), _host(url)}:
+    if locate is joined and _host(page) not in {_host(pages[0]), _host(url)}:
         raise Malformed(f"{last} names a next page at another host: {page}")
     return page
 

@@ -1,11 +1,14 @@
-"""Indexes and their parts: which documents of a list are read, and which are not."""
+"""Indexes and their parts, documents and their pages: which of a list are read, and which not."""
 
 from itertools import pairwise
 
 import pytest
 
+from rsnotify.resourcesync.change import Link
+from rsnotify.resourcesync.stream import Head
+from rsnotify.resourcesync.xml_writer import Md
 from rsnotify_client import documents
-from rsnotify_client.documents import DEPTH, IndexWalk
+from rsnotify_client.documents import DEPTH, IndexWalk, Malformed, PageWalk
 
 ROOT = "http://a.example/root"
 Site = dict[str, list[str] | None]
@@ -89,3 +92,46 @@ def test_parts_are_bounded_over_all_indexes(parts, count, monkeypatch):
     read, wrong = walked(site)
     assert (len(read), len(wrong)) == (8, count)
     assert all("has more than 8 parts" in each for each in wrong)
+
+
+def page(named: str = "", root: str = "urlset", capability: str | None = None) -> Head:
+    links = (Link("Next", named),) if named else ()
+    return Head(root, Md(capability=capability), links)
+
+
+PAGES = {
+    "alone": ([(page(), "")], ["root"]),
+    "named by a link": ([(page("two"), ""), (page(), "")], ["root", "two"]),
+    "named by a header": ([(page(), '<two>; rel="next"'), (page(), "")], ["root", "two"]),
+    "the link counts": ([(page("two"), '<other>; rel="next"')], ["root", "two"]),
+    "not yet read": ([(page("two"), ""), (page("three"), "")], ["root", "two", "three"]),
+}
+ODD_PAGES = {
+    "the one before": ([(page("two"), ""), (page("root"), "")], "which was read before it"),
+    "another host": ([(page("http://b.example/"), "")], "at another host"),
+    "another kind": (
+        [(page("two"), ""), (page(capability="changelist"), "")],
+        "two is a changelist, not a page of a urlset",
+    ),
+    "another root": ([(page("two"), ""), (page(root="sitemapindex"), "")], "is a sitemapindex"),
+}
+
+
+def turned(pages: list[tuple[Head, str]]) -> list[str]:
+    walk = PageWalk(ROOT)
+    for head, link_header in pages:
+        walk.turn(head, link_header=link_header)
+    return [url.rpartition("/")[2] for url in walk.asked]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_document_is_read_with_all_its_pages(name):
+    pages, asked = PAGES[name]
+    assert turned(pages) == asked
+
+
+@pytest.mark.parametrize("name", ODD_PAGES)
+def test_what_cannot_be_a_page_is_refused(name):
+    pages, said = ODD_PAGES[name]
+    with pytest.raises(Malformed, match=said):
+        turned(pages)
